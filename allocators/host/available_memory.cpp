@@ -1,0 +1,96 @@
+#include "allocators/host/available_memory.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+namespace fsccl {
+namespace {
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+// A file that holds one number; "max" and everything else that is not a number is nullopt.
+std::optional<uint64_t> read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  return parse_number(line);
+}
+
+// The number that follows `name` at the beginning of a line.
+std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with(name)) return parse_number(std::string_view(line).substr(name.size()));
+  }
+  return std::nullopt;
+}
+
+void consider(AvailableMemory& least, uint64_t bytes, uint64_t total, const std::string& source) {
+  if (bytes >= least.bytes) return;
+  least = {bytes, total, source};
+}
+
+// The files of the two versions of control groups, with one meaning.
+struct GroupFiles {
+  const char* limit;
+  const char* usage;
+  const char* cache_field;  // in memory.stat: page cache that can be dropped
+};
+constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file "};
+
+// The group at mount + path and all above it.
+void consider_groups(AvailableMemory& least, const std::string& root, const std::string& mount, std::string path,
+                     const GroupFiles& files) {
+  while (true) {
+    const std::string folder = root + mount + path + "/";
+    const std::optional<uint64_t> limit = read_number(folder + files.limit), usage = read_number(folder + files.usage);
+    if (limit && usage) {
+      const uint64_t cache = read_field(folder + "memory.stat", files.cache_field).value_or(0);
+      const uint64_t used = *usage > cache ? *usage - cache : 0;
+      consider(least, *limit > used ? *limit - used : 0, *limit,
+               "the memory limit of control group " + (path.empty() ? "/" : path));
+    }
+    if (path.empty()) return;
+    path.resize(path.rfind('/'));
+  }
+}
+
+}  // namespace
+
+AvailableMemory available_memory(const std::string& root) {
+  AvailableMemory least;
+  const std::string meminfo = root + "/proc/meminfo";
+  if (const auto kib = read_field(meminfo, "MemAvailable:")) {
+    const uint64_t total_kib = read_field(meminfo, "MemTotal:").value_or(*kib);
+    consider(least, *kib * 1024, total_kib * 1024, "the memory of this machine");
+  }
+  // Lines are "number:controllers:/path"; version 2 has no controllers. Inside a container the path may not be visible: then only
+  // the mount's own files count.
+  std::ifstream groups(root + "/proc/self/cgroup");
+  std::string line;
+  while (std::getline(groups, line)) {
+    const size_t first = line.find(':'), second = line.find(':', first == std::string::npos ? first : first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    if (path.empty() || path.front() != '/') continue;
+    if (path.back() == '/') path.pop_back();
+    if (controllers.empty()) consider_groups(least, root, "/sys/fs/cgroup", path, kVersion2);
+    if (controllers == "memory") consider_groups(least, root, "/sys/fs/cgroup/memory", path, kVersion1);
+  }
+  return least;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,33 @@
+// Offsets for a step whose order is known: interval packing. Each request is a (bytes, first event, last event) on the step's time
+// line, which repeats: an interval may run past the end of the step into the next one (last < first). Requests with the same `key`
+// >= 0 get one offset for all their occurrences (a unit's parameters: autograd keeps the forward view). Pure and deterministic;
+// checked by an independent verifier (plan_valid).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace fsccl {
+
+struct SlotRequest {
+  static constexpr int64_t kForever = INT64_MAX;
+  static constexpr uint64_t kAnywhere = UINT64_MAX;
+  uint64_t bytes = 0;
+  int64_t first = 0;  // event at which it is taken
+  int64_t last = 0;   // event at which it is given back (it is live on [first, last]); < first: in the next step; == kForever:
+                      // never, and always live
+  int64_t key = -1;   // requests with an equal key share an offset
+  uint64_t pinned =
+      kAnywhere;  // the offset it has already and must keep; requests pinned to overlapping bytes must not meet in time
+};
+struct SlotPlan {
+  std::vector<uint64_t> offset;  // per request
+  uint64_t bytes = 0;            // extent
+  uint64_t bound = 0;            // most bytes live at any event: no plan can be smaller
+};
+// `events`: number of events in the step. Tries several orders of best fit and keeps the smallest extent. The effort is counted,
+// never timed, so that every rank finds the same plan.
+SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment);
+// No two requests overlap in both time (cyclic) and bytes; equal keys have equal offsets; pins, alignment and extent hold.
+bool plan_valid(const std::vector<SlotRequest>& requests, const SlotPlan& plan, int64_t events, uint64_t alignment);
+
+}  // namespace fsccl

@@ -1,0 +1,146 @@
+#include "allocators/pool/step_schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "allocators/pool/planner.h"
+
+namespace fsccl {
+namespace {
+
+// What a step that begins with these slots held can do of `events`. *periodic: whether it ends with the same ones held.
+std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events,
+                                              const std::unordered_map<uint64_t, HeldSlot>& held, bool* periodic) {
+  std::unordered_map<uint64_t, bool> is_held;
+  for (const auto& [key, slot] : held) is_held[key] = true;
+  std::vector<StepEvent> result;
+  for (const StepEvent& event : events) {
+    bool& now = is_held[event.key];
+    if (now == event.take) continue;
+    now = event.take;
+    result.push_back(event);
+  }
+  *periodic = true;
+  for (const auto& [key, held_at_end] : is_held) *periodic &= held_at_end == held.contains(key);
+  return result;
+}
+
+// The requests of a step, and for each the event that takes it (-1: held from the beginning and never taken again).
+struct Requests {
+  std::vector<SlotRequest> list;
+  std::vector<int64_t> event;
+};
+
+// Keys become small numbers for the planner; only stable ones share an offset.
+class RequestBuilder {
+ public:
+  RequestBuilder(const std::vector<StepEvent>& events, const std::unordered_map<uint64_t, HeldSlot>& held) : events_(events) {
+    for (const auto& [key, slot] : held)
+      open_.emplace(key, Open{.first = -1, .bytes = slot.bytes, .stable = slot.stable, .pinned = slot.offset});
+  }
+
+  Requests build() {
+    for (size_t i = 0; i < events_.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(i);
+      const StepEvent& event = events_[i];
+      if (event.take) {
+        open_.emplace(event.key, Open{.first = at, .bytes = event.bytes, .stable = event.stable, .pinned = SlotRequest::kAnywhere});
+        continue;
+      }
+      const auto slot = open_.find(event.key);
+      if (slot->second.first < 0) {
+        wrapped_.emplace(event.key, Wrapped{at, slot->second});  // what it was taken by is still to come, if it is at all
+      } else {
+        add(event.key, slot->second, slot->second.first, at);
+      }
+      open_.erase(slot);
+    }
+    finish();
+    return std::move(requests_);
+  }
+
+ private:
+  struct Open {
+    int64_t first;  // -1: before the step
+    uint64_t bytes;
+    bool stable;
+    uint64_t pinned;
+  };
+  struct Wrapped {
+    int64_t last;
+    Open slot;
+  };
+
+  // Held at the end of the step: into the next one, or for ever. Given back but not taken again: only this once.
+  void finish() {
+    for (auto& [key, slot] : open_) {
+      const auto wrapped = wrapped_.find(key);
+      if (wrapped == wrapped_.end() || slot.first < 0) {
+        add(key, slot, std::max<int64_t>(slot.first, 0), SlotRequest::kForever);
+        continue;
+      }
+      // The same slot seen from both sides of the boundary: it stays where it is.
+      slot.pinned = wrapped->second.slot.pinned;
+      slot.bytes = std::max(slot.bytes, wrapped->second.slot.bytes);
+      add(key, slot, slot.first, wrapped->second.last);
+      wrapped_.erase(wrapped);
+    }
+    for (const auto& [key, wrapped] : wrapped_) {
+      add(key, wrapped.slot, 0, wrapped.last);
+      requests_.event.back() = -1;
+    }
+  }
+
+  void add(uint64_t key, const Open& slot, int64_t first, int64_t last) {
+    const int64_t shared = static_cast<int64_t>(number_.emplace(key, number_.size()).first->second);
+    requests_.list.push_back(
+        {.bytes = slot.bytes, .first = first, .last = last, .key = slot.stable ? shared : -1, .pinned = slot.pinned});
+    requests_.event.push_back(slot.first);
+  }
+
+  const std::vector<StepEvent>& events_;
+  std::map<uint64_t, Open> open_;  // ordered: the order of requests must be the same everywhere
+  std::map<uint64_t, Wrapped> wrapped_;
+  std::map<uint64_t, size_t> number_;
+  Requests requests_;
+};
+
+std::vector<std::pair<uint64_t, uint64_t>> merged(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
+  std::sort(ranges.begin(), ranges.end());
+  std::vector<std::pair<uint64_t, uint64_t>> result;
+  for (const auto& range : ranges) {
+    if (!result.empty() && range.first <= result.back().second) {
+      result.back().second = std::max(result.back().second, range.second);
+    } else {
+      result.push_back(range);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+StepSchedule plan_step(const std::vector<StepEvent>& events, const std::unordered_map<uint64_t, HeldSlot>& held,
+                       uint64_t alignment) {
+  StepSchedule schedule;
+  schedule.events = without_contradictions(events, held, &schedule.periodic);
+  const Requests requests = RequestBuilder(schedule.events, held).build();
+  const SlotPlan plan = plan_slots(requests.list, static_cast<int64_t>(schedule.events.size()), alignment);
+  schedule.bytes = plan.bytes;
+  schedule.bound = plan.bound;
+  schedule.offset.assign(schedule.events.size(), 0);
+  std::vector<std::pair<uint64_t, uint64_t>> stable;
+  for (size_t i = 0; i < requests.list.size(); ++i) {
+    const SlotRequest& request = requests.list[i];
+    if (requests.event[i] >= 0) schedule.offset[static_cast<size_t>(requests.event[i])] = plan.offset[i];
+    if (request.key >= 0) stable.emplace_back(plan.offset[i], plan.offset[i] + request.bytes);
+  }
+  schedule.stable_ranges = merged(std::move(stable));
+  for (uint32_t i = 0; i < schedule.events.size(); ++i) {
+    if (schedule.events[i].take) schedule.takes[schedule.events[i].key].push_back(i);
+  }
+  return schedule;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,346 @@
+/*
+ * Trains a small network on handwritten digits, fully sharded over N ranks, through the public C API alone.
+ *
+ * Each layer is one unit. A rank stores only its shard of every parameter, in fp32; unshard gathers a layer just before it is used,
+ * reshard gives its memory back, reduce_grads averages the gradients into shards, and the optimizer works on shards. A global batch
+ * is divided among the ranks, so the network learns the same with any number of them: the losses differ only by the order in which
+ * fp32 sums are formed (by less than 0.01 %).
+ *
+ *   train --ranks 4           four local processes           train --mixed    bf16 for what travels
+ *   mpirun -n 4 train         one rank of an existing job; torchrun likewise
+ *
+ * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c (command line), local_ranks.c
+ * (processes).
+ */
+#include <fsccl/fsccl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "digits.h"
+#include "local_ranks.h"
+#include "mlp.h"
+#include "train_options.h"
+
+enum { kLayers = 3, kWeight = 0, kBias = 1, kParams = 2, kBatch = 48 };
+static const mlp_shape_t kShapes[kLayers] = {{kPixels, 128}, {128, 64}, {64, kClasses}};
+/* The rate falls linearly over the epochs, to almost nothing. */
+static const double kLearningRate = 0.05, kMomentum = 0.9, kMaxGradNorm = 1.0, kWantedAccuracy = 0.95;
+
+/* Stops this rank with the library's own explanation. The other ranks then learn that it has left, and stop as well. */
+static void check(fsccl_status_t status, const char* call) {
+  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+  if (status >= 0) return;
+  fsccl_last_error(&error);
+  fprintf(stderr, "%s: %s: %s\n", call, fsccl_status_string(status), error.text);
+  exit(1);
+}
+#define CHECK(call) check((call), #call)
+
+static void* allocate(size_t count, size_t bytes) {
+  void* memory = calloc(count > 0 ? count : 1, bytes);
+  if (memory != NULL) return memory;
+  fprintf(stderr, "out of memory\n");
+  exit(1);
+}
+
+typedef struct layer {
+  fsccl_unit_t unit;
+  fsccl_work_t gather, reduction;                  /* operations in flight */
+  fsccl_reduce_result_t reduced;                   /* this rank's part of the gradient norm */
+  float* velocity[kParams];                        /* the optimizer's state, sharded like the parameters */
+  const float* param[kParams];                     /* the gathered parameters as fp32, while the layer is unsharded */
+  float *wide_param[kParams], *wide_grad[kParams]; /* with --mixed: fp32 copies to compute with */
+} layer_t;
+
+typedef struct trainer {
+  fsccl_comm_t comm;
+  fsccl_pool_t pool;
+  int rank, ranks;
+  int mixed;
+  layer_t layers[kLayers];
+  float* activations[kLayers + 1]; /* [0] is the input; [l + 1] the output of layer l */
+  float* slopes[kLayers + 1];      /* the loss's derivative with respect to them */
+  int* labels;
+} trainer_t;
+
+/* ------------------------------------------------------------------------------------------------------ set-up ---- */
+
+/* The starting values depend on the element's place in the whole parameter alone, so they are the same for any number of ranks. */
+static void initialize_shards(layer_t* layer, size_t number) {
+  fsccl_view_t shard;
+  size_t p;
+  uint64_t i;
+  const float limit = sqrtf(6.0f / (float)kShapes[number].inputs);
+  for (p = 0; p < kParams; ++p) {
+    CHECK(fsccl_unit_shard(layer->unit, p, &shard));
+    layer->velocity[p] = allocate(shard.count, sizeof(float));
+    for (i = 0; i < shard.count; ++i) ((float*)shard.data)[i] = p == kWeight ? mlp_initial(number, shard.offset + i, limit) : 0.0f;
+  }
+}
+
+static void create_layer(trainer_t* trainer, size_t number, int flat) {
+  layer_t* layer = &trainer->layers[number];
+  const mlp_shape_t shape = kShapes[number];
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_param_t params[kParams] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};
+  params[kWeight].name = "weight";
+  params[kWeight].dims = 2;
+  params[kWeight].shape[0] = (int64_t)shape.outputs;
+  params[kWeight].shape[1] = (int64_t)shape.inputs;
+  params[kBias].name = "bias";
+  params[kBias].dims = 1;
+  params[kBias].shape[0] = (int64_t)shape.outputs;
+  config.name = "layer";
+  config.layout = flat ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
+  config.shard_comm = trainer->comm;
+  config.pool = trainer->pool;
+  config.wire_dtype = config.reduce_dtype = trainer->mixed ? FSCCL_BFLOAT16 : FSCCL_FLOAT32;
+  CHECK(fsccl_unit_create(&config, params, kParams, &layer->unit));
+  initialize_shards(layer, number);
+  layer->wide_param[kWeight] = allocate(shape.outputs * shape.inputs, sizeof(float));
+  layer->wide_grad[kWeight] = allocate(shape.outputs * shape.inputs, sizeof(float));
+  layer->wide_param[kBias] = allocate(shape.outputs, sizeof(float));
+  layer->wide_grad[kBias] = allocate(shape.outputs, sizeof(float));
+}
+
+static void create_trainer(trainer_t* trainer, const fsccl_comm_config_t* where, const train_options_t* options,
+                           size_t most_samples) {
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  size_t l;
+  memset(trainer, 0, sizeof *trainer);
+  trainer->mixed = options->mixed;
+  CHECK(fsccl_comm_create(where, &trainer->comm));
+  CHECK(fsccl_comm_rank(trainer->comm, &trainer->rank));
+  CHECK(fsccl_comm_size(trainer->comm, &trainer->ranks));
+  CHECK(fsccl_pool_create(trainer->comm, &memory, &trainer->pool));
+  for (l = 0; l < kLayers; ++l) create_layer(trainer, l, options->flat);
+  for (l = 0; l <= kLayers; ++l) {
+    const size_t width = l == 0 ? kPixels : kShapes[l - 1].outputs;
+    trainer->activations[l] = allocate(most_samples * width, sizeof(float));
+    trainer->slopes[l] = allocate(kBatch * width, sizeof(float));
+  }
+  trainer->labels = allocate(most_samples, sizeof(int));
+}
+
+static void destroy_trainer(trainer_t* trainer) {
+  size_t l, p;
+  for (l = 0; l < kLayers; ++l) {
+    CHECK(fsccl_unit_destroy(trainer->layers[l].unit));
+    for (p = 0; p < kParams; ++p) {
+      free(trainer->layers[l].velocity[p]);
+      free(trainer->layers[l].wide_param[p]);
+      free(trainer->layers[l].wide_grad[p]);
+    }
+  }
+  CHECK(fsccl_pool_destroy(trainer->pool));
+  CHECK(fsccl_comm_destroy(trainer->comm));
+  for (l = 0; l <= kLayers; ++l) {
+    free(trainer->activations[l]);
+    free(trainer->slopes[l]);
+  }
+  free(trainer->labels);
+}
+
+/* ------------------------------------------------------------------------------- one layer: gather and give back ---- */
+
+/* Begins to gather a layer. The call returns at once; the layer before it can be computed meanwhile. */
+static void begin_gather(layer_t* layer) { CHECK(fsccl_unit_unshard(layer->unit, FSCCL_UNSHARD_READ, &layer->gather)); }
+
+static void finish(fsccl_work_t* work, const char* what) {
+  check(fsccl_work_wait(*work, -1), what); /* -1: until the communicator's deadline */
+  CHECK(fsccl_work_release(*work));
+}
+
+/* Afterwards layer->param holds the whole parameters as fp32, until reshard. */
+static void finish_gather(const trainer_t* trainer, layer_t* layer) {
+  fsccl_view_t whole;
+  size_t p;
+  finish(&layer->gather, "gathering a layer");
+  for (p = 0; p < kParams; ++p) {
+    CHECK(fsccl_unit_param(layer->unit, p, &whole));
+    layer->param[p] = trainer->mixed ? layer->wide_param[p] : (const float*)whole.data;
+    if (trainer->mixed) mlp_widen(whole.data, layer->wide_param[p], whole.count);
+  }
+}
+
+/* ------------------------------------------------------------------------------------------------------ the step ---- */
+
+/* The logits of `samples` images, at activations[kLayers]. Layer l + 1 is gathered while layer l computes. */
+static void forward(trainer_t* trainer, size_t samples) {
+  size_t l;
+  begin_gather(&trainer->layers[0]);
+  for (l = 0; l < kLayers; ++l) {
+    layer_t* layer = &trainer->layers[l];
+    if (l + 1 < kLayers) begin_gather(&trainer->layers[l + 1]);
+    finish_gather(trainer, layer);
+    mlp_forward(kShapes[l], layer->param[kWeight], layer->param[kBias], trainer->activations[l], trainer->activations[l + 1],
+                samples, l + 1 < kLayers);
+    CHECK(fsccl_unit_reshard(layer->unit));
+  }
+}
+
+/* Writes one layer's gradients to where the reduction reads them, and the slopes of the layer below. */
+static void layer_gradients(trainer_t* trainer, size_t l, size_t samples) {
+  layer_t* layer = &trainer->layers[l];
+  fsccl_view_t grad[kParams];
+  float* target[kParams];
+  size_t p;
+  for (p = 0; p < kParams; ++p) {
+    CHECK(fsccl_unit_grad(layer->unit, p, &grad[p]));
+    target[p] = trainer->mixed ? layer->wide_grad[p] : grad[p].data;
+  }
+  mlp_backward(kShapes[l], layer->param[kWeight], trainer->activations[l], trainer->slopes[l + 1], target[kWeight], target[kBias],
+               l > 0 ? trainer->slopes[l] : NULL, samples, l > 0);
+  for (p = 0; p < kParams && trainer->mixed; ++p) mlp_narrow(layer->wide_grad[p], grad[p].data, grad[p].count);
+}
+
+/* Layer by layer from the last: while a layer's gradients are reduced, the one below is already computed. */
+static void backward(trainer_t* trainer, size_t samples, size_t global_batch) {
+  fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  size_t l;
+  config.scale = 1.0 / (double)global_batch; /* gradients are sums over samples: this makes them the mean over the global batch */
+  begin_gather(&trainer->layers[kLayers - 1]);
+  for (l = kLayers; l-- > 0;) {
+    layer_t* layer = &trainer->layers[l];
+    if (l > 0) begin_gather(&trainer->layers[l - 1]);
+    finish_gather(trainer, layer);
+    layer_gradients(trainer, l, samples);
+    CHECK(fsccl_unit_reshard(layer->unit));
+    config.result = &layer->reduced;
+    CHECK(fsccl_unit_reduce_grads(layer->unit, &config, &layer->reduction));
+  }
+  for (l = kLayers; l-- > 0;) finish(&trainer->layers[l].reduction, "reducing a layer's gradients");
+}
+
+/* The reduction has already summed the squares of this rank's gradients; 8 bytes make it the norm of the whole model's. All ranks
+ * get the same bits, so they decide alike. 0: a gradient is infinite or NaN, skip the step. */
+static double clip_factor(trainer_t* trainer) {
+  double norm_squared = 0.0, norm;
+  size_t l;
+  for (l = 0; l < kLayers; ++l) norm_squared += trainer->layers[l].reduced.norm_squared;
+  CHECK(fsccl_all_reduce(&norm_squared, &norm_squared, 1, FSCCL_FLOAT64, FSCCL_SUM, trainer->comm, NULL, NULL));
+  norm = sqrt(norm_squared);
+  if (!isfinite(norm)) return 0.0;
+  return norm > kMaxGradNorm ? kMaxGradNorm / norm : 1.0;
+}
+
+/* Momentum and the update, on the fp32 shards that this rank owns. No communication: the next unshard gathers the new values. */
+static void update_shards(trainer_t* trainer, double factor, double rate) {
+  size_t l, p;
+  uint64_t i;
+  for (l = 0; l < kLayers; ++l) {
+    for (p = 0; p < kParams; ++p) {
+      layer_t* layer = &trainer->layers[l];
+      fsccl_view_t shard, grad;
+      CHECK(fsccl_unit_shard(layer->unit, p, &shard));
+      CHECK(fsccl_unit_sharded_grad(layer->unit, p, &grad));
+      for (i = 0; i < shard.count; ++i) {
+        float* velocity = &layer->velocity[p][i];
+        *velocity = (float)kMomentum * *velocity + (float)factor * ((float*)grad.data)[i];
+        ((float*)shard.data)[i] -= (float)rate * *velocity;
+      }
+    }
+  }
+}
+
+/* ---------------------------------------------------------------------------------------------------- the epochs ---- */
+
+/* Copies this rank's part of images order[begin ..end) into the input. Returns how many those are; may be 0. */
+static size_t load_samples(trainer_t* trainer, const digit_set_t* set, const size_t* order, size_t begin, size_t end) {
+  const size_t count = end - begin, rank = (size_t)trainer->rank, ranks = (size_t)trainer->ranks;
+  const size_t first = begin + count * rank / ranks, last = begin + count * (rank + 1) / ranks;
+  size_t i;
+  for (i = first; i < last; ++i) {
+    memcpy(trainer->activations[0] + (i - first) * kPixels, set->pixels + order[i] * kPixels, kPixels * sizeof(float));
+    trainer->labels[i - first] = set->labels[order[i]];
+  }
+  return last - first;
+}
+
+/* Trains on every image once, in a new order. Returns the sum of this rank's losses. */
+static double train_epoch(trainer_t* trainer, const digit_set_t* set, size_t* order, uint64_t* random, double rate) {
+  double loss = 0.0;
+  size_t begin, i;
+  for (i = set->count - 1; i > 0; --i) { /* every rank shuffles alike */
+    const size_t other = (size_t)(mlp_random(random) % (i + 1)), held = order[i];
+    order[i] = order[other];
+    order[other] = held;
+  }
+  for (begin = 0; begin < set->count; begin += kBatch) {
+    const size_t end = begin + kBatch < set->count ? begin + kBatch : set->count;
+    const size_t samples = load_samples(trainer, set, order, begin, end);
+    double factor;
+    forward(trainer, samples);
+    memcpy(trainer->slopes[kLayers], trainer->activations[kLayers], samples * kClasses * sizeof(float));
+    loss += mlp_loss(trainer->slopes[kLayers], trainer->labels, samples, kClasses);
+    backward(trainer, samples, end - begin);
+    factor = clip_factor(trainer);
+    if (factor > 0.0) update_shards(trainer, factor, rate);
+    CHECK(fsccl_pool_step(trainer->pool)); /* the end of a step: the pool may plan from it */
+  }
+  return loss;
+}
+
+/* How many test images of this rank's part are recognised. */
+static double test_correct(trainer_t* trainer, const digit_set_t* set, const size_t* order) {
+  const size_t samples = load_samples(trainer, set, order, 0, set->count);
+  forward(trainer, samples);
+  CHECK(fsccl_pool_step(trainer->pool));
+  return (double)mlp_correct(trainer->activations[kLayers], trainer->labels, samples, kClasses);
+}
+
+static int run(const fsccl_comm_config_t* where, const train_options_t* options, const digit_set_t* train,
+               const digit_set_t* test) {
+  trainer_t trainer;
+  FILE* losses = NULL;
+  size_t *order = allocate(train->count, sizeof *order), *test_order = allocate(test->count, sizeof *test_order), i;
+  uint64_t random = 1;
+  double accuracy = 0.0;
+  int epoch;
+  create_trainer(&trainer, where, options, test->count > kBatch ? test->count : kBatch);
+  for (i = 0; i < train->count; ++i) order[i] = i;
+  for (i = 0; i < test->count; ++i) test_order[i] = i;
+  if (trainer.rank == 0 && options->losses_path != NULL && (losses = fopen(options->losses_path, "w")) == NULL)
+    perror(options->losses_path);
+  for (epoch = 1; epoch <= options->epochs; ++epoch) {
+    double totals[2]; /* loss, correct */
+    totals[0] = train_epoch(&trainer, train, order, &random, kLearningRate * (options->epochs - epoch + 1) / options->epochs);
+    totals[1] = test_correct(&trainer, test, test_order);
+    CHECK(fsccl_all_reduce(totals, totals, 2, FSCCL_FLOAT64, FSCCL_SUM, trainer.comm, NULL, NULL));
+    accuracy = totals[1] / (double)test->count;
+    if (trainer.rank != 0) continue;
+    printf("epoch %2d: loss %.6f, test accuracy %.2f %%\n", epoch, totals[0] / (double)train->count, 100.0 * accuracy);
+    if (losses != NULL) fprintf(losses, "%.9g\n", totals[0] / (double)train->count);
+  }
+  if (trainer.rank == 0)
+    printf("%s, %d rank%s: test accuracy %.2f %% (wanted: %.0f %%)\n", options->mixed ? "bf16 on the wire" : "fp32", trainer.ranks,
+           trainer.ranks == 1 ? "" : "s", 100.0 * accuracy, 100.0 * kWantedAccuracy);
+  if (losses != NULL) fclose(losses);
+  destroy_trainer(&trainer);
+  free(order);
+  free(test_order);
+  return accuracy >= kWantedAccuracy ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  fsccl_comm_config_t where =
+      FSCCL_COMM_CONFIG_INIT; /* as it is: this rank's place comes from the environment (torchrun, mpirun) */
+  fsccl_unique_id_t id;
+  train_options_t options;
+  digit_set_t train, test;
+  int status;
+  if (train_options_parse(argc, argv, &options) != 0) return 2;
+  if (digits_read(options.data_path, &train, &test) != 0) return 1;
+  if (options.ranks > 0) {
+    where.unique_id = &id;
+    where.ranks = options.ranks;
+    where.rank = local_ranks_start(options.ranks, &id);
+    if (where.rank < 0) return 1;
+  }
+  status = run(&where, &options, &train, &test);
+  digits_free(&train);
+  digits_free(&test);
+  return options.ranks > 0 ? local_ranks_finish(where.rank, options.ranks, status) : status;
+}

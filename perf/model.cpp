@@ -1,0 +1,194 @@
+#include "model.h"
+
+#include <fmt/format.h>
+#include <fsccl/fsccl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+namespace fsccl::perf {
+namespace {
+
+using Json = nlohmann::json;
+constexpr uint64_t kMostElements = uint64_t{1} << 48;  // in a model: beyond any memory, and far from overflow
+constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
+
+// Reads one document; the first problem is kept, with its place ("units[2].params[0][1]: ...").
+class Reader {
+ public:
+  Reader(const std::string& source, std::string* error) : source_(source), error_(error) {}
+
+  bool read(const Json& json, Model* model) {
+    if (!object(json, "the document", {"name", "units"})) return false;
+    if (!name(json, "name", &model->name)) return false;
+    const Json& units = json["units"];
+    if (!units.is_array() || units.empty()) return fail("units", "must be a list with at least one unit");
+    std::set<std::string> seen;
+    for (size_t u = 0; u < units.size(); u++) {
+      model->units.emplace_back();
+      if (!read_unit(units[u], fmt::format("units[{}]", u), &model->units.back())) return false;
+      if (!seen.insert(model->units.back().name).second)
+        return fail(fmt::format("units[{}].name", u),
+                    fmt::format("\"{}\" is also the name of an earlier unit", model->units.back().name));
+    }
+    return true;
+  }
+
+ private:
+  bool fail(const std::string& place, const std::string& what) {
+    *error_ = fmt::format("{}: {}: {}", source_, place, what);
+    return false;
+  }
+  bool object(const Json& json, const std::string& place, std::initializer_list<const char*> keys) {
+    const std::string list = fmt::format("{}", fmt::join(keys, ", "));
+    if (!json.is_object()) return fail(place, fmt::format("must be an object with {}, not {}", list, json.type_name()));
+    for (const char* key : keys)
+      if (!json.contains(key)) return fail(place, fmt::format("\"{}\" is missing", key));
+    for (const auto& item : json.items())
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end())
+        return fail(place, fmt::format("\"{}\" is not known; the keys are {}", item.key(), list));
+    return true;
+  }
+  bool name(const Json& json, const std::string& place, std::string* out) {
+    const Json& value = json["name"];
+    if (!value.is_string() || value.get_ref<const std::string&>().empty()) return fail(place, "must be a text that is not empty");
+    *out = value.get<std::string>();
+    return true;
+  }
+  bool read_unit(const Json& json, const std::string& place, ModelUnit* unit) {
+    if (!object(json, place, {"name", "params"}) || !name(json, place + ".name", &unit->name)) return false;
+    const Json& params = json["params"];
+    if (!params.is_array() || params.empty()) return fail(place + ".params", "must be a list with at least one parameter");
+    for (size_t i = 0; i < params.size(); i++) {
+      unit->params.emplace_back();
+      if (!read_param(params[i], fmt::format("{}.params[{}]", place, i), &unit->params.back())) return false;
+    }
+    return true;
+  }
+  bool read_param(const Json& json, const std::string& place, ModelParam* param) {
+    if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
+      return fail(place, "must be a name and a shape, like [\"weight\", [4096, 1024]]");
+    param->name = json[0].get<std::string>();
+    if (json[1].size() > FSCCL_MAX_DIMS)
+      return fail(place + "[1]", fmt::format("has {} dimensions; at most {} are possible", json[1].size(), FSCCL_MAX_DIMS));
+    for (size_t d = 0; d < json[1].size(); d++) {
+      const Json& dim = json[1][d];
+      if (!dim.is_number_integer() || (dim.is_number_unsigned() ? dim.get<uint64_t>() > kMostElements : dim.get<int64_t>() < 0))
+        return fail(fmt::format("{}[1][{}]", place, d),
+                    fmt::format("must be a whole number from 0 to {}, not {}", kMostElements, dim.dump()));
+      param->dims.push_back(dim.get<int64_t>());
+    }
+    uint64_t product = 1;
+    for (int64_t dim : param->dims) {
+      if (dim > 0 && product > kMostElements / static_cast<uint64_t>(dim)) return fail(place + "[1]", too_many());
+      product *= static_cast<uint64_t>(dim);
+    }
+    total_ += product;
+    return total_ <= kMostElements || fail(place + "[1]", too_many());
+  }
+  static std::string too_many() { return fmt::format("the model has more than {} elements up to here", kMostElements); }
+
+  const std::string& source_;
+  std::string* error_;
+  uint64_t total_ = 0;
+};
+
+std::optional<Model> parse_file(const std::filesystem::path& path, std::string* error) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    *error = fmt::format("{}: is a folder; give a JSON file", path.string());
+    return std::nullopt;
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    *error = fmt::format("{}: cannot be opened; check the path and its permissions", path.string());
+    return std::nullopt;
+  }
+  if (const uint64_t bytes = std::filesystem::file_size(path, ignored); !ignored && bytes > kMostFileBytes) {
+    *error = fmt::format("{}: has {} bytes; a model file has at most {}", path.string(), bytes, kMostFileBytes);
+    return std::nullopt;
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_model(text.str(), path.string(), error);
+}
+
+}  // namespace
+
+uint64_t ModelParam::elements() const {
+  uint64_t product = 1;
+  for (int64_t dim : dims) product *= static_cast<uint64_t>(dim);
+  return product;
+}
+uint64_t ModelUnit::elements() const {
+  uint64_t sum = 0;
+  for (const ModelParam& param : params) sum += param.elements();
+  return sum;
+}
+bool ModelUnit::is_layer() const { return !name.empty() && name.back() >= '0' && name.back() <= '9'; }
+uint64_t Model::elements() const {
+  uint64_t sum = 0;
+  for (const ModelUnit& unit : units) sum += unit.elements();
+  return sum;
+}
+size_t Model::layers() const {
+  return static_cast<size_t>(std::count_if(units.begin(), units.end(), [](const ModelUnit& unit) { return unit.is_layer(); }));
+}
+
+std::optional<Model> parse_model(std::string_view text, const std::string& source, std::string* error) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& problem) {  // the parser's only way to say where it stopped
+    std::string_view what = problem.what();
+    if (const size_t bracket = what.find("] "); bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    *error = fmt::format("{}: not JSON: {}", source, what);
+    return std::nullopt;
+  }
+  Model model;
+  if (!Reader(source, error).read(json, &model)) return std::nullopt;
+  return model;
+}
+
+std::vector<std::string> model_folders() {
+  std::error_code failed;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return {};
+  const std::filesystem::path folder = program.parent_path();
+  return {(folder / "models").string(), (folder.parent_path() / "share/fsccl/models").string()};
+}
+
+std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders, std::string* error) {
+  if (name.find('/') != std::string::npos || name.ends_with(".json")) return parse_file(name, error);
+  std::set<std::string> known;
+  for (const std::string& folder : folders) {
+    const std::filesystem::path path = std::filesystem::path(folder) / (name + ".json");
+    std::error_code failed;
+    if (std::filesystem::exists(path, failed)) return parse_file(path, error);
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed))
+      if (entry.path().extension() == ".json") known.insert(entry.path().stem().string());
+  }
+  *error = fmt::format(
+      "no model is named \"{}\"; known are: {}. A model file is given by a path with a slash or by a name that ends in .json", name,
+      known.empty() ? "none (looked in " + fmt::format("{}", fmt::join(folders, ", ")) + ")"
+                    : fmt::format("{}", fmt::join(known, ", ")));
+  return std::nullopt;
+}
+
+bool keep_layers(Model* model, size_t layers, std::string* error) {
+  if (layers > model->layers()) {
+    *error = model->layers() == 0 ? fmt::format("--layers: model {} has no layers (units whose name ends in a number)", model->name)
+                                  : fmt::format("--layers {}: model {} has {}", layers, model->name, model->layers());
+    return false;
+  }
+  size_t seen = 0;
+  std::erase_if(model->units, [&](const ModelUnit& unit) { return unit.is_layer() && ++seen > layers; });
+  if (model->units.empty()) *error = fmt::format("--layers {}: no unit of model {} is left", layers, model->name);
+  return !model->units.empty();
+}
+
+}  // namespace fsccl::perf

@@ -1,0 +1,44 @@
+// A model as a list of units with the shapes of their parameters, read from JSON:
+//   {"name": "tiny", "units": [{"name": "root", "params": [["embedding", [4096, 1024]], ...]}, {"name": "layers.0", ...}, ...]}
+// Units come in the order of the forward pass. Units whose name ends in a number are layers; the first unit stays gathered for the
+// whole step, as FSDP's root does.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsccl::perf {
+
+struct ModelParam {
+  std::string name;
+  std::vector<int64_t> dims;  // at most FSCCL_MAX_DIMS, none negative
+  uint64_t elements() const;
+};
+struct ModelUnit {
+  std::string name;
+  std::vector<ModelParam> params;
+  uint64_t elements() const;
+  bool is_layer() const;
+};
+struct Model {
+  std::string name;
+  std::vector<ModelUnit> units;
+  uint64_t elements() const;
+  size_t layers() const;
+};
+
+// Nothing on failure, and then *error says what is wrong and where; `source` names the text in it.
+std::optional<Model> parse_model(std::string_view text, const std::string& source, std::string* error);
+
+// `name` is a file (it has a slash or ends in .json) or the name of a model in one of the `folders`.
+std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders, std::string* error);
+
+// Where models are: beside the program in a build tree, in share/fsccl/models of an installed one.
+std::vector<std::string> model_folders();
+
+// Keeps the first `layers` layers and every other unit; false with *error when the model has fewer.
+bool keep_layers(Model* model, size_t layers, std::string* error);
+
+}  // namespace fsccl::perf

@@ -1,0 +1,81 @@
+#include "session.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace fsccl::perf {
+namespace {
+int g_rank = -1;  // for messages
+}
+
+void must(fsccl_status_t status, const char* what) {
+  if (status == FSCCL_OK) return;
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  fmt::print(stderr, "fsccl-perf: {}{}: {}: {}\n", g_rank < 0 ? "" : fmt::format("rank {}: ", g_rank), what,
+             fsccl_status_string(status), info.text);
+  std::fflush(nullptr);
+  std::_Exit(1);  // not exit(): other threads of the library may still run
+}
+
+double now_us() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) * 1e-3;
+}
+
+Session::Session(const std::optional<LocalPlace>& place) {
+  fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+  fsccl_unique_id_t id;
+  if (place) {
+    g_rank = place->rank;
+    if (!exchange_unique_id(*place, &id)) std::_Exit(1);
+    config.unique_id = &id;
+    config.rank = place->rank;
+    config.ranks = place->ranks;
+  }
+  must(fsccl_comm_create(&config, &comm_), "fsccl_comm_create");
+  if (place) explicit_bzero(&id, sizeof id);
+  must(fsccl_comm_rank(comm_, &rank_), "fsccl_comm_rank");
+  must(fsccl_comm_size(comm_, &ranks_), "fsccl_comm_size");
+  g_rank = rank_;
+  int local_rank = 0, local_size = 1;
+  must(fsccl_comm_local_rank(comm_, &local_rank, &local_size), "fsccl_comm_local_rank");
+  hosts_ = static_cast<int>(sum_over_ranks(uint64_t{local_rank == 0}));
+  fsccl_pool_config_t pool = FSCCL_POOL_CONFIG_INIT;
+  pool.name = "fsccl-perf";
+  must(fsccl_pool_create(comm_, &pool, &pool_), "fsccl_pool_create");
+}
+
+Session::~Session() {
+  must(fsccl_pool_destroy(pool_), "fsccl_pool_destroy");
+  barrier();  // so that no rank leaves while another still waits for it
+  must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
+}
+
+void Session::barrier() const { must(fsccl_barrier(comm_, nullptr, nullptr), "fsccl_barrier"); }
+
+std::vector<double> Session::max_over_ranks(std::vector<double> values) const {
+  std::vector<double> result(values.size());
+  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_MAX, comm_, nullptr, nullptr),
+       "fsccl_all_reduce");
+  return result;
+}
+
+std::vector<double> Session::sum_over_ranks(std::vector<double> values) const {
+  std::vector<double> result(values.size());
+  must(fsccl_all_reduce(values.data(), result.data(), values.size(), FSCCL_FLOAT64, FSCCL_SUM, comm_, nullptr, nullptr),
+       "fsccl_all_reduce");
+  return result;
+}
+
+uint64_t Session::sum_over_ranks(uint64_t value) const {
+  uint64_t result = 0;
+  must(fsccl_all_reduce(&value, &result, 1, FSCCL_UINT64, FSCCL_SUM, comm_, nullptr, nullptr), "fsccl_all_reduce");
+  return result;
+}
+
+}  // namespace fsccl::perf

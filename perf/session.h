@@ -1,0 +1,46 @@
+// What every measurement stands on: the communicator of all ranks, a pool, and the few reductions that turn each rank's figures
+// into the job's.
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "launch.h"
+
+namespace fsccl::perf {
+
+// Ends the process with status 1 and the library's own words if `status` is an error. A tool has nothing to recover.
+void must(fsccl_status_t status, const char* what);
+
+double now_us();
+
+class Session {
+ public:
+  // From the place that launch_local() gave, else from the environment.
+  explicit Session(const std::optional<LocalPlace>& place);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  fsccl_comm_t comm() const { return comm_; }
+  fsccl_pool_t pool() const { return pool_; }
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  int hosts() const { return hosts_; }
+
+  void barrier() const;
+  std::vector<double> max_over_ranks(std::vector<double> values) const;
+  std::vector<double> sum_over_ranks(std::vector<double> values) const;
+  uint64_t sum_over_ranks(uint64_t value) const;
+
+ private:
+  fsccl_comm_t comm_ = nullptr;
+  fsccl_pool_t pool_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 1;
+  int hosts_ = 1;
+};
+
+}  // namespace fsccl::perf

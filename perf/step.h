@@ -1,0 +1,30 @@
+// fsccl-perf step: replays the communication and the memory of FSDP steps of a model, without its computation. Before every step
+// all fp32 shards are written anew; gradients are written when a backward pass would write them. Both are off the clock. See
+// step_schedule.h for the order and the bounds.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "model.h"
+#include "session.h"
+
+namespace fsccl::perf {
+
+struct StepOptions {
+  fsccl_dtype_t wire = FSCCL_BFLOAT16;  // of gathered parameters and of gradients; shards and sharded gradients are fp32
+  fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
+  fsccl_keep_t keep = FSCCL_KEEP_NONE;
+  uint64_t keep_budget_bytes = 0;
+  bool gradient_slots = true;
+  bool shared = true;
+  bool declare = false;  // the schedule is declared before the first step, else recorded from it
+  int prefetch = 1;
+  int steps = 5;
+  int warmup = 1;
+  bool json = false;
+};
+
+// Returns the number of wrong elements over all ranks.
+uint64_t run_step(const Session& session, const Model& model, const StepOptions& options);
+
+}  // namespace fsccl::perf

@@ -1,0 +1,189 @@
+#include "step_unit.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "verify.h"
+
+namespace fsccl::perf {
+namespace {
+
+struct Part {
+  uint64_t first, count;
+};
+
+// This rank's part of each parameter, by the rules of fsccl_layout_t.
+std::vector<Part> parts_of(const ModelUnit& unit, bool flat, uint64_t rank, uint64_t ranks) {
+  std::vector<Part> parts;
+  const uint64_t even = (unit.elements() + ranks - 1) / ranks, begin = even * rank, end = begin + even;
+  uint64_t at = 0;
+  for (const ModelParam& param : unit.params) {
+    const uint64_t elements = param.elements();
+    uint64_t first = 0, last = 0;
+    if (flat) {
+      first = std::clamp(begin, at, at + elements) - at;
+      last = std::clamp(end, at, at + elements) - at;
+      at += elements;
+    } else {
+      const uint64_t rows = param.dims.empty() ? 1 : static_cast<uint64_t>(param.dims[0]), row = rows == 0 ? 0 : elements / rows;
+      const uint64_t chunk = (rows + ranks - 1) / ranks;
+      first = std::min(rows, rank * chunk) * row;
+      last = std::min(rows, (rank + 1) * chunk) * row;
+    }
+    parts.push_back({first, last - first});
+  }
+  return parts;
+}
+
+}  // namespace
+
+Memory4k::Memory4k(uint64_t bytes) : bytes_(std::max<uint64_t>(bytes, 1)) {
+  void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    fmt::print(stderr, "fsccl-perf: no memory for {} bytes of shards or gradients: {}; use fewer --layers\n", bytes_,
+               strerror(errno));
+    std::_Exit(1);
+  }
+  data_ = static_cast<char*>(data);
+}
+Memory4k::~Memory4k() {
+  if (data_) munmap(data_, bytes_);
+}
+Memory4k::Memory4k(Memory4k&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options) {
+  uint64_t sum = 0;
+  for (const ModelParam& param : unit.params) sum += (param.elements() * fsccl_dtype_size(options.wire) + 63) / 64 * 64;
+  return sum;
+}
+
+StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, const StepOptions& options, char* gradients)
+    : session_(session), options_(options) {
+  const bool flat = options.layout == FSCCL_LAYOUT_FLAT;
+  const std::vector<Part> parts =
+      parts_of(unit, flat, static_cast<uint64_t>(session.rank()), static_cast<uint64_t>(session.ranks()));
+  std::vector<fsccl_param_t> definitions;
+  for (size_t i = 0; i < unit.params.size(); i++) {
+    Param param;
+    param.elements = unit.params[i].elements();
+    param.first = parts[i].first;
+    param.count = parts[i].count;
+    param.stream = static_cast<uint32_t>(2 * (index * 4096 + i));
+    param.shard = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4).data());
+    param.sharded_grad = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4).data());
+    if (!options.gradient_slots) {
+      param.grad = gradients;
+      private_grads_.push_back(gradients);
+      gradients += (param.elements * fsccl_dtype_size(options.wire) + 63) / 64 * 64;
+    }
+    fsccl_param_t definition = FSCCL_PARAM_INIT;
+    definition.name = unit.params[i].name.c_str();
+    definition.dims = static_cast<int>(unit.params[i].dims.size());
+    std::copy(unit.params[i].dims.begin(), unit.params[i].dims.end(), definition.shape);
+    definition.dtype = FSCCL_FLOAT32;
+    definition.shard = param.shard;
+    definition.sharded_grad = param.sharded_grad;
+    definitions.push_back(definition);
+    params_.push_back(param);
+  }
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  config.name = unit.name.c_str();
+  config.layout = options.layout;
+  config.shard_comm = session.comm();
+  config.pool = session.pool();
+  config.wire_dtype = options.wire;
+  config.reduce_dtype = options.wire;
+  config.grad_dtype = FSCCL_FLOAT32;
+  config.sharing = options.shared ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
+  config.keep = index == 0 ? FSCCL_KEEP_NONE : options.keep;  // the root is not gathered twice in a step
+  config.keep_budget_bytes = options.keep_budget_bytes;
+  must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_), "fsccl_unit_create");
+}
+
+StepUnit::~StepUnit() { must(fsccl_unit_destroy(unit_), "fsccl_unit_destroy"); }
+
+void StepUnit::unshard(fsccl_work_t* work) {
+  const fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, work);
+  must(work && status == FSCCL_IN_PROGRESS ? FSCCL_OK : status, "fsccl_unit_unshard");
+}
+
+void StepUnit::reshard() { must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard"); }
+
+void StepUnit::take_gradients() {
+  if (!options_.gradient_slots) return;
+  for (size_t i = 0; i < params_.size(); i++) {
+    fsccl_view_t view;
+    must(fsccl_unit_grad(unit_, i, &view), "fsccl_unit_grad");
+    params_[i].grad = view.data;
+  }
+}
+
+void StepUnit::reduce() {
+  fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  if (!options_.gradient_slots) config.grads = private_grads_.data();
+  must(fsccl_unit_reduce_grads(unit_, &config, nullptr), "fsccl_unit_reduce_grads");
+}
+
+void StepUnit::write_shards(uint32_t generation) {
+  for (Param& param : params_) fill(param.shard, FSCCL_FLOAT32, param.count, param.first, seeds_of(param.stream, generation, 0));
+}
+
+void StepUnit::write_gradients(uint32_t generation) {
+  const uint32_t rank = static_cast<uint32_t>(session_.rank());
+  for (Param& param : params_) fill(param.grad, options_.wire, param.elements, 0, seeds_of(param.stream + 1, generation, rank));
+}
+
+uint64_t StepUnit::look(uint32_t generation) const {
+  constexpr uint64_t kLooks = 16;
+  const uint64_t element = fsccl_dtype_size(options_.wire);
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < params_.size(); i++) {
+    fsccl_view_t view;
+    must(fsccl_unit_param(unit_, i, &view), "fsccl_unit_param");
+    const uint64_t count = params_[i].elements, looks = std::min(kLooks, count);
+    for (uint64_t k = 0; k < looks; k++) {
+      const uint64_t at = looks < 2 ? 0 : (count - 1) * k / (looks - 1);
+      wrong += count_wrong_cast(static_cast<const char*>(view.data) + at * element, options_.wire, 1, at,
+                                seeds_of(params_[i].stream, generation, 0));
+    }
+  }
+  return wrong;
+}
+
+uint64_t StepUnit::check_gathered(uint32_t generation) {
+  unshard(nullptr);
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < params_.size(); i++) {
+    fsccl_view_t view;
+    must(fsccl_unit_param(unit_, i, &view), "fsccl_unit_param");
+    if (view.count != params_[i].elements || view.dtype != options_.wire)
+      wrong += params_[i].elements;
+    else
+      wrong += count_wrong_cast(view.data, options_.wire, view.count, 0, seeds_of(params_[i].stream, generation, 0));
+  }
+  reshard();
+  return wrong;
+}
+
+uint64_t StepUnit::check_reduced(uint32_t generation) const {
+  uint64_t wrong = 0;
+  for (size_t i = 0; i < params_.size(); i++) {
+    const Param& param = params_[i];
+    fsccl_view_t view;
+    must(fsccl_unit_sharded_grad(unit_, i, &view), "fsccl_unit_sharded_grad");
+    if (view.count != param.count || (param.count > 0 && view.offset != param.first))
+      wrong += std::max<uint64_t>(1, param.count);
+    else
+      wrong += count_wrong_reduced(view.data, FSCCL_FLOAT32, options_.wire, param.count, param.first, param.stream + 1, generation,
+                                   static_cast<uint32_t>(session_.ranks()), FSCCL_AVG);
+  }
+  return wrong;
+}
+
+}  // namespace fsccl::perf

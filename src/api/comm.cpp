@@ -1,0 +1,231 @@
+// fsccl_comm_*: making, dividing and ending communicators.
+#include "api/objects.h"
+#include "base/config.h"
+
+using namespace fsccl;
+
+namespace {
+
+Status check_version(int version) {
+  const int major = version / 10000, minor = version / 100 % 100;
+  if (major == FSCCL_VERSION_MAJOR && minor <= FSCCL_VERSION_MINOR) return success();
+  return fail(FSCCL_ERR_VERSION, "the program was built with the header of version {} and runs with the library of version {}: rebuild it, or install the library it was built for", version,
+              FSCCL_VERSION);
+}
+
+struct Request {
+  JoinRequest join;
+  fsccl_unique_id_t id{};  // a copy: a nonblocking creation outlives the caller's
+  CommunicatorOptions options;
+};
+
+Status check_ranks(const fsccl_comm_config_t& config) {
+  if (config.ranks < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is {}: a communicator has at least one", config.ranks);
+  if (config.rank < 0 || config.rank >= config.ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is not one of 0 .. {}", config.rank, config.ranks - 1);
+  return success();
+}
+
+Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* config, Request* request) {
+  FSCCL_TRY(read_config(given, fsccl_comm_config_t FSCCL_COMM_CONFIG_INIT, config));
+  FSCCL_TRY(check_version(config->version));
+  FSCCL_TRY(config_status());
+  if (config->timeout_ms < 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS", config->timeout_ms);
+  if (config->unique_id && config->all_gather) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unique_id and all_gather are both set: choose one way for the ranks to meet");
+  if (config->unique_id || config->all_gather) {
+    FSCCL_TRY(check_ranks(*config));
+    request->join.rank = config->rank;
+    request->join.ranks = config->ranks;
+  }
+  if (config->unique_id) request->id = *config->unique_id;
+  request->join.all_gather = config->all_gather;
+  request->join.all_gather_context = config->all_gather_context;
+  request->options.timeout_ms = config->timeout_ms;
+  if (config->name) request->options.name = config->name;
+  return success();
+}
+
+Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t handle) {
+  if (with_id) request.join.unique_id = &request.id;
+  request.join.deadline = Deadline::in_ms(request.options.timeout_ms ? request.options.timeout_ms : config()->timeout_ms);
+  FSCCL_ASSIGN(object.comm, Communicator::create(request.join, request.options));
+  register_engine(&object.comm->engine(), handle);
+  object.ready.store(object.comm.get(), std::memory_order_release);
+  return success();
+}
+
+fsccl_comm_t as_handle(uint64_t bits) { return reinterpret_cast<fsccl_comm_t>(bits); }
+
+}  // namespace
+
+extern "C" {
+
+fsccl_status_t fsccl_unique_id_create(fsccl_unique_id_t* id) {
+  return guarded("fsccl_unique_id_create", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!id) return fail(FSCCL_ERR_INVALID_ARGUMENT, "id is NULL");
+    FSCCL_TRY(config_status());
+    watch_forks();
+    return create_unique_id(id);
+  });
+}
+
+fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t* comm) {
+  return guarded("fsccl_comm_create", [&]() -> Result<fsccl_status_t> {
+    if (forked()) return forked_status();
+    if (!comm) return fail(FSCCL_ERR_INVALID_ARGUMENT, "comm is NULL");
+    fsccl_comm_config_t config;
+    Request request;
+    FSCCL_TRY(read_request(given, &config, &request));
+    watch_forks();
+    auto made = std::make_unique<CommObject>();
+    CommObject* object = made.get();
+    FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
+    const bool with_id = config.unique_id != nullptr;
+    if (!config.nonblocking) {
+      Status status = make(*object, request, with_id, as_handle(bits));
+      if (!status.ok()) {
+        comms().take(bits);
+        return status;
+      }
+      *comm = as_handle(bits);
+      return FSCCL_OK;
+    }
+    object->creator = std::thread([object, request, with_id, bits]() mutable {
+      Status status = make(*object, request, with_id, as_handle(bits));
+      if (status.ok()) return;
+      object->error = status.error();
+      object->failed.store(true, std::memory_order_release);
+    });
+    *comm = as_handle(bits);
+    return FSCCL_IN_PROGRESS;
+  });
+}
+
+fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
+  return guarded("fsccl_comm_split", [&]() -> Status {
+    if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
+    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    if (color < 0 && color != FSCCL_COLOR_NONE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
+    fsccl_comm_config_t config;
+    Request request;
+    FSCCL_TRY(read_request(given, &config, &request));
+    if (config.nonblocking) return fail(FSCCL_ERR_NOT_AVAILABLE, "a split cannot be nonblocking in this release: set nonblocking to 0");
+    if (!request.options.timeout_ms) request.options.timeout_ms = parent->timeout_ms();
+    auto object = std::make_unique<CommObject>();
+    FSCCL_ASSIGN(object->comm, parent->split(color, key, request.options));
+    if (!object->comm) {
+      *result = nullptr;
+      return success();
+    }
+    Communicator* comm = object->comm.get();
+    object->ready.store(comm, std::memory_order_release);
+    FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
+    register_engine(&comm->engine(), as_handle(bits));
+    *result = as_handle(bits);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_shrink(fsccl_comm_t, const fsccl_comm_config_t*, fsccl_comm_t*) {
+  return not_available("fsccl_comm_shrink", "this release does not continue after a failure", "destroy the communicator and create one with the survivors");
+}
+
+fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
+  return guarded("fsccl_comm_abort", [&]() -> Status {
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    Error error;
+    error.code = FSCCL_ERR_ABORTED;
+    error.rank = error.peer = comm->rank();
+    error.text = fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
+    comm->engine().fail_all(error);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
+  return guarded("fsccl_comm_destroy", [&]() -> Status {
+    CommObject* object = comms().find(bits_of(handle));
+    if (!object || forked()) return bad_handle(HandleKind::comm, bits_of(handle));
+    if (object->creator.joinable()) object->creator.join();
+    if (Communicator* comm = object->ready.load()) {
+      if (comm->dependents)
+        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(), comm->dependents);
+      if (comm->engine().unattended())
+        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it", comm->name(),
+                    comm->engine().submitted() - comm->engine().completed());
+      unregister_engine(&comm->engine());
+    }
+    comms().take(bits_of(handle));
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_rank(fsccl_comm_t handle, int* rank) {
+  return guarded("fsccl_comm_rank", [&]() -> Status {
+    if (!rank) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank is NULL");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    *rank = comm->rank();
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_size(fsccl_comm_t handle, int* size) {
+  return guarded("fsccl_comm_size", [&]() -> Status {
+    if (!size) return fail(FSCCL_ERR_INVALID_ARGUMENT, "size is NULL");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    *size = comm->size();
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t handle, int* local_rank, int* local_size) {
+  return guarded("fsccl_comm_local_rank", [&]() -> Status {
+    if (!local_rank || !local_size) return fail(FSCCL_ERR_INVALID_ARGUMENT, "an output is NULL");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    Job& job = comm->context().job();
+    int before = 0, all = 0;
+    for (int rank = 0; rank < comm->size(); rank++) {
+      if (job.member(comm->job_rank(rank)).host != job.member(job.rank()).host) continue;
+      all++;
+      before += rank < comm->rank();
+    }
+    *local_rank = before;
+    *local_size = all;
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state) {
+  return guarded("fsccl_comm_async_error", [&]() -> Status {
+    if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
+    CommObject* object = comms().find(bits_of(handle));
+    if (!object || forked()) return bad_handle(HandleKind::comm, bits_of(handle));
+    Communicator* comm = object->ready.load(std::memory_order_acquire);
+    if (!comm) {
+      const bool failed = object->failed.load(std::memory_order_acquire);
+      *state = failed ? object->error.code : FSCCL_IN_PROGRESS;
+      if (failed) set_last_error(Status(object->error));
+      return success();
+    }
+    *state = FSCCL_OK;
+    comm->engine().look_for_failure();
+    if (!comm->engine().failed()) return success();
+    const Status failure = comm->engine().failure();
+    *state = failure.code();
+    set_last_error(failure);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counters) {
+  return guarded("fsccl_comm_counters", [&]() -> Status {
+    if (!counters || counters->size < sizeof(*counters)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    const size_t size = counters->size;
+    *counters = comm->engine().counters();
+    counters->size = size;
+    return success();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,40 @@
+// The gate of every public function: a Status becomes its code and the thread's last error, and what the standard library throws
+// becomes a status. Nothing below knows of either. On success it costs a test of a register.
+#pragma once
+#include <exception>
+#include <type_traits>
+#include <utility>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+// Makes `status`, an error, the last one of this thread. Never throws: short of memory it keeps the code and a fixed text.
+void set_last_error(const Status& status) noexcept;
+
+// The same, adding the operation where the error has none; returns the code.
+[[gnu::cold]] fsccl_status_t record_error(const char* operation, Status status) noexcept;
+// For an exception that is being handled.
+[[gnu::cold]] fsccl_status_t record_exception(const char* operation) noexcept;
+
+// Runs f, which returns a Status, or a Result<fsccl_status_t> when there is progress to report.
+template <class F>
+inline fsccl_status_t guarded(const char* operation, F&& f) {
+  try {
+    auto outcome = std::forward<F>(f)();
+    if constexpr (std::is_same_v<decltype(outcome), Status>) {
+      if (outcome.ok()) [[likely]]
+        return FSCCL_OK;
+      return record_error(operation, std::move(outcome));
+    } else {
+      if (outcome.ok()) [[likely]]
+        return outcome.value();
+      return record_error(operation, outcome.take_status());
+    }
+  } catch (...) {
+    if (!std::current_exception()) throw;  // no exception of C++: the thread is being cancelled
+    return record_exception(operation);
+  }
+}
+
+}  // namespace fsccl

@@ -1,0 +1,147 @@
+// fsccl_pool_*.
+#include "api/objects.h"
+
+using namespace fsccl;
+
+namespace {
+
+Status no_stream(void* stream) {
+  return stream ? fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release has host pools only; pass NULL") : success();
+}
+
+// A declared step as events of the pool's two regions.
+struct Declared {
+  std::vector<CollectiveRegion::Event> shared, own;
+  int host_rank = -1;
+  uint64_t hash = 0;
+};
+
+Status declare_event(const fsccl_event_t& event, size_t index, Declared* declared) {
+  Result<Unit*> found = unit_of(event.unit);
+  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", index, found.status().text());
+  Unit& unit = *found.value();
+  auto& slots = unit.slot_part() == Part::shared ? declared->shared : declared->own;
+  if (unit.slot_part() == Part::shared) declared->host_rank = unit.host_rank();
+  const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);
+  switch (event.kind) {
+    case FSCCL_EVENT_UNSHARD: slots.push_back({true, unit.slot_key(), slot_bytes, true}); break;
+    case FSCCL_EVENT_RESHARD:
+      if (!unit.keeps()) slots.push_back({false, unit.slot_key(), 0, true});
+      break;
+    case FSCCL_EVENT_GRAD: declared->own.push_back({true, unit.grad_key(), grad_bytes, false}); break;
+    case FSCCL_EVENT_REDUCE: declared->own.push_back({false, unit.grad_key(), 0, false}); break;
+    default: return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", index, static_cast<int>(event.kind));
+  }
+  declared->hash = mix_hash(mix_hash(declared->hash, unit.slot_key()), static_cast<uint64_t>(event.kind));
+  return success();
+}
+
+// Every rank must declare the same.
+Status compare(Pool& pool, uint64_t hash) {
+  Communicator& comm = pool.comm();
+  std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
+  CollectiveCall call;
+  call.op = OpCode::all_gather;
+  call.input = &hash;
+  call.output = all.data();
+  call.count = 1;
+  call.dtype = FSCCL_UINT64;
+  fsccl_status_t state;
+  FSCCL_TRY(comm.collectives().run(call, true, &state));
+  for (size_t rank = 0; rank < all.size(); rank++)
+    if (all[rank] != hash) return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(), comm.rank());
+  return success();
+}
+
+}  // namespace
+
+extern "C" {
+
+fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t* given, fsccl_pool_t* pool) {
+  return guarded("fsccl_pool_create", [&]() -> Status {
+    if (!pool) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool is NULL");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    fsccl_pool_config_t config;
+    FSCCL_TRY(read_config(given, fsccl_pool_config_t FSCCL_POOL_CONFIG_INIT, &config));
+    if (config.memory != FSCCL_MEMORY_HOST) return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
+    auto object = std::make_unique<PoolObject>();
+    FSCCL_ASSIGN(object->pool, Pool::create(*comm, config));
+    FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
+    *pool = reinterpret_cast<fsccl_pool_t>(bits);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
+  return guarded("fsccl_pool_destroy", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_TRY(pool->check_empty());
+    pools().take(bits_of(handle));
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream, void** pointer) {
+  return guarded("fsccl_pool_alloc", [&]() -> Status {
+    if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_TRY(no_stream(stream));
+    if (bytes > uint64_t{1} << 47) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
+    FSCCL_ASSIGN(*pointer, pool->alloc(bytes));
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream) {
+  return guarded("fsccl_pool_free", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_TRY(no_stream(stream));
+    return pointer ? pool->free(pointer) : success();
+  });
+}
+
+fsccl_status_t fsccl_pool_import(fsccl_pool_t, void*, size_t) {
+  return not_available("fsccl_pool_import", "no transport of this release registers memory", "pass the memory to the collectives as it is");
+}
+
+fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {
+  return guarded("fsccl_pool_stats", [&]() -> Status {
+    if (!stats || stats->size < sizeof(*stats)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    pool->stats(stats);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_pool_trim(fsccl_pool_t handle, uint64_t* released) {
+  return guarded("fsccl_pool_trim", [&]() -> Status {
+    if (!released) return fail(FSCCL_ERR_INVALID_ARGUMENT, "released is NULL");
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    *released = pool->trim();
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t, const char*) {
+  return not_available("fsccl_pool_snapshot", "it comes with a later release", "use fsccl_pool_stats");
+}
+
+fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
+  return guarded("fsccl_pool_schedule", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
+    Declared declared;
+    for (size_t i = 0; i < count; i++) FSCCL_TRY(declare_event(events[i], i, &declared));
+    FSCCL_TRY(compare(*pool, declared.hash));
+    return pool->declare(declared.shared, declared.own, declared.host_rank);
+  });
+}
+
+fsccl_status_t fsccl_pool_step(fsccl_pool_t handle) {
+  return guarded("fsccl_pool_step", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->end_step();
+  });
+}
+
+}  // extern "C"

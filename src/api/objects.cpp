@@ -1,0 +1,93 @@
+#include "api/objects.h"
+
+#include <unordered_map>
+
+namespace fsccl {
+namespace {
+
+std::mutex engines_mutex;
+std::unordered_map<const Engine*, fsccl_comm_t>& engines() {
+  static auto* map = new std::unordered_map<const Engine*, fsccl_comm_t>;
+  return *map;
+}
+
+}  // namespace
+
+const char* kind_name(HandleKind kind) {
+  switch (kind) {
+    case HandleKind::comm: return "communicator";
+    case HandleKind::pool: return "pool";
+    case HandleKind::unit: return "unit";
+    case HandleKind::work: return "work";
+  }
+  return "unknown";
+}
+
+Status bad_handle(HandleKind wanted, uint64_t bits) {
+  if (forked()) return forked_status();
+  if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
+  const HandleKind kind = HandleBits{bits}.kind();
+  const bool known = kind >= HandleKind::comm && kind <= HandleKind::work;
+  if (known && kind != wanted) return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
+  return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} names nothing: it was destroyed, or never made", kind_name(wanted), bits);
+}
+
+// The tables outlive every thread that may look something up.
+CommTable& comms() {
+  static auto* table = new CommTable;
+  return *table;
+}
+PoolTable& pools() {
+  static auto* table = new PoolTable;
+  return *table;
+}
+UnitTable& units() {
+  static auto* table = new UnitTable;
+  return *table;
+}
+
+Result<Communicator*> comm_of(fsccl_comm_t handle) {
+  CommObject* object = comms().find(bits_of(handle));
+  if (!object || forked()) [[unlikely]]
+    return bad_handle(HandleKind::comm, bits_of(handle));
+  Communicator* comm = object->ready.load(std::memory_order_acquire);
+  if (comm) [[likely]]
+    return comm;
+  if (object->failed.load(std::memory_order_acquire)) return Status(object->error);
+  return fail(FSCCL_ERR_INVALID_STATE, "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
+}
+
+Result<Pool*> pool_of(fsccl_pool_t handle) {
+  PoolObject* object = pools().find(bits_of(handle));
+  if (!object || forked()) [[unlikely]]
+    return bad_handle(HandleKind::pool, bits_of(handle));
+  return object->pool.get();
+}
+
+Result<Unit*> unit_of(fsccl_unit_t handle) {
+  UnitObject* object = units().find(bits_of(handle));
+  if (!object || forked()) [[unlikely]]
+    return bad_handle(HandleKind::unit, bits_of(handle));
+  return object->unit.get();
+}
+
+void register_engine(const Engine* engine, fsccl_comm_t comm) {
+  const std::lock_guard lock(engines_mutex);
+  engines()[engine] = comm;
+}
+void unregister_engine(const Engine* engine) {
+  const std::lock_guard lock(engines_mutex);
+  engines().erase(engine);
+}
+fsccl_comm_t comm_of_engine(const Engine* engine) {
+  const std::lock_guard lock(engines_mutex);
+  const auto found = engines().find(engine);
+  return found == engines().end() ? nullptr : found->second;
+}
+
+fsccl_status_t not_available(const char* operation, const char* why, const char* instead) {
+  if (forked()) return record_error(operation, forked_status());
+  return record_error(operation, fail(FSCCL_ERR_NOT_AVAILABLE, "{} is not available: {}; {}", operation, why, instead));
+}
+
+}  // namespace fsccl

@@ -1,0 +1,67 @@
+// What the handles of the public header name, and the tables that hold them.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "api/guard.h"
+#include "api/handle.h"
+#include "engine/communicator.h"
+#include "unit/unit.h"
+
+namespace fsccl {
+
+struct CommObject {
+  std::unique_ptr<Communicator> comm;          // the creator's until `ready`
+  std::atomic<Communicator*> ready{nullptr};
+  std::atomic<bool> failed{false};             // creation failed; `error` says how
+  Error error;
+  std::thread creator;                         // of a nonblocking creation
+};
+struct PoolObject {
+  std::unique_ptr<Pool> pool;
+};
+struct UnitObject {
+  std::unique_ptr<Unit> unit;
+};
+
+using CommTable = HandleTable<CommObject, HandleKind::comm, 16384>;
+using PoolTable = HandleTable<PoolObject, HandleKind::pool, 4096>;
+using UnitTable = HandleTable<UnitObject, HandleKind::unit, 65536>;
+CommTable& comms();
+PoolTable& pools();
+UnitTable& units();
+
+template <class Handle>
+uint64_t bits_of(Handle handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+// The object behind a handle, or the error for the caller.
+Result<Communicator*> comm_of(fsccl_comm_t handle);
+Result<Pool*> pool_of(fsccl_pool_t handle);
+Result<Unit*> unit_of(fsccl_unit_t handle);
+
+// A work names an operation: its communicator's slot and generation, and the low half of its sequence number. It needs no memory.
+fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence);
+// The handle of the communicator that an engine belongs to (a unit's operations run on its communicators).
+void register_engine(const Engine* engine, fsccl_comm_t comm);
+void unregister_engine(const Engine* engine);
+fsccl_comm_t comm_of_engine(const Engine* engine);
+
+// A config struct of the caller, which may be older (shorter) or newer than ours: the fields it has over our defaults.
+template <class T>
+Status read_config(const T* given, const T& defaults, T* result) {
+  *result = defaults;
+  if (!given) return success();
+  if (given->size < sizeof(size_t) || given->size > 4096)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro", given->size);
+  __builtin_memcpy(static_cast<void*>(result), given, given->size < sizeof(T) ? given->size : sizeof(T));
+  result->size = sizeof(T);
+  return success();
+}
+
+// For functions of a later release.
+[[gnu::cold]] fsccl_status_t not_available(const char* operation, const char* why, const char* instead);
+
+}  // namespace fsccl

@@ -1,0 +1,195 @@
+// fsccl_unit_*.
+#include "api/objects.h"
+
+using namespace fsccl;
+
+namespace {
+
+bool unit_float(fsccl_dtype_t dtype) { return dtype_valid(dtype) && dtype_float(dtype); }
+
+Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_config_t& config, UnitSpec::Param* param) {
+  param->name = given.name ? given.name : fmt::format("{}", index);
+  auto wrong = [&](std::string what) { return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}'): {}", index, param->name, what); };
+  if (given.dims < 0 || given.dims > FSCCL_MAX_DIMS) return wrong(fmt::format("dims is {}, it is 0 .. {}", given.dims, FSCCL_MAX_DIMS));
+  if (!dtype_valid(given.dtype)) return wrong(fmt::format("dtype {} is not a fsccl_dtype_t", static_cast<int>(given.dtype)));
+  if (given.flags & ~FSCCL_PARAM_FROZEN) return wrong(fmt::format("flags {:#x} has unknown bits", given.flags));
+  param->dims.assign(given.shape, given.shape + given.dims);
+  param->dtype = given.dtype;
+  param->frozen = given.flags & FSCCL_PARAM_FROZEN;
+  param->tied_to = given.tied_to;
+  param->shard = given.shard;
+  param->sharded_grad = given.sharded_grad;
+  if (unit_float(given.dtype)) return success();
+  if (given.dtype != config.wire_dtype || !param->frozen)
+    return wrong(fmt::format("{} travels only as it is and without gradient: mark it FSCCL_PARAM_FROZEN and put it in a unit with wire_dtype {}", dtype_name(given.dtype), dtype_name(given.dtype)));
+  return success();
+}
+
+Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
+  FSCCL_ASSIGN(spec->shard_comm, comm_of(config.shard_comm));
+  FSCCL_ASSIGN(spec->pool, pool_of(config.pool));
+  if (config.replicate_comm) {
+    FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
+  }
+  for (int rank = 0; rank < spec->shard_comm->size(); rank++)
+    if (&spec->pool->comm().context() != &spec->shard_comm->context() || spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent", rank);
+  return success();
+}
+
+Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec) {
+  if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: a unit needs at least shard_comm and pool");
+  fsccl_unit_config_t config;
+  FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
+  if (count && !params) return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
+  if (count == 0 || count > 1u << 20) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
+  FSCCL_TRY(read_handles(config, spec));
+  if (config.layout == FSCCL_LAYOUT_RAGGED) return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_LAYOUT_RAGGED comes with a later release: use FSCCL_LAYOUT_FLAT or FSCCL_LAYOUT_PER_PARAM");
+  if (config.layout != FSCCL_LAYOUT_FLAT && config.layout != FSCCL_LAYOUT_PER_PARAM) return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t", static_cast<int>(config.layout));
+  if (config.sharing != FSCCL_SHARING_READ_ONLY && config.sharing != FSCCL_SHARING_PRIVATE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
+  if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET) return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t", static_cast<int>(config.keep));
+  if (!dtype_valid(config.wire_dtype)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "wire_dtype {} is not a fsccl_dtype_t", static_cast<int>(config.wire_dtype));
+  if (!unit_float(config.reduce_dtype) || !unit_float(config.grad_dtype) || !reduce_supported(config.reduce_dtype, config.grad_dtype, FSCCL_OP_SUM))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of float16, bfloat16, float32, float64", dtype_name(config.reduce_dtype),
+                dtype_name(config.grad_dtype));
+  spec->name = config.name ? config.name : "unit";
+  spec->layout = config.layout;
+  spec->wire_dtype = config.wire_dtype;
+  spec->reduce_dtype = config.reduce_dtype;
+  spec->grad_dtype = config.grad_dtype;
+  spec->sharing = config.sharing;
+  spec->keep = config.keep;
+  spec->keep_budget_bytes = config.keep_budget_bytes;
+  spec->marks_changes = config.marks_changes != 0;
+  spec->params.resize(count);
+  for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
+  for (size_t i = 0; i < count; i++)
+    if (unit_float(spec->params[i].dtype) && !unit_float(config.wire_dtype))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i, spec->params[i].name, dtype_name(spec->params[i].dtype), dtype_name(config.wire_dtype));
+  return success();
+}
+
+// The work of an operation that a unit submitted on one of its communicators.
+void give_work(const Submitted& submitted, fsccl_work_t* work) {
+  if (work && submitted.engine) *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);
+}
+
+}  // namespace
+
+extern "C" {
+
+fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_param_t* params, size_t count, fsccl_unit_t* unit) {
+  return guarded("fsccl_unit_create", [&]() -> Status {
+    if (!unit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit is NULL");
+    UnitSpec spec;
+    FSCCL_TRY(read_spec(config, params, count, &spec));
+    auto object = std::make_unique<UnitObject>();
+    FSCCL_ASSIGN(object->unit, Unit::create(std::move(spec)));
+    FSCCL_ASSIGN(const uint64_t bits, units().add(std::move(object)));
+    *unit = reinterpret_cast<fsccl_unit_t>(bits);
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
+  return guarded("fsccl_unit_destroy", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    FSCCL_TRY(unit->check_idle());
+    units().take(bits_of(handle));
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode, fsccl_work_t* work) {
+  return guarded("fsccl_unit_unshard", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t", static_cast<int>(mode));
+    fsccl_status_t state = FSCCL_OK;
+    Submitted submitted;
+    FSCCL_TRY(unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted));
+    give_work(submitted, work);
+    return state;
+  });
+}
+
+fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
+  return guarded("fsccl_unit_reshard", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->reshard();
+  });
+}
+
+fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t handle) {
+  return guarded("fsccl_unit_mark_changed", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    unit->mark_changed();
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_unit_param(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
+  return guarded("fsccl_unit_param", [&]() -> Status {
+    if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->param(index, view);
+  });
+}
+
+fsccl_status_t fsccl_unit_shard(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
+  return guarded("fsccl_unit_shard", [&]() -> Status {
+    if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->shard(index, view);
+  });
+}
+
+fsccl_status_t fsccl_unit_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
+  return guarded("fsccl_unit_grad", [&]() -> Status {
+    if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->grad(index, view);
+  });
+}
+
+fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
+  return guarded("fsccl_unit_sharded_grad", [&]() -> Status {
+    if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->sharded_grad(index, view);
+  });
+}
+
+fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_config_t* given, fsccl_work_t* work) {
+  return guarded("fsccl_unit_reduce_grads", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    fsccl_reduce_config_t config;
+    FSCCL_TRY(read_config(given, fsccl_reduce_config_t FSCCL_REDUCE_CONFIG_INIT, &config));
+    ReduceRequest request;
+    request.scale = config.scale;
+    request.accumulate = config.accumulate != 0;
+    request.defer_replicas = config.defer_replicas != 0;
+    request.grads = config.grads;
+    request.result = config.result;
+    request.shard_ready = config.shard_ready;
+    request.shard_ready_context = config.shard_ready_context;
+    request.handle = handle;
+    fsccl_status_t state = FSCCL_OK;
+    Submitted submitted;
+    FSCCL_TRY(unit->reduce_grads(request, work == nullptr, &state, &submitted));
+    give_work(submitted, work);
+    return state;
+  });
+}
+
+fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_work_t* work) {
+  return guarded("fsccl_unit_broadcast_state", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    fsccl_status_t state = FSCCL_OK;
+    Submitted submitted;
+    FSCCL_TRY(unit->broadcast_state(root, work == nullptr, &state, &submitted));
+    give_work(submitted, work);
+    return state;
+  });
+}
+
+}  // extern "C"

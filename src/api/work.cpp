@@ -1,0 +1,85 @@
+// fsccl_work_*: a work is a name for an operation, made of numbers; there is nothing to allocate or to leak.
+#include "api/objects.h"
+
+using namespace fsccl;
+
+namespace {
+
+// kind:8 | communicator's generation, low 10 bits | its slot:14 | sequence, low 32 bits
+constexpr int kSlotBits = 14, kGenerationBits = 10;
+
+struct Operand {
+  Engine* engine = nullptr;
+  uint64_t sequence = 0;
+};
+
+Result<Operand> operand_of(fsccl_work_t work) {
+  const uint64_t bits = bits_of(work);
+  if (forked() || HandleBits{bits}.kind() != HandleKind::work) return bad_handle(HandleKind::work, bits);
+  const uint64_t slot = bits >> 32 & ((1u << kSlotBits) - 1), generation = bits >> (32 + kSlotBits) & ((1u << kGenerationBits) - 1);
+  CommObject* object = comms().at(static_cast<uint32_t>(slot), static_cast<uint32_t>(generation), (1u << kGenerationBits) - 1);
+  Communicator* comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
+  if (!comm) return fail(FSCCL_ERR_INVALID_HANDLE, "the communicator of this work was destroyed");
+  // The sequence number whose low half this is, among the last 2^32 submitted.
+  const uint64_t submitted = comm->engine().submitted();
+  const uint64_t age = static_cast<uint32_t>(static_cast<uint32_t>(submitted) - static_cast<uint32_t>(bits));
+  if (age >= submitted) return fail(FSCCL_ERR_INVALID_HANDLE, "the work handle {:#x} names no operation of its communicator", bits);
+  return Operand{&comm->engine(), submitted - age};
+}
+
+}  // namespace
+
+namespace fsccl {
+
+fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence) {
+  const HandleBits handle{bits_of(comm)};
+  const uint64_t generation = handle.generation() & ((1u << kGenerationBits) - 1);
+  return reinterpret_cast<fsccl_work_t>(uint64_t{static_cast<uint8_t>(HandleKind::work)} << 56 | generation << (32 + kSlotBits) | uint64_t{handle.slot()} << 32 |
+                                        static_cast<uint32_t>(sequence));
+}
+
+}  // namespace fsccl
+
+extern "C" {
+
+fsccl_status_t fsccl_work_test(fsccl_work_t work) {
+  return guarded("fsccl_work_test", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    fsccl_status_t state = FSCCL_OK;
+    FSCCL_TRY(operand.engine->test(operand.sequence, &state));
+    return state;
+  });
+}
+
+fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms) {
+  return guarded("fsccl_work_wait", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    fsccl_status_t state = FSCCL_OK;
+    FSCCL_TRY(operand.engine->wait(operand.sequence, timeout_ms, &state));
+    return state;
+  });
+}
+
+fsccl_status_t fsccl_work_error(fsccl_work_t work) {
+  return guarded("fsccl_work_error", [&]() -> Status {
+    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    if (operand.engine->completed() >= operand.sequence || !operand.engine->failed()) return success();
+    return operand.engine->failure();
+  });
+}
+
+fsccl_status_t fsccl_work_callback(fsccl_work_t, void (*)(void*, fsccl_status_t), void*) {
+  return not_available("fsccl_work_callback", "it comes with a later release", "use fsccl_work_test or fsccl_work_wait");
+}
+fsccl_status_t fsccl_work_event_fd(fsccl_work_t, int*) {
+  return not_available("fsccl_work_event_fd", "it comes with a later release", "use fsccl_work_test or fsccl_work_wait");
+}
+
+fsccl_status_t fsccl_work_release(fsccl_work_t work) {
+  return guarded("fsccl_work_release", [&]() -> Status {
+    if (!work) return success();
+    return operand_of(work).take_status();
+  });
+}
+
+}  // extern "C"

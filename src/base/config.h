@@ -1,0 +1,53 @@
+// The configuration as the library sees it: one immutable Config, a typed field for each variable of config.def, resolved once.
+// Authority rises from the default over the file named by FSCCL_CONFIG_FILE and the environment to fsccl_config_set(). Objects take
+// a snapshot when they are made; nothing on the step path looks a variable up.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+#define FSCCL_INTEGER(...)
+#define FSCCL_BYTES(...)
+#define FSCCL_BOOL(...)
+#define FSCCL_STRING(...)
+#define FSCCL_PATH(...)
+#define FSCCL_ENUM(NAME, field, Type, text, doc, ...) enum class Type : int { __VA_ARGS__ };
+#define FSCCL_LIST(NAME, field, Type, text, doc, ...) enum class Type : int { __VA_ARGS__ };
+#include "base/config.def"
+
+inline constexpr int64_t kConfigAuto = -1;  // the number that stands for "auto"
+
+struct Config {
+#define FSCCL_INTEGER(NAME, field, ...) int64_t field = 0;
+#define FSCCL_BYTES(NAME, field, ...) int64_t field = 0;
+#define FSCCL_BOOL(NAME, field, ...) bool field = false;
+#define FSCCL_STRING(NAME, field, ...) std::string field;
+#define FSCCL_PATH(NAME, field, ...) std::string field;
+#define FSCCL_ENUM(NAME, field, Type, ...) Type field = {};
+#define FSCCL_LIST(NAME, field, Type, ...) std::vector<Type> field;
+#include "base/config.def"
+};
+
+using ConfigRef = std::shared_ptr<const Config>;
+
+// The present snapshot, never null. The first call reads the file and the environment. Where these hold an unacceptable value the
+// next lower authority's stands here, and config_status() is the error. Any thread.
+ConfigRef config();
+
+// What is wrong with the file or the environment (FSCCL_ERR_CONFIG). Whatever creates objects checks it first and refuses on an
+// error. Any thread.
+Status config_status();
+
+// The three functions of the public header. A failed set changes nothing.
+Status config_set(std::string_view name, std::string_view value);
+Result<std::string> config_get(std::string_view name);
+Status config_dump(const std::function<void(const fsccl_config_entry_t&)>& visit);
+
+}  // namespace fsccl

@@ -1,0 +1,52 @@
+// Resolves the variables from their four authorities: default < file < environment < API. A store is what the process-wide
+// functions of config.h are made of; it takes the environment as an argument and never changes between two calls of set(). Not
+// thread safe.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/config.h"
+#include "base/config_file.h"
+#include "base/config_value.h"
+
+namespace fsccl {
+
+// The table of config.def.
+const std::vector<ConfigSpec>& config_specs();
+
+class ConfigStore {
+ public:
+  explicit ConfigStore(std::vector<ConfigSetting> environment);
+
+  const ConfigRef& snapshot() const { return snapshot_; }
+  const Status& status() const { return status_; }
+  // Unknown names, each with the nearest known one: to be shown to the user, once.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  // All or nothing.
+  Status set(std::string_view name, std::string_view value);
+  Result<std::string> get(std::string_view name) const;
+
+  struct Entry {
+    std::string value;
+    const char* source = "default";
+  };
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of config_specs()
+
+ private:
+  Status read_file();
+  void resolve();
+  void apply(const std::vector<ConfigSetting>& settings, const char* source, std::vector<ConfigValue>* values);
+  void complain(Status status);
+
+  std::vector<ConfigSetting> file_, environment_, api_;
+  std::string file_path_;  // whose settings file_ holds
+  std::vector<Entry> entries_;
+  std::vector<std::string> warnings_;
+  ConfigRef snapshot_;
+  Status status_;  // the first error
+};
+
+}  // namespace fsccl

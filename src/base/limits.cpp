@@ -1,0 +1,124 @@
+#include "base/limits.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+namespace fsccl {
+namespace {
+
+Limit resource(__rlimit_resource_t which, const char* name) {
+  rlimit value;
+  Limit limit{kUnlimited, name};
+  if (getrlimit(which, &value) == 0 && value.rlim_cur != RLIM_INFINITY) limit.value = value.rlim_cur;
+  return limit;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The number at the start of the text, after blanks; kUnlimited when there is none ("max", or no file).
+uint64_t first_number(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\n"), text.size()));
+  uint64_t number = kUnlimited;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// A line "MemTotal:  123 kB" of /proc/meminfo, in bytes.
+uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key) {
+  const size_t found = meminfo.find(key);
+  if (found == std::string_view::npos) return kUnlimited;
+  const uint64_t kib = first_number(meminfo.substr(found + key.size()));
+  return kib > kUnlimited / 1024 ? kUnlimited : kib * 1024;
+}
+
+// The directories of this process's cgroup, from itself to the root: each may limit.
+std::vector<std::string> cgroup_directories(const std::string& root) {
+  const std::string text = read_text(root + "/proc/self/cgroup");
+  const size_t found = text.starts_with("0::") ? 0 : text.find("\n0::");
+  if (found == std::string::npos) return {};
+  const size_t begin = text.find("::", found) + 2;
+  std::string path = text.substr(begin, text.find('\n', begin) - begin);
+  std::vector<std::string> directories;
+  while (true) {
+    while (path.ends_with('/')) path.pop_back();
+    directories.push_back(fmt::format("{}/sys/fs/cgroup{}", root, path));
+    if (path.empty()) return directories;
+    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+  }
+}
+
+void lower(Limit* limit, uint64_t value, const std::string& name) {
+  if (value < limit->value) *limit = {value, name};
+}
+
+void apply_cgroup_memory(const std::string& directory, Limits* limits) {
+  const std::string file = directory + "/memory.max";
+  const uint64_t maximum = first_number(read_text(file));
+  if (maximum == kUnlimited) return;
+  const std::string name = fmt::format("the container's memory ({})", file);
+  lower(&limits->memory_bytes, maximum, name);
+  // Clean file pages count as used but are given up on demand.
+  const uint64_t used = first_number(read_text(directory + "/memory.current"));
+  const std::string statistics = fmt::format("\n{}", read_text(directory + "/memory.stat"));
+  const size_t found = statistics.find("\ninactive_file ");
+  const uint64_t evictable = found == std::string::npos ? 0 : first_number(std::string_view(statistics).substr(found + 15));
+  if (used == kUnlimited) return;
+  const uint64_t held = used - std::min(used, evictable);
+  lower(&limits->memory_available_bytes, maximum - std::min(maximum, held), name);
+}
+
+void apply_cgroup_cores(const std::string& directory, Limits* limits) {
+  const std::string file = directory + "/cpu.max";
+  const std::string text = read_text(file);  // "200000 100000": quota and period in microseconds
+  const uint64_t quota = first_number(text);
+  const size_t blank = text.find(' ');
+  const uint64_t period = blank == std::string::npos ? 0 : first_number(std::string_view(text).substr(blank));
+  if (quota == kUnlimited || period == 0 || period == kUnlimited) return;
+  lower(&limits->cores, std::max<uint64_t>(1, quota / period + (quota % period != 0)),
+        fmt::format("the container's cores ({})", file));
+}
+
+Limit affinity_cores() {
+  cpu_set_t set;
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  Limit limit{online > 0 ? static_cast<uint64_t>(online) : 1, "the cores of the machine"};
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    lower(&limit, static_cast<uint64_t>(std::max(1, CPU_COUNT(&set))), "the affinity of the process");
+  return limit;
+}
+
+}  // namespace
+
+Limits read_limits(const std::string& root) {
+  Limits limits;
+  limits.open_files = resource(RLIMIT_NOFILE, "the limit of open files (ulimit -n)");
+  limits.locked_bytes = resource(RLIMIT_MEMLOCK, "the limit of locked memory (ulimit -l)");
+  limits.address_space_bytes = resource(RLIMIT_AS, "the limit of address space (ulimit -v)");
+  const std::string meminfo = read_text(root + "/proc/meminfo");
+  limits.memory_bytes = {meminfo_bytes(meminfo, "MemTotal:"), "the memory of the machine"};
+  limits.memory_available_bytes = {meminfo_bytes(meminfo, "MemAvailable:"), "the free memory of the machine"};
+  limits.cores = affinity_cores();
+  for (const std::string& directory : cgroup_directories(root)) {
+    apply_cgroup_memory(directory, &limits);
+    apply_cgroup_cores(directory, &limits);
+  }
+  return limits;
+}
+
+std::string limit_text(const Limit& limit) {
+  return limit.value == kUnlimited ? limit.name + " is not set" : fmt::format("{} is {}", limit.name, limit.value);
+}
+
+}  // namespace fsccl

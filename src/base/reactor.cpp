@@ -1,0 +1,251 @@
+#include "base/reactor.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace fsccl {
+
+namespace {
+
+constexpr uint64_t kWakeId = 0;  // the eventfd; watcher ids begin at 1
+constexpr int kEventsAtOnce = 64;
+
+// epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a millisecond.
+int epoll_sleep(int epoll, epoll_event* events, int capacity, int64_t sleep_ns) {
+#ifdef SYS_epoll_pwait2
+  static std::atomic<bool> missing{false};
+  if (!missing.load(std::memory_order_relaxed)) {
+    const timespec time = {sleep_ns / 1'000'000'000, sleep_ns % 1'000'000'000};
+    const long count = syscall(SYS_epoll_pwait2, epoll, events, capacity, sleep_ns < 0 ? nullptr : &time, nullptr, 0);
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(count);
+    missing = true;
+  }
+#endif
+  const int64_t ms = sleep_ns < 0 ? -1 : std::min<int64_t>((sleep_ns + 999'999) / 1'000'000, 1 << 30);
+  return epoll_wait(epoll, events, capacity, static_cast<int>(ms));
+}
+
+}  // namespace
+
+Reactor& Reactor::instance() {
+  static Reactor* const reactor = new Reactor;  // never destroyed: its thread may outlive static destructors
+  return *reactor;
+}
+
+Reactor::Reactor() { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
+
+void Reactor::before_fork() { instance().mutex_.lock(); }
+void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
+
+// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes /dev/null: the number stays taken, so an owner's later close
+// hits nothing else, and the connection is the parent's alone.
+void Reactor::after_fork_child() {
+  Reactor& self = instance();
+  self.forked_ = true;
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (null >= 0) {
+    for (const auto& [fd, id] : self.watcher_of_fd_) dup3(null, fd, O_CLOEXEC);
+    if (self.epoll_.valid()) dup3(null, self.epoll_.get(), O_CLOEXEC);
+    if (self.wake_.valid()) dup3(null, self.wake_.get(), O_CLOEXEC);
+    close(null);
+  }
+  self.mutex_.unlock();
+}
+
+Status Reactor::start_locked() {
+  if (forked_) return fail(FSCCL_ERR_FORKED, "the process forked after FSCCL was used: create new communicators in a program started by exec");
+  if (running_) return success();
+  if (thread_.joinable()) thread_.join();  // has left its loop
+  if (!epoll_.valid()) {
+    Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll.valid()) return fail_errno(errno, "epoll_create1");
+    Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake.valid()) return fail_errno(errno, "eventfd");
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLET;  // never read: each write is a new edge
+    event.data.u64 = kWakeId;
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return fail_errno(errno, "epoll_ctl");
+    epoll_ = std::move(epoll);
+    wake_ = std::move(wake);
+  }
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    thread_ = std::thread([this] { run(); });
+    running_ = true;
+  } catch (const std::exception& error) {
+    status = fail(FSCCL_ERR_LIMIT, "the service thread cannot start: {}; raise the limit of processes (ulimit -u)", error.what());
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+// Ends the thread when nothing is watched, and waits for its end; from the service thread itself that is left to the next user that goes.
+void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
+  if (!running_ || !unused() || in_service_thread()) return;
+  stopping_ = true;
+  kick();
+  idle_.wait(lock, [&] { return !stopping_; });  // ended, or a new user came
+  if (running_ || !thread_.joinable()) return;
+  std::thread thread = std::move(thread_);
+  lock.unlock();
+  thread.join();
+  lock.lock();
+}
+
+// Whether the service thread shall end now.
+bool Reactor::end_if_unused() {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_) return false;
+  stopping_ = false;
+  running_ = !unused();
+  if (!running_) service_thread_ = std::thread::id();
+  idle_.notify_all();
+  return !running_;
+}
+
+Status Reactor::watch(int fd, std::function<void()> readable, std::function<void()> writable) {
+  std::unique_lock lock(mutex_);
+  FSCCL_TRY(start_locked());
+  if (watcher_of_fd_.contains(fd)) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
+  while (next_watcher_id_ == 0 || watchers_.contains(next_watcher_id_)) ++next_watcher_id_;
+  const uint32_t id = next_watcher_id_++;
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = id;
+  // Known before the first event can arrive: dispatch needs the mutex that is held here.
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    Status status = fail_errno(errno, "epoll_ctl");
+    stop_if_unused(lock);
+    return status;
+  }
+  watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
+  watcher_of_fd_[fd] = id;
+  return success();
+}
+
+void Reactor::want_writable(int fd, bool wanted) {
+  std::unique_lock lock(mutex_);
+  const auto found = watcher_of_fd_.find(fd);
+  if (forked_ || found == watcher_of_fd_.end()) return;
+  Watcher& watcher = *watchers_.at(found->second);
+  if (watcher.want_writable == wanted) return;
+  watcher.want_writable = wanted;
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
+  event.data.u64 = found->second;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Reactor::wait_until_idle(std::unique_lock<std::mutex>& lock, const void* what) {
+  if (in_service_thread()) return;
+  idle_.wait(lock, [&] { return current_ != what; });
+}
+
+void Reactor::unwatch(int fd) {
+  std::unique_lock lock(mutex_);
+  const auto found = watcher_of_fd_.find(fd);
+  if (forked_ || found == watcher_of_fd_.end()) return;
+  const uint32_t id = found->second;
+  const std::shared_ptr<Watcher> watcher = watchers_.at(id);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  watchers_.erase(id);
+  watcher_of_fd_.erase(fd);
+  wait_until_idle(lock, watcher.get());
+  stop_if_unused(lock);
+}
+
+int Reactor::add_hook(std::function<int64_t()> hook) {
+  std::unique_lock lock(mutex_);
+  if (!start_locked().ok()) return -1;
+  const int id = next_hook_id_++;
+  hooks_.push_back(std::make_shared<Hook>(Hook{id, std::move(hook)}));
+  lock.unlock();
+  kick();
+  return id;
+}
+
+void Reactor::remove_hook(int id) {
+  std::unique_lock lock(mutex_);
+  const auto found = std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
+  if (forked_ || found == hooks_.end()) return;
+  const std::shared_ptr<Hook> hook = *found;
+  hooks_.erase(found);
+  wait_until_idle(lock, hook.get());
+  stop_if_unused(lock);
+}
+
+// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks whether it sleeps. One of the two sees the other.
+void Reactor::kick() {
+  if (forked_.load(std::memory_order_relaxed)) return;
+  if (kicked_.exchange(true) || !sleeping_.load()) return;
+  const int saved_errno = errno;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  errno = saved_errno;
+}
+
+bool Reactor::in_service_thread() const { return service_thread_.load() == std::this_thread::get_id(); }
+
+template <class Call>
+void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what, Call call) {
+  current_ = what;
+  lock.unlock();
+  call();
+  lock.lock();
+  current_ = nullptr;
+  idle_.notify_all();
+}
+
+int64_t Reactor::run_hooks() {
+  std::unique_lock lock(mutex_);
+  const std::vector<std::shared_ptr<Hook>> hooks = hooks_;
+  int64_t sleep_ns = -1;
+  for (const auto& hook : hooks) {
+    const bool removed = std::find(hooks_.begin(), hooks_.end(), hook) == hooks_.end();
+    if (removed) continue;
+    int64_t wanted_ns = -1;
+    run_unlocked(lock, hook.get(), [&] { wanted_ns = hook->run(); });
+    if (wanted_ns >= 0) sleep_ns = sleep_ns < 0 ? wanted_ns : std::min(sleep_ns, wanted_ns);
+  }
+  return sleep_ns;
+}
+
+void Reactor::dispatch(uint32_t watcher_id, uint32_t events) {
+  std::unique_lock lock(mutex_);
+  const auto found = watchers_.find(watcher_id);
+  if (found == watchers_.end()) return;
+  const std::shared_ptr<Watcher> watcher = found->second;
+  if ((events & EPOLLOUT) != 0 && watcher->writable) run_unlocked(lock, watcher.get(), [&] { watcher->writable(); });
+  if ((events & ~uint32_t{EPOLLOUT}) != 0 && watchers_.contains(watcher_id)) run_unlocked(lock, watcher.get(), [&] { watcher->readable(); });
+}
+
+void Reactor::wait_for_events(int64_t sleep_ns) {
+  sleeping_ = true;
+  if (kicked_.load()) sleep_ns = 0;
+  epoll_event events[kEventsAtOnce];
+  const int count = epoll_sleep(epoll_.get(), events, kEventsAtOnce, sleep_ns);
+  sleeping_ = false;
+  kicked_ = false;
+  for (int i = 0; i < count; ++i)
+    if (events[i].data.u64 != kWakeId) dispatch(static_cast<uint32_t>(events[i].data.u64), events[i].events);
+}
+
+void Reactor::run() {
+  pthread_setname_np(pthread_self(), "fsccl");
+  service_thread_ = std::this_thread::get_id();
+  while (!end_if_unused()) wait_for_events(run_hooks());
+}
+
+}  // namespace fsccl

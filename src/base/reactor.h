@@ -1,0 +1,85 @@
+// The library's one thread per process: watches descriptors and calls back, and between that lets the engine move operations on. Started at the first use, ended
+// with its last user, all signals blocked. After fork the child has none and starts none, and the descriptors that were watched are closed there, so that a child
+// that lives on does not hide its parent's death from the peers.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+class Reactor {
+ public:
+  static Reactor& instance();
+
+  // Calls back (in the service thread) whenever fd is readable or its peer has closed, and `writable` while want_writable says so. Callbacks must not block.
+  // One watcher per descriptor; unwatch before closing it.
+  Status watch(int fd, std::function<void()> readable, std::function<void()> writable = {});
+  void want_writable(int fd, bool wanted);
+  // After it returns, the callback does not run any more and is not running (safe to call from the callback itself).
+  void unwatch(int fd);
+
+  // A hook moves things on and returns how long the thread may sleep in epoll before it is called again, in ns (0: at once, negative: until kicked). The hook may
+  // itself sleep, at most about 10 ms. Hooks run after every wake-up, whatever its cause. Returns an id for remove_hook, which has unwatch's guarantee;
+  // -1 after fork.
+  int add_hook(std::function<int64_t()> hook);
+  void remove_hook(int id);
+  // Wakes the thread. Any thread, async-signal-safe, cheap when it is awake.
+  void kick();
+  bool in_service_thread() const;
+
+ private:
+  struct Watcher {
+    int fd = -1;
+    bool want_writable = false;
+    std::function<void()> readable, writable;
+  };
+  struct Hook {
+    int id = 0;
+    std::function<int64_t()> run;
+  };
+
+  Reactor();
+  static void before_fork();
+  static void after_fork_parent();
+  static void after_fork_child();
+  Status start_locked();
+  bool unused() const { return watchers_.empty() && hooks_.empty(); }
+  void stop_if_unused(std::unique_lock<std::mutex>& lock);
+  bool end_if_unused();
+  void run();
+  int64_t run_hooks();
+  void wait_for_events(int64_t sleep_ns);
+  void dispatch(uint32_t watcher_id, uint32_t events);
+  template <class Call>
+  void run_unlocked(std::unique_lock<std::mutex>& lock, const void* what, Call call);
+  void wait_until_idle(std::unique_lock<std::mutex>& lock, const void* what);
+
+  mutable std::mutex mutex_;
+  std::condition_variable idle_;
+  Fd epoll_, wake_;
+  std::thread thread_;
+  bool running_ = false;   // the thread is in its loop
+  bool stopping_ = false;  // the thread was asked to end, if nothing is watched by then
+  std::atomic<std::thread::id> service_thread_{};
+  std::atomic<bool> forked_{false};
+  std::atomic<bool> kicked_{false};
+  std::atomic<bool> sleeping_{false};
+  std::unordered_map<uint32_t, std::shared_ptr<Watcher>> watchers_;  // by watcher id, so that a late event never meets a descriptor's next owner
+  std::unordered_map<int, uint32_t> watcher_of_fd_;
+  std::vector<std::shared_ptr<Hook>> hooks_;
+  uint32_t next_watcher_id_ = 1;
+  int next_hook_id_ = 1;
+  const void* current_ = nullptr;  // the watcher or hook whose callback runs now
+};
+
+}  // namespace fsccl

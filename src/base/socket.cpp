@@ -1,0 +1,290 @@
+#include "base/socket.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace fsccl {
+
+namespace {
+
+constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
+constexpr uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
+
+bool is_mapped_ip4(const IpAddress& ip) { return std::memcmp(ip.data(), kMappedPrefix, sizeof(kMappedPrefix)) == 0; }
+
+IpAddress map_ip4(const in_addr& ip4) {
+  IpAddress ip;
+  std::memcpy(ip.data(), kMappedPrefix, sizeof(kMappedPrefix));
+  std::memcpy(ip.data() + sizeof(kMappedPrefix), &ip4, sizeof(ip4));
+  return ip;
+}
+
+bool peer_gone(int error_number) { return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH; }
+bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR; }
+
+Status link_closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }
+
+Result<size_t> moved(ssize_t count, bool zero_is_end, const char* call) {
+  const int error_number = errno;
+  if (count > 0 || (count == 0 && !zero_is_end)) return static_cast<size_t>(count);
+  if (count == 0 || peer_gone(error_number)) return link_closed();
+  if (would_block(error_number)) return size_t{0};
+  return fail_errno(error_number, call);
+}
+
+// A host that vanishes without a word is noticed within about 20 s, also on a link that is silent.
+void prepare_tcp(int fd) {
+  const int on = 1, idle_s = 10, interval_s = 3, probes = 3, user_timeout_ms = 20'000;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
+}
+
+Result<Fd> listen_at(const SocketAddress& address) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail_errno(errno, "socket");
+  if (!address.is_unix()) {
+    const int on = 1, off = 0;
+    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
+  if (bind(fd.get(), generic(address), address.bytes) != 0 || listen(fd.get(), kBacklog) != 0) {
+    if (errno == EADDRINUSE) return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
+    return fail_errno(errno, fmt::format("listening at {}", describe(address)));
+  }
+  return fd;
+}
+
+}  // namespace
+
+SocketAddress unix_address(std::string_view name) {
+  SocketAddress address;
+  auto* const un = reinterpret_cast<sockaddr_un*>(&address.storage);
+  un->sun_family = AF_UNIX;
+  const size_t bytes = std::min(name.size(), sizeof(un->sun_path) - 1);
+  std::memcpy(un->sun_path + 1, name.data(), bytes);  // the leading zero byte marks the abstract namespace
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+  return address;
+}
+
+SocketAddress tcp_address(const IpAddress& ip, uint16_t port) {
+  SocketAddress address;
+  if (is_mapped_ip4(ip)) {
+    auto* const in4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    in4->sin_family = AF_INET;
+    in4->sin_port = htons(port);
+    std::memcpy(&in4->sin_addr, ip.data() + sizeof(kMappedPrefix), sizeof(in4->sin_addr));
+    address.bytes = sizeof(sockaddr_in);
+  } else {
+    auto* const in6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    in6->sin6_family = AF_INET6;
+    in6->sin6_port = htons(port);
+    std::memcpy(&in6->sin6_addr, ip.data(), ip.size());
+    address.bytes = sizeof(sockaddr_in6);
+  }
+  return address;
+}
+
+IpAddress ip_of(const SocketAddress& address) {
+  IpAddress ip = {};
+  if (address.storage.ss_family == AF_INET) return map_ip4(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr);
+  if (address.storage.ss_family == AF_INET6)
+    std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, ip.size());
+  return ip;
+}
+
+uint16_t port_of(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  if (address.storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  return 0;
+}
+
+bool is_loopback(const IpAddress& ip) {
+  if (is_mapped_ip4(ip)) return ip[12] == 127;
+  return IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(ip.data())) != 0;
+}
+
+std::string describe(const SocketAddress& address) {
+  if (address.is_unix()) {
+    const auto* const un = reinterpret_cast<const sockaddr_un*>(&address.storage);
+    const size_t head = offsetof(sockaddr_un, sun_path) + 1;
+    return fmt::format("@{}", std::string_view(un->sun_path + 1, address.bytes <= head ? 0 : address.bytes - head));
+  }
+  char text[INET6_ADDRSTRLEN] = "?";
+  const IpAddress ip = ip_of(address);
+  if (is_mapped_ip4(ip)) {
+    inet_ntop(AF_INET, ip.data() + sizeof(kMappedPrefix), text, sizeof(text));
+    return fmt::format("{}:{}", text, port_of(address));
+  }
+  inet_ntop(AF_INET6, ip.data(), text, sizeof(text));
+  return fmt::format("[{}]:{}", text, port_of(address));
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (error != 0) return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress address;
+    if (entry->ai_addrlen > sizeof(address.storage)) continue;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.bytes = entry->ai_addrlen;
+    if (address.storage.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
+    if (address.storage.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = htons(port);
+    addresses.push_back(address);
+  }
+  freeaddrinfo(list);
+  return addresses;
+}
+
+std::vector<IpAddress> local_ips(const std::string& interface_name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  std::vector<IpAddress> outside, loopback;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (!interface_name.empty() && interface_name != entry->ifa_name) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address;
+    address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, entry->ifa_addr, address.bytes);
+    const IpAddress ip = ip_of(address);
+    if (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80) continue;  // link-local: of no use without its interface
+    (is_loopback(ip) ? loopback : outside).push_back(ip);
+  }
+  freeifaddrs(list);
+  return outside.empty() ? loopback : outside;
+}
+
+Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
+
+Result<Fd> listen_tcp(uint16_t port) {
+  Result<Fd> both = listen_at(tcp_address(IpAddress{}, port));
+  if (both.ok() || both.status().code() == FSCCL_ERR_INVALID_STATE) return both;
+  return listen_at(tcp_address(map_ip4(in_addr{INADDR_ANY}), port));  // a system without IPv6
+}
+
+SocketAddress local_address(int fd) {
+  SocketAddress address;
+  address.bytes = sizeof(address.storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) address.bytes = 0;
+  return address;
+}
+
+SocketAddress peer_address(int fd) {
+  SocketAddress address;
+  address.bytes = sizeof(address.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0) address.bytes = 0;
+  return address;
+}
+
+Result<Fd> accept_connection(int listener) {
+  Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) {
+    const bool resources = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    if (resources) return fail_errno(errno, "accept");
+    return fd;  // none waiting, or the stranger has already gone
+  }
+  if (!local_address(fd.get()).is_unix()) prepare_tcp(fd.get());
+  return fd;
+}
+
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail_errno(errno, "socket");
+  if (!address.is_unix()) prepare_tcp(fd.get());
+  if (connect(fd.get(), generic(address), address.bytes) != 0) {
+    // EAGAIN: the backlog of a Unix listener is full.
+    if (errno != EINPROGRESS && errno != EINTR) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
+    FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline));
+    int error_number = 0;
+    socklen_t bytes = sizeof(error_number);
+    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes);
+    if (error_number != 0) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+  }
+  return fd;
+}
+
+Result<PeerUser> peer_user(int fd) {
+  ucred credentials = {};
+  socklen_t bytes = sizeof(credentials);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return fail_errno(errno, "SO_PEERCRED");
+  return PeerUser{credentials.uid, credentials.pid};
+}
+
+Status wait_ready(int fd, Direction direction, Deadline deadline) {
+  for (;;) {
+    pollfd entry = {fd, static_cast<short>(direction == Direction::kRead ? POLLIN : POLLOUT), 0};
+    const int64_t left_ns = deadline.left_ns(int64_t{1'000'000'000} * 3600);
+    const timespec time = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+    const int ready = ppoll(&entry, 1, &time, nullptr);
+    if (ready > 0) return success();
+    if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
+    if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
+  }
+}
+
+Result<size_t> send_some(int fd, const void* data, size_t bytes) {
+  return moved(send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT), false, "send");
+}
+
+Result<size_t> receive_some(int fd, void* data, size_t bytes) { return moved(recv(fd, data, bytes, MSG_DONTWAIT), true, "recv"); }
+
+Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) {
+  iovec vector = {const_cast<void*>(data), bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &passed, sizeof(int));
+  return moved(sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), false, "sendmsg");
+}
+
+Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
+  iovec vector = {data, bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t count = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const int error_number = errno;
+  for (cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t descriptors = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < descriptors; ++i) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+      Fd owned(received);
+      if (!passed->valid()) *passed = std::move(owned);
+    }
+  }
+  errno = error_number;
+  return moved(count, true, "recvmsg");
+}
+
+}  // namespace fsccl

@@ -1,0 +1,71 @@
+// Stream sockets as the library uses them: never blocking, CLOEXEC, without SIGPIPE, every wait with a deadline. On one host Unix sockets in the abstract
+// namespace (nothing to leave behind in a file system, the peer's user known to the kernel), between hosts TCP.
+#pragma once
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t bytes = 0;
+  bool is_unix() const { return storage.ss_family == AF_UNIX; }
+};
+
+using IpAddress = std::array<uint8_t, 16>;  // IPv6, or IPv4 mapped into it
+
+// A name in the abstract namespace; at most 107 bytes.
+SocketAddress unix_address(std::string_view name);
+SocketAddress tcp_address(const IpAddress& ip, uint16_t port);
+// The IP address of a TCP socket address, all zero for a Unix one.
+IpAddress ip_of(const SocketAddress& address);
+uint16_t port_of(const SocketAddress& address);
+bool is_loopback(const IpAddress& ip);
+// "10.0.0.1:29500", "@name" for messages.
+std::string describe(const SocketAddress& address);
+// All addresses of a host name, in the system's order of preference.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
+// This host's addresses on interfaces that are up, without loopback unless there is nothing else; of one interface, if its name is given.
+std::vector<IpAddress> local_ips(const std::string& interface_name);
+
+// In use: FSCCL_ERR_INVALID_STATE.
+Result<Fd> listen_unix(std::string_view name);
+Result<Fd> listen_tcp(uint16_t port);  // 0: any; on every interface
+SocketAddress local_address(int fd);
+SocketAddress peer_address(int fd);
+
+// The next connection, or an invalid descriptor when there is none now. An error is one of resources (open files).
+Result<Fd> accept_connection(int listener);
+// One attempt. FSCCL_ERR_LINK: refused or unreachable, so that trying again may help.
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
+
+struct PeerUser {
+  uint32_t uid = 0;
+  int32_t pid = 0;
+};
+// Who made the other end of a Unix socket, by the kernel's word.
+Result<PeerUser> peer_user(int fd);
+
+enum class Direction { kRead, kWrite };
+// FSCCL_ERR_TIMEOUT when the deadline passes. A closed peer counts as ready.
+Status wait_ready(int fd, Direction direction, Deadline deadline);
+// Bytes moved now: 0 when it would block. Receiving: FSCCL_ERR_LINK when the peer has closed. Sending: likewise.
+Result<size_t> send_some(int fd, const void* data, size_t bytes);
+Result<size_t> receive_some(int fd, void* data, size_t bytes);
+// With a descriptor riding on the first byte. Received ones beyond the first are closed.
+Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed);
+Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed);
+
+}  // namespace fsccl

@@ -1,0 +1,98 @@
+// Errors as values. A Status is one pointer: null is success, so the good path costs a register; an error owns its whole story
+// (code, text with advice, who was concerned). Result<T> is a T or a Status. Nothing below src/api throws on purpose, and only
+// src/api turns what the standard library throws into a status.
+#pragma once
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "fsccl/fsccl.h"
+
+namespace fsccl {
+
+struct Error {
+  fsccl_status_t code = FSCCL_ERR_INTERNAL;
+  std::string text;
+  std::string operation;
+  int rank = -1;
+  int peer = -1;
+  uint64_t sequence = 0;
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  explicit Status(Error error) : error_(std::make_unique<Error>(std::move(error))) {}
+  Status(Status&&) = default;
+  Status& operator=(Status&&) = default;
+
+  bool ok() const { return !error_; }
+  fsccl_status_t code() const { return error_ ? error_->code : FSCCL_OK; }
+  const Error& error() const { return *error_; }  // only when !ok()
+  const std::string& text() const { return error_->text; }
+  Status clone() const { return error_ ? Status(*error_) : Status(); }
+
+  // Adds what the place of the failure did not know.
+  Status&& with_operation(std::string operation) && {
+    if (error_) error_->operation = std::move(operation);
+    return std::move(*this);
+  }
+  Status&& with_peer(int rank, int peer) && {
+    if (error_) error_->rank = rank, error_->peer = peer;
+    return std::move(*this);
+  }
+
+ private:
+  std::unique_ptr<Error> error_;
+};
+
+inline Status success() { return {}; }
+
+template <class... Args>
+[[gnu::cold]] Status fail(fsccl_status_t code, fmt::format_string<Args...> text, Args&&... args) {
+  Error error;
+  error.code = code;
+  error.text = fmt::format(text, std::forward<Args>(args)...);
+  return Status(std::move(error));
+}
+// For a failed system call: appends the text of `error_number`.
+[[gnu::cold]] Status fail_errno(int error_number, const std::string& what);
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit, so that functions return either
+  Result(Status status) : status_(std::move(status)) {}     // NOLINT
+  bool ok() const { return value_.has_value(); }
+  T& value() { return *value_; }
+  const T& value() const { return *value_; }
+  T take() { return std::move(*value_); }
+  const Status& status() const { return status_; }
+  Status take_status() { return std::move(status_); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace fsccl
+
+// Returns from the calling function when `expression` (a Status) is an error.
+#define FSCCL_TRY(expression)                                \
+  do {                                                       \
+    ::fsccl::Status fsccl_try_status = (expression);         \
+    if (!fsccl_try_status.ok()) return fsccl_try_status;     \
+  } while (0)
+
+// FSCCL_ASSIGN(auto x, f()): x = the value of the Result f(), or returns its status.
+#define FSCCL_CONCAT_(a, b) a##b
+#define FSCCL_CONCAT(a, b) FSCCL_CONCAT_(a, b)
+#define FSCCL_ASSIGN(variable, expression) FSCCL_ASSIGN_(variable, expression, FSCCL_CONCAT(fsccl_result_, __LINE__))
+#define FSCCL_ASSIGN_(variable, expression, name)   \
+  auto name = (expression);                         \
+  if (!name.ok()) return name.take_status();        \
+  variable = name.take()

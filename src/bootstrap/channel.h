@@ -1,0 +1,54 @@
+// Frames over one socket, never blocking in the service thread and with a deadline elsewhere. Input is bounded by the longest payload that its owner
+// allows at the moment, output by what its owner queues.
+#pragma once
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "wire/frame.h"
+
+namespace fsccl {
+
+inline constexpr size_t kMaxRequestBytes = 4096;         // of messages of fixed form, and all that a stranger may send
+inline constexpr size_t kMaxTableBytes = size_t{1} << 28;  // of what an authenticated member of the job may send
+
+class Channel {
+ public:
+  Channel() = default;
+  Channel(Fd fd, size_t max_payload_bytes) : fd_(std::move(fd)), max_payload_bytes_(max_payload_bytes) {}
+  int fd() const { return fd_.get(); }
+  bool valid() const { return fd_.valid(); }
+  void allow(size_t max_payload_bytes) { max_payload_bytes_ = max_payload_bytes; }
+
+  // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that came before it are still there for next().
+  Status pump_in();
+  // Whether a whole frame was there. FSCCL_ERR_PROTOCOL: the bytes are not ours.
+  Result<bool> next(Frame& frame);
+
+  void queue(FrameType type, ByteView payload);
+  // Writes what the socket takes; whether that was everything.
+  Result<bool> pump_out();
+
+  // For callers' threads: whole frames, waiting until the deadline.
+  Status send(FrameType type, ByteView payload, Deadline deadline);
+  Status flush(Deadline deadline);
+  // A Failure that arrives is returned as the status it tells. With `passed`, a descriptor that rides on the frame is kept there.
+  Result<Frame> receive(Deadline deadline, Fd* passed = nullptr);
+  // The payload of the next frame, which must be of this type.
+  Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr);
+  // Answers with a descriptor; for a channel with nothing else to send.
+  Status send_descriptor(FrameType type, ByteView payload, int passed);
+  // Ends both directions even if another process holds a copy of the socket.
+  void shutdown();
+
+ private:
+  Status pump_in(Fd* passed);
+
+  Fd fd_;
+  size_t max_payload_bytes_ = kMaxRequestBytes;
+  Bytes in_, out_;
+  size_t in_used_ = 0, out_sent_ = 0;  // of the front of in_ and out_
+};
+
+}  // namespace fsccl

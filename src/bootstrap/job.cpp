@@ -1,0 +1,101 @@
+#include "bootstrap/job.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/config.h"
+#include "bootstrap/environment.h"
+#include "bootstrap/join.h"
+#include "bootstrap/member_info.h"
+#include "bootstrap/registrar.h"
+#include "bootstrap/unique_id.h"
+
+namespace fsccl {
+
+namespace {
+
+Status check_rank(int rank, int ranks) {
+  if (ranks < 1 || ranks > kMaxRanks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a communicator of {} ranks: the number must be from 1 to {}", ranks, kMaxRanks);
+  if (rank < 0 || rank >= ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1);
+  return success();
+}
+
+Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks, Deadline deadline) {
+  FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));
+  const ConfigRef settings = config();
+  FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
+  if (Status status = check_rank(rank, ranks); !status.ok()) return report_failure(place, rank, ranks, std::move(status), deadline);
+  return join_at(place, rank, ranks, deadline);
+}
+
+Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
+  static std::atomic<uint64_t> instances{0};
+  const uint64_t instance = instances++;
+  FSCCL_ASSIGN(const LaunchEnvironment launch, read_environment([](const char* name) { return std::getenv(name); }));
+  const ConfigRef settings = config();
+  if (launch.ranks == 1) return join_alone(settings->host_id);
+  FSCCL_ASSIGN(const MeetingPlace place, meet_from_environment(launch, *settings, instance, deadline));
+  return join_at(place, launch.rank, launch.ranks, deadline);
+}
+
+// What each rank passes through the caller's all-gather. The same form and the same single call on every rank, whatever fails before.
+struct CallbackEntry {
+  uint32_t magic;
+  int32_t rank, ranks;
+  int32_t code;  // why this rank cannot join, or FSCCL_OK
+  fsccl_unique_id_t id;  // rank 0's counts
+  char text[240];
+};
+constexpr uint32_t kCallbackMagic = 0x42435346;  // "FSCB"
+
+Status check_entries(const std::vector<CallbackEntry>& entries) {
+  const auto ranks = static_cast<int32_t>(entries.size());
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    const CallbackEntry& entry = entries[static_cast<size_t>(rank)];
+    if (entry.magic != kCallbackMagic)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the caller's all-gather gave something else than what rank {} put in; it must gather bytes, in rank order", rank);
+    if (entry.code != FSCCL_OK) {
+      Failure failure{static_cast<fsccl_status_t>(entry.code), rank, std::string(entry.text, strnlen(entry.text, sizeof(entry.text)))};
+      failure.text = fmt::format("rank {}: {}", rank, failure.text);
+      return to_status(failure);
+    }
+    if (entry.rank != rank || entry.ranks != ranks)
+      return fail(FSCCL_ERR_MISMATCH, "the caller's all-gather gave at place {} of {} what comes from rank {} of {}", rank, ranks, entry.rank, entry.ranks)
+          .with_peer(-1, rank);
+  }
+  return success();
+}
+
+Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status problem) {
+  if (request.ranks < 1 || request.ranks > kMaxRanks) return check_rank(request.rank, request.ranks);  // no room can be made for the answer
+  CallbackEntry mine = {kCallbackMagic, request.rank, request.ranks, FSCCL_OK, {}, {}};
+  if (problem.ok()) problem = check_rank(request.rank, request.ranks);
+  if (problem.ok() && request.rank == 0) problem = create_unique_id(&mine.id);
+  if (!problem.ok()) {
+    mine.code = problem.code();
+    std::strncpy(mine.text, problem.text().c_str(), sizeof(mine.text) - 1);
+  }
+  std::vector<CallbackEntry> all(static_cast<size_t>(request.ranks));
+  const int answer = request.all_gather(request.all_gather_context, &mine, all.data(), sizeof(mine));
+  Status status = std::move(problem);
+  if (status.ok() && answer != 0) status = fail(FSCCL_ERR_LINK, "the caller's all-gather failed: it returned {}", answer);
+  if (status.ok()) status = check_entries(all);
+  if (status.ok()) return join_by_id(all.front().id, request.rank, request.ranks, request.deadline);
+  if (request.rank == 0)
+    if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok()) Registrar::cancel(id.value().job);
+  return status;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Job>> Job::join(const JoinRequest& request) {
+  Status settings = config_status();
+  if (request.all_gather && !request.unique_id) return join_by_callback(request, std::move(settings));
+  FSCCL_TRY(std::move(settings));
+  if (request.unique_id) return join_by_id(*request.unique_id, request.rank, request.ranks, request.deadline);
+  return join_by_environment(request.deadline);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,71 @@
+// A job is the control side of a communicator: who its members are, an authenticated tree of links between them, and the watch on their lives. It moves
+// small things rarely (addresses, descriptors, failures); no payload ever passes here.
+//
+// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the registrar, which listens at the id's address and
+// answers with a parent: the k-th to arrive hangs below an earlier one, so no rank waits for another to come up, and no socket of the registrar outlives
+// its answer. Links on one host are Unix sockets, between hosts TCP. The tree has a fixed fan-out; nobody holds more than O(fan-out) links.
+//
+// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors that this rank has published, and the loss of a link.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+struct Member {
+  uint64_t host = 0;       // equal for ranks that share a host (boot id, or FSCCL_HOST_ID)
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  uint64_t start_time = 0; // of the process: with pid, its identity
+};
+
+struct JoinRequest {
+  const fsccl_unique_id_t* unique_id = nullptr;  // else
+  fsccl_all_gather_fn all_gather = nullptr;      // else the environment
+  void* all_gather_context = nullptr;
+  int rank = -1;                                 // from the environment: -1
+  int ranks = 0;
+  Deadline deadline = Deadline::never();
+};
+
+class Job {
+ public:
+  // Blocks until all ranks have joined and know each other. Collective.
+  static Result<std::shared_ptr<Job>> join(const JoinRequest& request);
+  virtual ~Job() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual uint64_t id() const = 0;  // random, the same on all ranks, not secret
+  virtual const Member& member(int rank) const = 0;
+
+  // Over the tree. Collective: all members, same order, same size. Blocking; not thread safe against itself.
+  virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;
+  virtual Status barrier(Deadline deadline) = 0;
+
+  // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate until withdrawn or the job ends.
+  virtual Status publish_fd(uint64_t tag, int fd) = 0;
+  virtual void withdraw_fd(uint64_t tag) = 0;
+  // Fetches what `rank` (of this host) offers; waits for it to be offered until the deadline.
+  virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) = 0;
+
+  // Called once for each rank that is lost, from the service thread: with `left` when it said goodbye. A loss is learnt from the link itself when this
+  // rank is its neighbour in the tree, else from those who are, forwarded along what remains of the tree.
+  using LossHandler = std::function<void(int rank, bool left)>;
+  virtual void on_loss(LossHandler handler) = 0;
+
+  // Says goodbye to the neighbours and closes the links. Idempotent.
+  virtual void leave() = 0;
+};
+
+// fsccl_unique_id_create: begins to listen in this process.
+Status create_unique_id(fsccl_unique_id_t* id);
+
+}  // namespace fsccl

@@ -1,0 +1,161 @@
+#include "bootstrap/join.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/credentials.h"
+#include "bootstrap/member_info.h"
+#include "bootstrap/tree.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr int64_t kParentPatienceMs = 2000;
+constexpr int64_t kReportPatienceMs = 1000;
+constexpr int64_t kTcpAttemptMs = 2000;
+
+Deadline sooner(Deadline deadline, int64_t ms) { return Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(ms).at_ns())); }
+
+// Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
+bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
+
+struct Registration {
+  Channel channel;
+  Assign assign;
+};
+
+Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address, MemberRecord* self, int32_t ranks, Deadline deadline) {
+  Status versions;
+  const Deadline attempt = address.is_unix() ? deadline : sooner(deadline, kTcpAttemptMs);
+  Result<Channel> connected = connect_as(address, place.credentials, Purpose::kRegister, place.meeting, self->rank, ranks, attempt, &versions);
+  if (!connected.ok()) {
+    if (connected.status().code() == FSCCL_ERR_TIMEOUT && !deadline.passed()) return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
+    return connected.take_status();
+  }
+  Registration registration;
+  registration.channel = connected.take();
+  self->via_unix = address.is_unix();
+  const auto left_ms = static_cast<uint64_t>(deadline.left_ns() / 1'000'000);
+  FSCCL_TRY(registration.channel.send(FrameType::kRegister, encode(Register{*self, left_ms}), deadline));
+  Result<Bytes> answer = registration.channel.expect(FrameType::kAssign, deadline);
+  if (!versions.ok()) return versions;  // the registrar has seen it too, and fails the job
+  if (!answer.ok()) return answer.take_status();
+  FSCCL_ASSIGN(registration.assign, decode_assign(answer.value(), ranks));
+  return registration;
+}
+
+Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks, Deadline deadline) {
+  Backoff backoff;
+  Status last;
+  const int64_t begin_ns = now_ns();
+  for (;;) {
+    for (const SocketAddress& address : place.addresses) {
+      Result<Registration> registration = register_once(place, address, self, ranks, deadline);
+      if (registration.ok()) return registration;
+      last = registration.take_status();
+      if (!worth_another_try(last)) break;
+    }
+    if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
+    if (last.code() == FSCCL_ERR_TIMEOUT || deadline.passed()) break;
+    backoff.sleep(deadline);
+  }
+  if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;  // the registrar's own words
+  return fail(FSCCL_ERR_TIMEOUT, "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? (last attempt: {})", self->rank, ranks,
+              (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
+}
+
+Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration, const MemberRecord& self, int32_t ranks, Deadline deadline) {
+  const MemberRecord& parent = registration.assign.parent;
+  const bool by_unix = parent.via_unix && self.via_unix;
+  const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
+  const Deadline patience = sooner(deadline, kParentPatienceMs);
+  Backoff backoff;
+  Status versions, last;
+  for (;;) {
+    Result<Channel> channel = connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
+    if (channel.ok()) {
+      const Result<Bytes> linked = channel.value().expect(FrameType::kLinked, deadline);
+      if (linked.ok()) return channel;
+      last = linked.status().clone();
+    } else {
+      last = channel.take_status();
+    }
+    if (!worth_another_try(last)) return last;
+    if (patience.passed()) break;
+    backoff.sleep(patience);
+  }
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank, parent.rank, parent.pid, last.text())
+      .with_peer(self.rank, parent.rank);
+}
+
+// Its listener is there before the registrar tells anybody of it.
+Result<std::vector<Fd>> open_listeners(const MeetingPlace& place, MemberRecord* self) {
+  std::vector<Fd> listeners;
+  FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(self->listener)));
+  listeners.push_back(std::move(unix_listener));
+  if (!place.tcp) return listeners;
+  FSCCL_ASSIGN(Fd tcp_listener, listen_tcp(0));
+  self->port = port_of(local_address(tcp_listener.get()));
+  listeners.push_back(std::move(tcp_listener));
+  return listeners;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline) {
+  MemberRecord self = describe_process(place.host_id);
+  self.rank = rank;
+  Result<std::vector<Fd>> listeners = open_listeners(place, &self);
+  if (!listeners.ok()) return report_failure(place, rank, ranks, listeners.take_status(), deadline);
+  FSCCL_ASSIGN(Registration registration, register_rank(place, &self, ranks, deadline));
+
+  TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
+  if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
+  Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), listeners.take());
+  if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);
+  const std::shared_ptr<TreeJob> tree = opened.take();
+  Status status;
+  if (registration.assign.order == 0) {
+    status = tree->add_registrar(std::move(registration.channel));
+  } else {
+    Result<Channel> parent = link_to_parent(place, registration, self, ranks, deadline);
+    status = parent.ok() ? tree->add_parent(parent.take()) : report_failure(place, rank, ranks, parent.take_status(), deadline);
+  }
+  if (!status.ok()) {
+    tree->give_up(status);
+    return status;
+  }
+  FSCCL_TRY(tree->finish_join(deadline));
+  return std::shared_ptr<Job>(tree);
+}
+
+Result<std::shared_ptr<Job>> join_alone(const std::string& host_id) {
+  MemberRecord self = describe_process(host_id);
+  self.rank = 0;
+  FSCCL_ASSIGN(const std::shared_ptr<TreeJob> tree, TreeJob::open(TreePlace{{}, random_number(), 0, 1, 0, -1, self}, {}));
+  return std::shared_ptr<Job>(tree);
+}
+
+Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline) {
+  const Deadline patience = sooner(deadline, kReportPatienceMs);
+  Backoff backoff;
+  while (!patience.passed()) {
+    for (const SocketAddress& address : place.addresses) {
+      Status versions;
+      Result<Channel> channel = connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
+      if (!channel.ok()) {
+        if (worth_another_try(channel.status())) continue;
+        return why;
+      }
+      if (!channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok()) return why;
+      Result<Frame> answer = channel.value().receive(patience);  // a Failure comes as a status
+      const bool told = !answer.ok() && answer.status().code() != FSCCL_ERR_LINK && answer.status().code() != FSCCL_ERR_TIMEOUT;
+      return told ? answer.take_status() : std::move(why);
+    }
+    backoff.sleep(patience);
+  }
+  return why;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,72 @@
+#include "bootstrap/member_info.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "base/fd.h"
+#include "wire/authentication.h"
+
+namespace fsccl {
+
+namespace {
+
+std::string read_small_file(const char* path) {
+  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return {};
+  char text[2048];
+  const ssize_t count = read(fd.get(), text, sizeof(text));
+  return count > 0 ? std::string(text, static_cast<size_t>(count)) : std::string();
+}
+
+std::string read_link(const char* path) {
+  char text[256];
+  const ssize_t count = readlink(path, text, sizeof(text));
+  return count > 0 ? std::string(text, static_cast<size_t>(count)) : std::string();
+}
+
+}  // namespace
+
+uint64_t host_number(const std::string& host_id) {
+  std::string text = "chosen " + host_id;
+  if (host_id.empty()) {
+    std::string boot = read_small_file("/proc/sys/kernel/random/boot_id");
+    if (boot.empty()) {
+      char name[256] = {};
+      gethostname(name, sizeof(name) - 1);
+      boot = name;
+    }
+    text = fmt::format("system {} {} {}", boot, read_link("/proc/self/ns/net"), read_link("/proc/self/ns/pid"));
+  }
+  const Digest digest = fingerprint_text(text);
+  uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof(number));
+  return number;
+}
+
+uint64_t parse_start_time(const std::string& stat) {
+  // The second field is the program's name in parentheses and may hold anything, so fields are counted from the last parenthesis. It is the 22nd field.
+  size_t position = stat.rfind(')');
+  if (position == std::string::npos) return 0;
+  for (int field = 2; field < 22; ++field) {
+    position = stat.find(' ', position + 1);
+    if (position == std::string::npos) return 0;
+  }
+  uint64_t ticks = 0;
+  const auto result = std::from_chars(stat.data() + position + 1, stat.data() + stat.size(), ticks);
+  return result.ec == std::errc() ? ticks : 0;
+}
+
+MemberRecord describe_process(const std::string& host_id) {
+  MemberRecord record;
+  record.host = host_number(host_id);
+  record.pid = getpid();
+  record.uid = geteuid();
+  record.start_time = parse_start_time(read_small_file("/proc/self/stat"));
+  random_bytes(record.listener.data(), record.listener.size());
+  return record;
+}
+
+}  // namespace fsccl

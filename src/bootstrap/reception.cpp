@@ -1,0 +1,197 @@
+#include "bootstrap/reception.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/reactor.h"
+#include "bootstrap/credentials.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr int64_t kHandshakeMs = 5000;
+constexpr int64_t kPauseNs = 20'000'000;
+constexpr size_t kMaxVisitors = 512;
+
+Nonce make_nonce() {
+  Nonce nonce;
+  random_bytes(nonce.data(), nonce.size());
+  return nonce;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Reception>> Reception::open(const Credentials& credentials, uint64_t job, int32_t rank, std::vector<Fd> listeners,
+                                                   Admit admit) {
+  std::shared_ptr<Reception> self(new Reception(credentials, job, rank, std::move(admit)));
+  FSCCL_TRY(self->start(std::move(listeners)));
+  return self;
+}
+
+Status Reception::start(std::vector<Fd> listeners) {
+  const std::lock_guard lock(mutex_);
+  listeners_ = std::move(listeners);
+  FSCCL_TRY(watch_listeners());
+  hook_ = Reactor::instance().add_hook([weak = weak_from_this()]() -> int64_t {
+    const auto self = weak.lock();
+    return self ? self->tick() : -1;
+  });
+  return success();
+}
+
+Status Reception::watch_listeners() {
+  for (const Fd& listener : listeners_) {
+    FSCCL_TRY(Reactor::instance().watch(listener.get(), [weak = weak_from_this(), fd = listener.get()] {
+      if (const auto self = weak.lock()) self->accept_all(fd);
+    }));
+  }
+  return success();
+}
+
+// Callbacks may run until unwatch has returned, so what they use goes last.
+void Reception::close() {
+  std::vector<int> watched;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+    for (const Fd& listener : listeners_) watched.push_back(listener.get());
+    for (const auto& [fd, visitor] : visitors_) watched.push_back(fd);
+  }
+  Reactor& reactor = Reactor::instance();
+  for (const int fd : watched) reactor.unwatch(fd);
+  reactor.remove_hook(hook_);
+  const std::lock_guard lock(mutex_);
+  listeners_.clear();
+  visitors_.clear();
+}
+
+void Reception::accept_all(int listener) {
+  const std::lock_guard lock(mutex_);
+  while (!closed_) {
+    Result<Fd> fd = accept_connection(listener);
+    if (!fd.ok()) {
+      // No descriptor is left: make room at the door, and look again a little later rather than at once for ever.
+      dismiss_longest();
+      paused_until_ns_ = now_ns() + kPauseNs;
+      for (const Fd& paused : listeners_) Reactor::instance().unwatch(paused.get());
+      return;
+    }
+    if (!fd.value().valid()) return;
+    if (visitors_.size() >= kMaxVisitors) dismiss_longest();
+    if (const Status status = greet(fd.take()); !status.ok()) ++strangers_;
+  }
+}
+
+Status Reception::greet(Fd fd) {
+  const int number = fd.get();
+  const Status user = check_peer_user(number, credentials_.mode);
+  auto visitor = std::make_unique<Visitor>(std::move(fd), credentials_, job_, rank_, make_nonce());
+  visitor->deadline_ns = now_ns() + kHandshakeMs * 1'000'000;
+  if (!user.ok()) {
+    visitor->channel->queue(FrameType::kFailure, encode(to_failure(user)));
+    (void)visitor->channel->pump_out().ok();
+    return user.clone();
+  }
+  FSCCL_TRY(Reactor::instance().watch(number, [weak = weak_from_this(), number] {
+    if (const auto self = weak.lock()) self->on_readable(number);
+  }));
+  visitors_[number] = std::move(visitor);
+  return success();
+}
+
+void Reception::dismiss(int fd, const Status& why) {
+  const auto found = visitors_.find(fd);
+  if (found == visitors_.end()) return;
+  ++strangers_;
+  Channel& channel = *found->second->channel;
+  if (why.code() == FSCCL_ERR_AUTH) {
+    channel.queue(FrameType::kFailure, encode(to_failure(why)));
+    (void)channel.pump_out().ok();
+  }
+  Reactor::instance().unwatch(fd);
+  visitors_.erase(found);
+}
+
+void Reception::dismiss_longest() {
+  const auto longest = std::min_element(visitors_.begin(), visitors_.end(),
+                                        [](const auto& a, const auto& b) { return a.second->deadline_ns < b.second->deadline_ns; });
+  if (longest != visitors_.end()) dismiss(longest->first, fail(FSCCL_ERR_TIMEOUT, "too many connections"));
+}
+
+Result<bool> Reception::advance(Visitor& visitor) {
+  for (;;) {
+    if (visitor.step == Visitor::Step::kRequest && visitor.handshake.peer().purpose == Purpose::kLink) return true;
+    Frame& frame = visitor.request;
+    FSCCL_ASSIGN(const bool complete, visitor.channel->next(frame));
+    if (!complete) return false;
+    if (visitor.step == Visitor::Step::kRequest) return true;
+    const FrameType expected = visitor.step == Visitor::Step::kHello ? FrameType::kHello : FrameType::kProof;
+    if (frame.type != expected) return bad_payload("handshake");
+    if (visitor.step == Visitor::Step::kHello) {
+      FSCCL_ASSIGN(const Bytes challenge, visitor.handshake.challenge(frame.payload));
+      if (visitor.handshake.peer().job != job_) return fail(FSCCL_ERR_PROTOCOL, "a guest of another job");
+      visitor.channel->queue(FrameType::kChallenge, challenge);
+      FSCCL_ASSIGN(const bool sent, visitor.channel->pump_out());
+      if (!sent) return fail(FSCCL_ERR_LINK, "the other side does not read");
+      visitor.step = Visitor::Step::kProof;
+    } else {
+      FSCCL_TRY(visitor.handshake.check(frame.payload));
+      visitor.step = Visitor::Step::kRequest;
+    }
+  }
+}
+
+void Reception::on_readable(int fd) {
+  Guest guest;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = visitors_.find(fd);
+    if (closed_ || found == visitors_.end()) return;
+    Visitor& visitor = *found->second;
+    const Status pumped = visitor.channel->pump_in();
+    Result<bool> through = advance(visitor);
+    if (!through.ok()) return dismiss(fd, through.status());
+    if (!through.value()) {
+      if (!pumped.ok()) dismiss(fd, pumped);
+      return;
+    }
+    Reactor::instance().unwatch(fd);
+    guest.hello = visitor.handshake.peer();
+    guest.versions = visitor.handshake.compare_versions();
+    guest.channel = visitor.channel;
+    guest.request = std::move(visitor.request);
+    visitors_.erase(found);
+  }
+  admit_(std::move(guest));
+}
+
+// Sends away whoever has taken too long, and accepts again after a pause.
+int64_t Reception::tick() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return -1;
+  const int64_t now = now_ns();
+  std::vector<int> late;
+  int64_t next_ns = INT64_MAX;
+  for (const auto& [fd, visitor] : visitors_) {
+    if (visitor->deadline_ns <= now)
+      late.push_back(fd);
+    else
+      next_ns = std::min(next_ns, visitor->deadline_ns);
+  }
+  for (const int fd : late) dismiss(fd, fail(FSCCL_ERR_TIMEOUT, "no handshake in time"));
+  if (paused_until_ns_ != 0) {
+    if (paused_until_ns_ <= now) {
+      paused_until_ns_ = 0;
+      (void)watch_listeners().ok();
+    } else {
+      next_ns = std::min(next_ns, paused_until_ns_);
+    }
+  }
+  return next_ns == INT64_MAX ? -1 : next_ns - now;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,75 @@
+// The door of a listener: accepts connections, takes them through the handshake and hands over those that have proved themselves. A stranger gets a few seconds
+// and a few kilobytes, costs nobody a wait, and cannot keep others out: when too many stand at the door, the one that has stood longest goes.
+//
+// Runs in the service thread, but for open() and close().
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/socket.h"
+#include "bootstrap/channel.h"
+#include "wire/handshake.h"
+
+namespace fsccl {
+
+struct Guest {
+  Hello hello;
+  std::shared_ptr<Channel> channel;  // not watched by the reactor any more
+  Status versions;                   // FSCCL_ERR_VERSION when the guest's differ
+  Frame request;                     // the first message after the handshake; none when purpose is link
+};
+
+class Reception : public std::enable_shared_from_this<Reception> {
+ public:
+  using Admit = std::function<void(Guest guest)>;
+
+  // `rank`: who listens, -1 for the registrar. A guest for another job than `job` is sent away without a word; it will try again.
+  static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job, int32_t rank, std::vector<Fd> listeners, Admit admit);
+  ~Reception() { close(); }
+  void close();
+  // Connections that ended without a proof.
+  int strangers() const { return strangers_; }
+
+ private:
+  struct Visitor {
+    Visitor(Fd fd, const Credentials& credentials, uint64_t job, int32_t rank, const Nonce& nonce)
+        : channel(std::make_shared<Channel>(std::move(fd), kMaxRequestBytes)), handshake(credentials, job, rank, nonce) {}
+    std::shared_ptr<Channel> channel;
+    HandshakeServer handshake;
+    enum class Step { kHello, kProof, kRequest } step = Step::kHello;
+    int64_t deadline_ns = 0;
+    Frame request;
+  };
+
+  Reception(const Credentials& credentials, uint64_t job, int32_t rank, Admit admit)
+      : credentials_(credentials), job_(job), rank_(rank), admit_(std::move(admit)) {}
+  Status start(std::vector<Fd> listeners);
+  void accept_all(int listener);
+  Status greet(Fd fd);
+  void on_readable(int fd);
+  Result<bool> advance(Visitor& visitor);  // whether it is through
+  void dismiss(int fd, const Status& why);
+  void dismiss_longest();
+  int64_t tick();
+  Status watch_listeners();
+
+  const Credentials credentials_;
+  const uint64_t job_;
+  const int32_t rank_;
+  const Admit admit_;
+  std::mutex mutex_;  // guards what close() shares with the service thread
+  bool closed_ = false;
+  int hook_ = -1;
+  std::vector<Fd> listeners_;
+  std::unordered_map<int, std::unique_ptr<Visitor>> visitors_;
+  int64_t paused_until_ns_ = 0;  // accepting, for want of descriptors; 0: not paused
+  std::atomic<int> strangers_{0};
+};
+
+}  // namespace fsccl

@@ -1,0 +1,247 @@
+#include "bootstrap/registrar.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/reactor.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr int64_t kLingerNs = 30'000'000'000;
+
+// The registrars of this process keep themselves alive here. Never destroyed: the service thread may outlive static destructors.
+struct Open {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Registrar>> list;
+};
+Open& open_registrars() {
+  static Open* const open = new Open;
+  return *open;
+}
+
+void answer(Channel& channel, FrameType type, ByteView payload) {
+  channel.queue(type, payload);
+  (void)channel.pump_out().ok();  // a few hundred bytes into an empty socket; a guest that is gone has itself to blame
+}
+
+}  // namespace
+
+std::string list_ranks(const std::vector<int32_t>& ranks) {
+  constexpr size_t kShown = 16;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
+  return text;
+}
+
+Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners) {
+  std::shared_ptr<Registrar> self(new Registrar(job));
+  const std::weak_ptr<Registrar> weak = self;
+  FSCCL_ASSIGN(std::shared_ptr<Reception> reception, Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
+                 if (const auto registrar = weak.lock()) registrar->admit(std::move(guest));
+               }));
+  const std::lock_guard lock(self->mutex_);
+  self->reception_ = std::move(reception);
+  self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
+    const auto registrar = weak.lock();
+    return registrar ? registrar->tick() : -1;
+  });
+  Open& open = open_registrars();
+  const std::lock_guard open_lock(open.mutex);
+  open.list.push_back(self);
+  return success();
+}
+
+Registrar::~Registrar() {
+  if (root_) Reactor::instance().unwatch(root_->fd());
+  Reactor::instance().remove_hook(hook_);
+  if (reception_) reception_->close();
+}
+
+// Ends it once the caller lets go.
+void Registrar::retire(const std::shared_ptr<Registrar>& self) {
+  Open& open = open_registrars();
+  const std::lock_guard lock(open.mutex);
+  std::erase(open.list, self);
+}
+
+void Registrar::cancel(uint64_t job) {
+  std::shared_ptr<Registrar> last;  // ended after the lock: its end waits for callbacks, which may want the lock
+  Open& open = open_registrars();
+  const std::lock_guard lock(open.mutex);
+  const auto found = std::find_if(open.list.begin(), open.list.end(), [&](const auto& registrar) { return registrar->job_ == job; });
+  if (found == open.list.end()) return;
+  last = std::move(*found);
+  open.list.erase(found);
+}
+
+void Registrar::admit(Guest guest) {
+  const auto keep = shared_from_this();
+  const std::lock_guard lock(mutex_);
+  admit_locked(guest);
+}
+
+void Registrar::admit_locked(Guest& guest) {
+  Status status;
+  if (!guest.versions.ok()) {
+    status = guest.versions.clone();
+  } else if (guest.request.type == FrameType::kFailure) {
+    Result<Failure> failure = decode_failure(guest.request.payload);
+    if (!failure.ok()) return;
+    status = to_status(failure.value());
+  } else if (guest.hello.purpose != Purpose::kRegister || guest.request.type != FrameType::kRegister) {
+    return;
+  } else {
+    const Result<Register> request = decode_register(guest.request.payload);
+    if (!request.ok()) return;
+    status = place(guest, request.value());
+  }
+  if (status.ok()) return;
+  fail_all(status);
+  answer(*guest.channel, FrameType::kFailure, encode(to_failure(failure_)));
+}
+
+// Checks who comes against those who have come. A rank that lost its connection and asks again gets its place again.
+Status Registrar::enter(const Guest& guest, MemberRecord* member, int32_t* order) {
+  const int32_t rank = guest.hello.rank, ranks = guest.hello.ranks;
+  if (ranks < 1 || ranks > kMaxRanks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks).with_peer(-1, rank);
+  if (members_.empty()) {
+    ranks_ = ranks;
+    order_of_rank_.assign(static_cast<size_t>(ranks), -1);
+  }
+  if (ranks != ranks_)
+    return fail(FSCCL_ERR_MISMATCH, "rank {} says that the job has {} ranks, rank {} says {}", rank, ranks, members_.front().rank, ranks_).with_peer(-1, rank);
+  if (rank < 0 || rank >= ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1).with_peer(-1, rank);
+  member->rank = rank;
+  int32_t& known = order_of_rank_[static_cast<size_t>(rank)];
+  if (known < 0) {
+    known = static_cast<int32_t>(members_.size());
+    members_.push_back(*member);
+  }
+  *order = known;
+  const MemberRecord& first = members_[static_cast<size_t>(known)];
+  if (first.listener == member->listener) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} joined twice: from process {} and from process {}", rank, first.pid, member->pid).with_peer(-1, rank);
+}
+
+Status Registrar::place(Guest& guest, const Register& request) {
+  if (state_ == State::kFailed) return failure_.clone();
+  MemberRecord member = request.member;
+  const SocketAddress from = peer_address(guest.channel->fd());
+  member.via_unix = from.is_unix();
+  if (!from.is_unix()) member.ip = ip_of(from);
+  int32_t order = 0;
+  const int64_t now = now_ns();
+  if (members_.empty()) waited_since_ns_ = now;
+  FSCCL_TRY(enter(guest, &member, &order));
+  const auto left_ms = static_cast<int64_t>(std::min<uint64_t>(request.left_ms, uint64_t{1} << 40));
+  const int64_t margin_ms = std::min<int64_t>(left_ms / 10, 500);  // so that the reason arrives before ranks give up without one
+  give_up_ns_ = std::min(give_up_ns_, now + (left_ms - margin_ms) * 1'000'000);
+
+  Assign assign{job_, order, {}};
+  if (order > 0) {
+    assign.parent = members_[static_cast<size_t>(parent_order(order))];
+    // A parent on this host came over loopback; others reach it as they reached this process.
+    const SocketAddress here = local_address(guest.channel->fd());
+    if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip))) assign.parent.ip = ip_of(here);
+    const bool by_unix = assign.parent.via_unix && member.via_unix;
+    if (!by_unix && assign.parent.port == 0)
+      return fail(FSCCL_ERR_LINK, "rank {} cannot reach rank {}: they are on different hosts or in different network namespaces, and TCP is off "
+                  "(FSCCL_BOOTSTRAP_TCP=0, or the launcher says that all ranks share one host)", member.rank, assign.parent.rank);
+  }
+  answer(*guest.channel, FrameType::kAssign, encode(assign));
+  if (order == 0) keep_root(guest);
+  finish_if_complete();
+  return success();
+}
+
+void Registrar::keep_root(Guest& guest) {
+  if (root_) Reactor::instance().unwatch(root_->fd());
+  root_ = guest.channel;
+  const Status watched = Reactor::instance().watch(
+      root_->fd(),
+      [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->on_root_readable();
+      },
+      [weak = weak_from_this()] {
+        const auto self = weak.lock();
+        if (!self) return;
+        const std::lock_guard lock(self->mutex_);
+        const Result<bool> all = self->root_->pump_out();
+        Reactor::instance().want_writable(self->root_->fd(), all.ok() && !all.value());
+      });
+  if (!watched.ok()) fail_all(watched);
+}
+
+void Registrar::finish_if_complete() {
+  if (state_ != State::kCollecting || static_cast<int32_t>(members_.size()) != ranks_ || !root_) return;
+  state_ = State::kComplete;
+  root_->queue(FrameType::kMembers, encode_members(members_));
+  const Result<bool> all = root_->pump_out();
+  Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
+}
+
+void Registrar::on_root_readable() {
+  const auto keep = shared_from_this();
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::kOver) return;
+  const Status open = root_->pump_in();
+  Frame frame;
+  for (;;) {
+    const Result<bool> complete = root_->next(frame);
+    if (!complete.ok() || !complete.value()) break;
+    if (frame.type == FrameType::kDone) {
+      state_ = State::kOver;
+      Reactor::instance().unwatch(root_->fd());
+      return retire(keep);
+    }
+    if (frame.type != FrameType::kFailure) continue;
+    if (const Result<Failure> failure = decode_failure(frame.payload); failure.ok()) fail_all(to_status(failure.value()));
+  }
+  if (open.ok()) return;
+  Reactor::instance().unwatch(root_->fd());
+  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", members_.front().rank, members_.front().pid)
+               .with_peer(-1, members_.front().rank));
+}
+
+void Registrar::fail_all(const Status& why) {
+  if (state_ == State::kFailed) return;
+  state_ = State::kFailed;
+  failure_ = why.clone();
+  over_ns_ = now_ns() + kLingerNs;
+  if (!root_) return;
+  root_->queue(FrameType::kFailure, encode(to_failure(failure_)));
+  const Result<bool> all = root_->pump_out();
+  Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
+}
+
+std::string Registrar::missing_ranks() const {
+  std::vector<int32_t> missing;
+  for (int32_t rank = 0; rank < ranks_; ++rank)
+    if (order_of_rank_[static_cast<size_t>(rank)] < 0) missing.push_back(rank);
+  return list_ranks(missing);
+}
+
+int64_t Registrar::tick() {
+  const auto keep = shared_from_this();
+  const std::lock_guard lock(mutex_);
+  const int64_t now = now_ns();
+  if (state_ == State::kCollecting && give_up_ns_ <= now) {
+    const int strangers = reception_->strangers();
+    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", members_.size(), ranks_, (now - waited_since_ns_) / 1'000'000,
+                  missing_ranks(), strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
+  }
+  if (state_ == State::kFailed) {
+    if (over_ns_ > now) return over_ns_ - now;
+    state_ = State::kOver;
+    if (root_) Reactor::instance().unwatch(root_->fd());
+    retire(keep);
+    return -1;
+  }
+  return state_ == State::kCollecting && give_up_ns_ != INT64_MAX ? give_up_ns_ - now : -1;
+}
+
+}  // namespace fsccl

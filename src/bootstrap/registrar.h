@@ -1,0 +1,61 @@
+// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th below the ((k - 1) / fan-out)-th), and when all have arrived
+// hands the list of members to the first, from where the tree carries it on. It keeps one connection, to that first rank: whatever fails before the tree is
+// whole is told there, and to all who still come.
+//
+// Lives in the process that made it until the tree is whole, or for a while after a failure, so that late ranks learn the reason. Runs in the service thread.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bootstrap/reception.h"
+#include "wire/messages.h"
+
+namespace fsccl {
+
+inline constexpr int32_t kFanOut = 8;
+constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
+
+class Registrar : public std::enable_shared_from_this<Registrar> {
+ public:
+  // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job shall have.
+  static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners);
+  // Ends the one of this process for `job`, if it is still there.
+  static void cancel(uint64_t job);
+  ~Registrar();
+
+ private:
+  enum class State { kCollecting, kComplete, kFailed, kOver };
+  explicit Registrar(uint64_t job) : job_(job) {}
+  static void retire(const std::shared_ptr<Registrar>& self);
+
+  void admit(Guest guest);
+  void admit_locked(Guest& guest);
+  Status enter(const Guest& guest, MemberRecord* member, int32_t* order);
+  Status place(Guest& guest, const Register& request);
+  void keep_root(Guest& guest);
+  void on_root_readable();
+  void finish_if_complete();
+  void fail_all(const Status& why);
+  std::string missing_ranks() const;
+  int64_t tick();
+
+  const uint64_t job_;
+  std::mutex mutex_;
+  std::shared_ptr<Reception> reception_;
+  int hook_ = -1;
+  State state_ = State::kCollecting;
+  Status failure_;
+  int32_t ranks_ = 0;                  // as the first rank said
+  std::vector<MemberRecord> members_;  // in the order of arrival
+  std::vector<int32_t> order_of_rank_; // -1: not here yet
+  std::shared_ptr<Channel> root_;      // to the first rank
+  int64_t give_up_ns_ = INT64_MAX;     // shortly before the first of the ranks does
+  int64_t waited_since_ns_ = 0;
+  int64_t over_ns_ = INT64_MAX;        // when a failed registrar ends
+};
+
+// "3, 5, 8 and 12 more", for messages.
+std::string list_ranks(const std::vector<int32_t>& ranks);
+
+}  // namespace fsccl

@@ -1,0 +1,289 @@
+#include "bootstrap/tree.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/reactor.h"
+#include "bootstrap/credentials.h"
+#include "bootstrap/registrar.h"
+
+namespace fsccl {
+
+TreeJob::TreeJob(TreePlace place) : place_(std::move(place)), members_(static_cast<size_t>(place_.ranks)), records_(members_.size()) {}
+
+Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> listeners) {
+  std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
+  const std::weak_ptr<TreeJob> weak = self;
+  if (listeners.empty()) {  // a single rank: nobody to speak to
+    FSCCL_TRY(self->take_members(encode_members({self->place_.self})));
+    self->phase_ = Phase::kJoined;
+    return self;
+  }
+  FSCCL_ASSIGN(self->reception_, Reception::open(self->place_.credentials, self->place_.job, self->place_.rank, std::move(listeners), [weak](Guest guest) {
+                 if (const auto job = weak.lock()) job->admit(std::move(guest));
+               }));
+  self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
+    const auto job = weak.lock();
+    return job ? job->tick() : -1;
+  });
+  return self;
+}
+
+// --- links
+
+void TreeJob::admit(Guest guest) {
+  const std::lock_guard lock(mutex_);
+  const int32_t rank = guest.hello.rank;
+  const bool known = rank >= 0 && rank < place_.ranks && guest.hello.ranks == place_.ranks;
+  if (phase_ == Phase::kLeft || !known || !guest.versions.ok()) return;
+  if (guest.hello.purpose == Purpose::kFetch) return answer_fetch(guest);
+  if (guest.hello.purpose != Purpose::kLink) return;
+  auto link = std::make_shared<Link>();
+  link->rank = rank;
+  link->channel = guest.channel;
+  if (phase_ != Phase::kJoining) {
+    const Status why = phase_ == Phase::kFailed ? failure_.clone() : fail(FSCCL_ERR_PROTOCOL, "rank {} is a member already", rank);
+    return send(*link, FrameType::kFailure, encode(to_failure(why)));
+  }
+  // A child that connects again has given its earlier connection up.
+  const auto earlier = std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) { return other->rank == rank && !other->is_parent; });
+  if (earlier != links_.end()) drop_link(LinkPtr(*earlier));
+  send(*link, FrameType::kLinked, {});
+  if (has_members_) {
+    std::vector<MemberRecord> members;
+    for (const int32_t arrived : arrivals_) members.push_back(records_[static_cast<size_t>(arrived)]);
+    send(*link, FrameType::kMembers, encode_members(members));
+  }
+  if (const Status added = add_link(link); !added.ok()) fail_all(added, nullptr);
+}
+
+Status TreeJob::add_parent(Channel channel) {
+  const std::lock_guard lock(mutex_);
+  auto link = std::make_shared<Link>();
+  link->rank = place_.parent_rank;
+  link->is_parent = true;
+  link->channel = std::make_shared<Channel>(std::move(channel));
+  return add_link(link);
+}
+
+Status TreeJob::add_registrar(Channel channel) {
+  const std::lock_guard lock(mutex_);
+  auto link = std::make_shared<Link>();
+  link->channel = std::make_shared<Channel>(std::move(channel));
+  return add_link(link);
+}
+
+Status TreeJob::add_link(LinkPtr link) {
+  link->channel->allow(kMaxTableBytes);
+  const std::weak_ptr<TreeJob> weak = weak_from_this();
+  const std::weak_ptr<Link> weak_link = link;
+  const auto call = [weak, weak_link](void (TreeJob::*what)(const LinkPtr&)) {
+    const auto job = weak.lock();
+    const auto strong_link = weak_link.lock();
+    if (job && strong_link) ((*job).*what)(strong_link);
+  };
+  FSCCL_TRY(Reactor::instance().watch(
+      link->channel->fd(), [call] { call(&TreeJob::on_readable); }, [call] { call(&TreeJob::on_writable); }));
+  links_.push_back(link);
+  push(*link);
+  link->unread = true;  // what the other side sent together with its last answer; tick() looks
+  Reactor::instance().kick();
+  return success();
+}
+
+void TreeJob::send(Link& link, FrameType type, ByteView payload) {
+  link.channel->queue(type, payload);
+  push(link);
+}
+
+void TreeJob::push(Link& link) {
+  const Result<bool> all = link.channel->pump_out();
+  if (all.ok() && !all.value()) Reactor::instance().want_writable(link.channel->fd(), true);
+  // An error shows as the end of the input, which is where a dead neighbour is dealt with.
+}
+
+void TreeJob::send_all(FrameType type, ByteView payload, const Link* but) {
+  for (const LinkPtr& link : links_)
+    if (link.get() != but) send(*link, type, payload);
+}
+
+void TreeJob::on_writable(const LinkPtr& link) {
+  const std::lock_guard lock(mutex_);
+  const Result<bool> all = link->channel->pump_out();
+  if (!all.ok() || all.value()) Reactor::instance().want_writable(link->channel->fd(), false);
+}
+
+void TreeJob::on_readable(const LinkPtr& link) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::find(links_.begin(), links_.end(), link) == links_.end()) return;
+    const Status open = link->channel->pump_in();
+    Frame frame;
+    for (;;) {
+      const Result<bool> complete = link->channel->next(frame);
+      const bool good = complete.ok() && (!complete.value() || handle(*link, frame).ok());
+      if (!good) {  // nothing that it says later counts
+        link_closed(link, "sent a message that makes no sense");
+        break;
+      }
+      if (!complete.value()) {
+        if (!open.ok()) link_closed(link, "ended");
+        break;
+      }
+      if (std::find(links_.begin(), links_.end(), link) == links_.end()) break;
+    }
+  }
+  deliver_losses();
+}
+
+Status TreeJob::handle(Link& link, const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::kMembers: {
+      if (has_members_ || (!link.is_parent && link.rank >= 0)) return bad_payload("Members");
+      FSCCL_TRY(take_members(frame.payload));
+      for (const LinkPtr& other : links_)
+        if (!other->is_parent && other->rank >= 0) send(*other, FrameType::kMembers, frame.payload);
+      advance_join();
+      return success();
+    }
+    case FrameType::kReady:
+      link.ready = true;
+      advance_join();
+      return success();
+    case FrameType::kGo:
+      if (!link.is_parent || phase_ != Phase::kJoining) return success();
+      send_all(FrameType::kGo, {}, &link);
+      phase_ = Phase::kJoined;
+      changed_.notify_all();
+      return success();
+    case FrameType::kFailure: {
+      FSCCL_ASSIGN(const Failure failure, decode_failure(frame.payload));
+      fail_all(to_status(failure), &link);
+      return success();
+    }
+    case FrameType::kGather:
+      if (link.is_parent || link.gather) return bad_payload("Gather");
+      link.gather = frame.payload;
+      advance_gather();
+      return success();
+    case FrameType::kGathered:
+      if (!link.is_parent) return bad_payload("Gathered");
+      for (const LinkPtr& other : links_)
+        if (!other->is_parent) send(*other, FrameType::kGathered, frame.payload);
+      gather_.result = frame.payload;
+      changed_.notify_all();
+      return success();
+    case FrameType::kLoss:
+    case FrameType::kGoodbye: {
+      FSCCL_ASSIGN(const std::vector<LostRank> losses, decode_losses(frame.payload, place_.ranks));
+      for (const LostRank& lost : losses) lose(lost, &link);
+      if (frame.type == FrameType::kGoodbye) lose({link.rank, true}, &link);
+      return success();
+    }
+    default: return bad_payload("tree");
+  }
+}
+
+void TreeJob::drop_link(const LinkPtr& link) {
+  Reactor::instance().unwatch(link->channel->fd());  // in the service thread, so it does not wait
+  std::erase(links_, link);
+}
+
+void TreeJob::link_closed(const LinkPtr& link, const char* what) {
+  drop_link(link);
+  if (link->rank < 0) {
+    if (phase_ == Phase::kJoining) fail_all(fail(FSCCL_ERR_LINK, "the process where the ranks meet (the maker of the unique id, or rank 0) has ended"), nullptr);
+    return;
+  }
+  if (phase_ == Phase::kJoining)
+    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what).with_peer(place_.rank, link->rank), nullptr);
+  lose({link->rank, false}, nullptr);
+}
+
+// --- joining
+
+Status TreeJob::take_members(ByteView payload) {
+  FSCCL_ASSIGN(const std::vector<MemberRecord> members, decode_members(payload, place_.ranks));
+  const auto order = static_cast<size_t>(place_.order);
+  if (members[order].rank != place_.rank) return bad_payload("Members");
+  for (const MemberRecord& member : members) {
+    const auto rank = static_cast<size_t>(member.rank);
+    records_[rank] = member;
+    members_[rank] = {member.host, member.pid, member.uid, member.start_time};
+    arrivals_.push_back(member.rank);
+  }
+  has_members_ = true;
+  return success();
+}
+
+std::vector<int32_t> TreeJob::child_ranks() const {
+  std::vector<int32_t> ranks;
+  const int64_t first = int64_t{place_.order} * kFanOut + 1;
+  for (int64_t order = first; order < first + kFanOut && order < place_.ranks; ++order) ranks.push_back(arrivals_[static_cast<size_t>(order)]);
+  return ranks;
+}
+
+// Once the subtree is whole, says so to the parent; the root, to whom nobody is left to say it, lets all go.
+void TreeJob::advance_join() {
+  if (phase_ != Phase::kJoining || !has_members_ || ready_sent_) return;
+  for (const int32_t child : child_ranks()) {
+    const bool ready = std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; });
+    if (!ready) return;
+  }
+  if (place_.order == 0) {
+    ready_sent_ = true;
+    for (const LinkPtr& link : std::vector<LinkPtr>(links_)) {
+      send(*link, link->rank < 0 ? FrameType::kDone : FrameType::kGo, {});
+      if (link->rank < 0) drop_link(link);
+    }
+    phase_ = Phase::kJoined;
+    changed_.notify_all();
+    return;
+  }
+  for (const LinkPtr& link : links_) {
+    if (!link->is_parent) continue;
+    ready_sent_ = true;
+    send(*link, FrameType::kReady, {});
+  }
+}
+
+void TreeJob::fail_all(const Status& why, const Link* from) {
+  if (phase_ == Phase::kFailed || phase_ == Phase::kLeft) return;
+  if (phase_ == Phase::kJoining) phase_ = Phase::kFailed;
+  if (failure_.ok()) {
+    failure_ = why.clone();
+    send_all(FrameType::kFailure, encode(to_failure(failure_)), from);
+  }
+  changed_.notify_all();
+}
+
+void TreeJob::give_up(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  fail_all(why, nullptr);
+}
+
+std::string TreeJob::what_is_missing() const {
+  if (!has_members_) return "not all ranks have come, or the list of them has not";
+  std::vector<int32_t> missing;
+  for (const int32_t child : child_ranks())
+    if (std::none_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; })) missing.push_back(child);
+  return missing.empty() ? "this rank is ready, others are not" : fmt::format("ranks {} or ranks below them have not linked up", list_ranks(missing));
+}
+
+Status TreeJob::finish_join(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto decided = [&] { return phase_ != Phase::kJoining; };
+  while (!decided()) {
+    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there.
+    const bool knows = has_members_ && !ready_sent_;
+    const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
+    const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
+    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns), [&] { return decided() || knows != (has_members_ && !ready_sent_); });
+    if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()), nullptr);
+  }
+  return phase_ == Phase::kJoined ? success() : failure_.clone();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,143 @@
+// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven by events in the service thread; callers only post what they
+// have and wait for a state. What is known of a failure travels along all links that remain, once: nobody waits for what cannot come.
+//
+// Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/job.h"
+#include "bootstrap/reception.h"
+#include "wire/messages.h"
+
+namespace fsccl {
+
+struct TreePlace {
+  Credentials credentials;
+  uint64_t job = 0;
+  int32_t rank = 0;
+  int32_t ranks = 1;
+  int32_t order = 0;        // of arrival
+  int32_t parent_rank = -1;
+  MemberRecord self;
+};
+
+class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
+ public:
+  // `listeners`: where children and fetching ranks connect. Empty: the one rank of a job that needs no registrar; it has joined.
+  static Result<std::shared_ptr<TreeJob>> open(TreePlace place, std::vector<Fd> listeners);
+  ~TreeJob() override { leave(); }
+  TreeJob(const TreeJob&) = delete;
+  TreeJob& operator=(const TreeJob&) = delete;
+
+  // The link to the parent; for the root of the tree, the connection that the registrar keeps.
+  Status add_parent(Channel channel);
+  Status add_registrar(Channel channel);
+  Status finish_join(Deadline deadline);
+  // Tells all neighbours that this rank cannot join.
+  void give_up(const Status& why);
+
+  int rank() const override { return place_.rank; }
+  int size() const override { return place_.ranks; }
+  uint64_t id() const override { return place_.job; }
+  const Member& member(int rank) const override { return members_[static_cast<size_t>(rank)]; }
+  Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) override;
+  Status barrier(Deadline deadline) override { return all_gather(nullptr, nullptr, 0, deadline); }
+  Status publish_fd(uint64_t tag, int fd) override;
+  void withdraw_fd(uint64_t tag) override;
+  Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) override;
+  void on_loss(LossHandler handler) override;
+  void leave() override;
+
+ private:
+  enum class Phase { kJoining, kJoined, kFailed, kLeft };
+  struct Link {
+    int32_t rank = -1;  // -1: the registrar
+    bool is_parent = false;
+    bool unread = false;          // frames may have arrived before the reactor watched
+    bool ready = false;           // child: its whole subtree has joined
+    std::optional<Bytes> gather;  // child: what its subtree has given to the current all-gather, or to the next
+    std::shared_ptr<Channel> channel;
+  };
+  using LinkPtr = std::shared_ptr<Link>;
+  struct FetchWaiting {
+    uint64_t tag = 0;
+    std::shared_ptr<Channel> channel;
+  };
+  struct GatherState {
+    uint64_t sequence = 0;
+    size_t bytes = 0;
+    bool active = false, sent_up = false;
+    Bytes mine;
+    std::optional<Bytes> result;  // the payload of Gathered
+  };
+
+  explicit TreeJob(TreePlace place);
+
+  // tree.cpp; with mutex_ held, but for the callbacks: admit, on_readable, on_writable, tick
+  void admit(Guest guest);
+  Status add_link(LinkPtr link);
+  void on_readable(const LinkPtr& link);
+  void on_writable(const LinkPtr& link);
+  Status handle(Link& link, const Frame& frame);
+  void link_closed(const LinkPtr& link, const char* what);
+  void drop_link(const LinkPtr& link);
+  void push(Link& link);
+  void send(Link& link, FrameType type, ByteView payload);
+  void send_all(FrameType type, ByteView payload, const Link* but);
+  Status take_members(ByteView payload);
+  void advance_join();
+  void fail_all(const Status& why, const Link* from);
+  std::vector<int32_t> child_ranks() const;
+  std::string what_is_missing() const;
+
+  // tree_losses.cpp
+  void lose(const LostRank& lost, const Link* from);
+  void flush_departures(const Link* but);
+  void deliver_losses();
+  int64_t tick();
+
+  // tree_gather.cpp
+  void advance_gather();
+  Result<Bytes> add_up_gather() const;
+  Status gather_broken() const;
+  std::string gather_missing() const;
+
+  // tree_descriptors.cpp
+  void answer_fetch(Guest& guest);
+  void on_fetch_readable(int fd);
+
+  const TreePlace place_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Phase phase_ = Phase::kJoining;
+  Status failure_;                      // of the join, or of an all-gather: nothing collective works afterwards
+  std::shared_ptr<Reception> reception_;
+  int hook_ = -1;
+  std::vector<LinkPtr> links_;
+  bool has_members_ = false;
+  std::vector<Member> members_;         // by rank
+  std::vector<MemberRecord> records_;   // by rank
+  std::vector<int32_t> arrivals_;       // ranks by order
+  bool ready_sent_ = false;
+
+  std::map<int32_t, bool> lost_;        // rank -> left
+  std::vector<LostRank> departures_;    // told to the neighbours together, a little later: a whole job leaves at once as a rule
+  int64_t departures_due_ns_ = INT64_MAX;
+  std::deque<LostRank> undelivered_;
+  LossHandler loss_handler_;
+
+  std::mutex gather_callers_;           // one all-gather at a time
+  GatherState gather_;
+
+  std::map<uint64_t, Fd> published_;
+  std::map<int, FetchWaiting> fetches_;  // by descriptor of the connection
+};
+
+}  // namespace fsccl

@@ -1,0 +1,111 @@
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/reactor.h"
+#include "bootstrap/credentials.h"
+#include "bootstrap/tree.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr size_t kMaxWaitingFetches = 4096;
+
+Result<Fd> duplicate(int fd) {
+  Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy.valid()) return fail_errno(errno, "duplicating a descriptor");
+  return copy;
+}
+
+// FSCCL_ERR_LINK, as connections give it, in words that name the rank.
+Status owner_gone(const Status& status, int rank) {
+  if (status.code() != FSCCL_ERR_LINK) return status.clone();
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text());
+}
+
+}  // namespace
+
+Status TreeJob::publish_fd(uint64_t tag, int fd) {
+  FSCCL_ASSIGN(Fd copy, duplicate(fd));
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_INVALID_STATE, "this rank has left the job");
+  const auto [entry, added] = published_.try_emplace(tag);
+  if (!added) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is published twice", tag);
+  entry->second = std::move(copy);
+  for (const auto& [connection, fetch] : fetches_) {
+    if (fetch.tag != tag) continue;
+    // Its end closes the connection, which removes the entry in the service thread.
+    (void)fetch.channel->send_descriptor(FrameType::kDescriptor, encode_tag(tag), entry->second.get()).ok();
+    fetch.channel->shutdown();
+  }
+  changed_.notify_all();
+  return success();
+}
+
+void TreeJob::withdraw_fd(uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  published_.erase(tag);
+}
+
+// A rank asks for a descriptor: at once, or when it is published, as long as the rank keeps its connection.
+void TreeJob::answer_fetch(Guest& guest) {
+  const Result<uint64_t> tag = decode_tag(guest.request.payload);
+  if (guest.request.type != FrameType::kFetch || !tag.ok()) return;
+  const auto published = published_.find(tag.value());
+  if (published != published_.end()) {
+    (void)guest.channel->send_descriptor(FrameType::kDescriptor, encode_tag(tag.value()), published->second.get()).ok();
+    return;
+  }
+  if (fetches_.size() >= kMaxWaitingFetches) return;
+  const int fd = guest.channel->fd();
+  const Status watched = Reactor::instance().watch(fd, [weak = weak_from_this(), fd] {
+    if (const auto job = weak.lock()) job->on_fetch_readable(fd);
+  });
+  if (watched.ok()) fetches_[fd] = {tag.value(), guest.channel};
+}
+
+// It has its answer or has gone; it has nothing more to say.
+void TreeJob::on_fetch_readable(int fd) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kLeft) return;  // leave() cleans up
+  Reactor::instance().unwatch(fd);
+  fetches_.erase(fd);
+}
+
+Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
+  if (rank < 0 || rank >= place_.ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, place_.ranks - 1);
+  std::string name;
+  {
+    std::unique_lock lock(mutex_);
+    const MemberRecord& record = records_[static_cast<size_t>(rank)];
+    if (record.host != place_.self.host) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is on another host: no descriptor can come from there", rank);
+    while (rank == place_.rank) {
+      if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
+      if (const auto published = published_.find(tag); published != published_.end()) return duplicate(published->second.get());
+      const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
+      if (left_ns == 0) return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
+      changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+    }
+    if (const auto lost = lost_.find(rank); lost != lost_.end())
+      return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
+    name = listener_name(record.listener);
+  }
+  Status versions;
+  Result<Channel> channel = connect_as(unix_address(name), place_.credentials, Purpose::kFetch, place_.job, place_.rank, place_.ranks, deadline, &versions);
+  if (!channel.ok()) return owner_gone(channel.status(), rank).with_peer(place_.rank, rank);
+  FSCCL_TRY(channel.value().send(FrameType::kFetch, encode_tag(tag), deadline));
+  Fd passed;
+  const Result<Bytes> answer = channel.value().expect(FrameType::kDescriptor, deadline, &passed);
+  if (!answer.ok() && answer.status().code() == FSCCL_ERR_TIMEOUT)
+    return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag).with_peer(place_.rank, rank);
+  if (!answer.ok()) return owner_gone(answer.status(), rank).with_peer(place_.rank, rank);
+  const Result<uint64_t> answered = decode_tag(answer.value());
+  if (!answered.ok() || answered.value() != tag || !passed.valid())
+    return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?", rank, tag);
+  return passed;
+}
+
+}  // namespace fsccl

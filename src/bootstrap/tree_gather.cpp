@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "bootstrap/registrar.h"
+#include "bootstrap/tree.h"
+
+namespace fsccl {
+
+Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) {
+  const auto ranks = static_cast<size_t>(place_.ranks);
+  if (bytes > kMaxTableBytes / 2 / ranks - 16)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes a rank are too much for the control tree of {} ranks", bytes, ranks);
+  const std::lock_guard one_at_a_time(gather_callers_);
+  std::unique_lock lock(mutex_);
+  if (phase_ == Phase::kJoined && ranks == 1) {
+    if (bytes > 0) std::memmove(all, mine, bytes);
+    return success();
+  }
+  FSCCL_TRY(gather_broken());
+  ++gather_.sequence;
+  gather_.bytes = bytes;
+  gather_.active = true;
+  gather_.sent_up = false;
+  gather_.result.reset();
+  const auto* const first = static_cast<const uint8_t*>(mine);
+  gather_.mine.assign(first, first + bytes);
+  advance_gather();
+  Status broken;
+  while (!gather_.result && (broken = gather_broken()).ok()) {
+    const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
+    if (left_ns == 0) {
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank, gather_missing()), nullptr);
+      continue;
+    }
+    changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+  }
+  gather_.active = false;
+  if (!gather_.result) return broken;
+  const Bytes payload = std::move(*gather_.result);
+  gather_.result.reset();
+  FSCCL_ASSIGN(const Gathered gathered, decode_gathered(payload));
+  if (gathered.sequence != gather_.sequence || gathered.data.size() != ranks * bytes) {
+    fail_all(fail(FSCCL_ERR_PROTOCOL, "the result of an exchange over the control tree does not fit what rank {} asked for", place_.rank), nullptr);
+    return failure_.clone();
+  }
+  if (bytes > 0) std::memcpy(all, gathered.data.data(), gathered.data.size());
+  return success();
+}
+
+// Why no all-gather can succeed any more. One that everybody has given to still does: its result comes before the news of whoever left after it.
+Status TreeJob::gather_broken() const {
+  if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
+  if (!failure_.ok()) return failure_.clone();
+  if (phase_ != Phase::kJoined) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
+  if (lost_.empty()) return success();
+  const auto [rank, left] = *lost_.begin();
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, left ? "has left" : "is dead: its connection was closed without a goodbye").with_peer(place_.rank, rank);
+}
+
+std::string TreeJob::gather_missing() const {
+  std::vector<int32_t> missing;
+  for (const LinkPtr& link : links_)
+    if (!link->is_parent && !link->gather) missing.push_back(link->rank);
+  if (gather_.sent_up || missing.empty()) return "has done its part, others have not";
+  return fmt::format("waited for ranks {}, or ranks below them", list_ranks(missing));
+}
+
+// The contributions of this rank and of all ranks below it.
+Result<Bytes> TreeJob::add_up_gather() const {
+  Gather sum;
+  sum.sequence = gather_.sequence;
+  sum.bytes = gather_.bytes;
+  sum.entries.push_back({place_.rank, gather_.mine});
+  for (const LinkPtr& link : links_) {
+    if (link->is_parent) continue;
+    FSCCL_ASSIGN(const Gather part, decode_gather(*link->gather, place_.ranks));
+    if (part.sequence != sum.sequence || part.bytes != sum.bytes)
+      return fail(FSCCL_ERR_MISMATCH, "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of {} bytes on rank {}", sum.sequence, sum.bytes,
+                  place_.rank, part.sequence, part.bytes, link->rank);
+    sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
+  }
+  if (place_.order != 0) return encode(sum);
+  Bytes table(static_cast<size_t>(place_.ranks) * sum.bytes);
+  std::vector<bool> seen(static_cast<size_t>(place_.ranks));
+  for (const Gather::Entry& entry : sum.entries) {
+    const auto rank = static_cast<size_t>(entry.rank);
+    if (!entry.data.empty()) std::memcpy(table.data() + rank * sum.bytes, entry.data.data(), entry.data.size());
+    seen[rank] = true;
+  }
+  if (sum.entries.size() != seen.size() || std::find(seen.begin(), seen.end(), false) != seen.end()) return bad_payload("Gather");
+  return encode(Gathered{sum.sequence, table});
+}
+
+void TreeJob::advance_gather() {
+  if (!gather_.active || gather_.sent_up || !gather_broken().ok()) return;
+  for (const LinkPtr& link : links_)
+    if (!link->is_parent && !link->gather) return;
+  Result<Bytes> sum = add_up_gather();
+  gather_.sent_up = true;
+  if (!sum.ok()) return fail_all(sum.status(), nullptr);
+  for (const LinkPtr& link : links_) link->gather.reset();
+  if (place_.order == 0) {
+    send_all(FrameType::kGathered, sum.value(), nullptr);
+    gather_.result = sum.take();
+    changed_.notify_all();
+    return;
+  }
+  for (const LinkPtr& link : links_)
+    if (link->is_parent) send(*link, FrameType::kGather, sum.value());
+}
+
+}  // namespace fsccl

@@ -1,0 +1,106 @@
+#include "bootstrap/tree.h"
+
+#include <utility>
+
+#include "base/reactor.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr int64_t kDepartureDelayNs = 10'000'000;
+constexpr int64_t kGoodbyeMs = 200;
+
+}  // namespace
+
+void TreeJob::lose(const LostRank& lost, const Link* from) {
+  if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
+  if (!lost_.emplace(lost.rank, lost.left).second) return;
+  if (lost.left && phase_ == Phase::kJoining)
+    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank), from);
+  undelivered_.push_back(lost);
+  changed_.notify_all();
+  if (!lost.left) {
+    send_all(FrameType::kLoss, encode_losses({lost}), from);
+    return;
+  }
+  departures_.push_back(lost);
+  if (departures_due_ns_ == INT64_MAX) departures_due_ns_ = now_ns() + kDepartureDelayNs;
+}
+
+void TreeJob::flush_departures(const Link* but) {
+  departures_due_ns_ = INT64_MAX;
+  if (departures_.empty()) return;
+  send_all(FrameType::kLoss, encode_losses(std::exchange(departures_, {})), but);
+}
+
+void TreeJob::on_loss(LossHandler handler) {
+  {
+    const std::lock_guard lock(mutex_);
+    loss_handler_ = std::move(handler);
+    if (undelivered_.empty() || phase_ == Phase::kLeft) return;
+  }
+  Reactor::instance().kick();  // losses are told from the service thread
+}
+
+void TreeJob::deliver_losses() {
+  for (;;) {
+    LostRank lost;
+    LossHandler handler;
+    {
+      const std::lock_guard lock(mutex_);
+      if (undelivered_.empty() || !loss_handler_ || phase_ == Phase::kLeft) return;
+      lost = undelivered_.front();
+      undelivered_.pop_front();
+      handler = loss_handler_;
+    }
+    handler(lost.rank, lost.left);
+  }
+}
+
+int64_t TreeJob::tick() {
+  std::vector<LinkPtr> unread;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const LinkPtr& link : links_)
+      if (std::exchange(link->unread, false)) unread.push_back(link);
+  }
+  for (const LinkPtr& link : unread) on_readable(link);
+  deliver_losses();
+  const std::lock_guard lock(mutex_);
+  if (departures_due_ns_ == INT64_MAX || phase_ == Phase::kLeft) return -1;
+  const int64_t now = now_ns();
+  if (departures_due_ns_ > now) return departures_due_ns_ - now;
+  flush_departures(nullptr);
+  return -1;
+}
+
+void TreeJob::leave() {
+  std::vector<LinkPtr> links;
+  std::vector<int> fetching;
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kLeft) return;
+    phase_ = Phase::kLeft;
+    links = std::exchange(links_, {});
+    loss_handler_ = nullptr;
+    for (const auto& [fd, fetch] : fetches_) fetching.push_back(fd);
+    changed_.notify_all();
+  }
+  Reactor& reactor = Reactor::instance();
+  if (reception_) reception_->close();
+  for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
+  for (const int fd : fetching) reactor.unwatch(fd);
+  reactor.remove_hook(hook_);
+  const std::lock_guard lock(mutex_);
+  fetches_.clear();
+  published_.clear();
+  const Deadline deadline = Deadline::in_ms(kGoodbyeMs);
+  const Bytes departures = encode_losses(departures_);
+  for (const LinkPtr& link : links) {
+    if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
+    link->channel->shutdown();
+  }
+}
+
+}  // namespace fsccl

@@ -1,0 +1,94 @@
+// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which means the same to every rank that maps the
+// arena. Reading is lock-free (an operation looks its buffers up); adding and removing happen when pools are made and destroyed, off the step path.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+// Where a buffer is, as a signal carries it.
+struct Location {
+  uint64_t address = 0;
+  uint32_t arena = 0;
+};
+inline constexpr uint32_t kNowhere = 0;
+inline constexpr uint32_t kPrivate = 1;   // address in the process of its rank
+inline constexpr uint32_t kScratch = 2;   // offset in the rank's scratch of the channel
+inline constexpr uint32_t kFirstArena = 16;
+
+class ArenaTable {
+ public:
+  static constexpr size_t kCapacity = 64;
+
+  // `members`: the ranks of the job that map it, ascending.
+  Status add(uint32_t id, std::byte* base, uint64_t bytes, std::vector<int> members) {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_)
+      if (entry.id.load(std::memory_order_relaxed) == 0) {
+        entry.base = base;
+        entry.bytes = bytes;
+        entry.members = std::move(members);
+        entry.id.store(id, std::memory_order_release);
+        if (used_.load(std::memory_order_relaxed) < static_cast<size_t>(&entry - entries_.data()) + 1)
+          used_.store(static_cast<size_t>(&entry - entries_.data()) + 1, std::memory_order_release);
+        return success();
+      }
+    return fail(FSCCL_ERR_LIMIT, "more than {} pools at once; destroy some", kCapacity);
+  }
+  void remove(uint32_t id) {
+    const std::lock_guard lock(mutex_);
+    for (Entry& entry : entries_)
+      if (entry.id.load(std::memory_order_relaxed) == id) entry.id.store(0, std::memory_order_release);
+  }
+
+  // True when all of [pointer, pointer + bytes) lies in one arena.
+  bool locate(const void* pointer, uint64_t bytes, Location* location) const {
+    const auto* p = static_cast<const std::byte*>(pointer);
+    for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
+      const Entry& entry = entries_[i];
+      const uint32_t id = entry.id.load(std::memory_order_acquire);
+      if (id == 0 || p < entry.base || p >= entry.base + entry.bytes || bytes > static_cast<uint64_t>(entry.base + entry.bytes - p)) continue;
+      *location = {static_cast<uint64_t>(p - entry.base), id};
+      return true;
+    }
+    return false;
+  }
+  // Whether all of `ranks` map the arena.
+  bool reaches(uint32_t id, const std::vector<int>& ranks) const {
+    const std::lock_guard lock(mutex_);
+    for (const Entry& entry : entries_)
+      if (entry.id.load(std::memory_order_relaxed) == id)
+        return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return std::binary_search(entry.members.begin(), entry.members.end(), rank); });
+    return false;
+  }
+  // The address of a location here; null when it does not lie whole in an arena of this rank (never trust a peer's numbers).
+  std::byte* resolve(const Location& location, uint64_t bytes) const {
+    for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
+      const Entry& entry = entries_[i];
+      if (entry.id.load(std::memory_order_acquire) != location.arena) continue;
+      if (location.address > entry.bytes || bytes > entry.bytes - location.address) return nullptr;
+      return entry.base + location.address;
+    }
+    return nullptr;
+  }
+
+ private:
+  struct Entry {
+    std::atomic<uint32_t> id{0};
+    std::byte* base = nullptr;
+    uint64_t bytes = 0;
+    std::vector<int> members;
+  };
+  mutable std::mutex mutex_;
+  std::atomic<size_t> used_{0};
+  std::array<Entry, kCapacity> entries_;
+};
+
+}  // namespace fsccl

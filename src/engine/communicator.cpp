@@ -1,0 +1,212 @@
+#include "engine/communicator.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "transports/shm/shm.h"
+
+namespace fsccl {
+namespace {
+
+constexpr int64_t kDefaultSpin_us = 100;
+constexpr uint64_t kDefaultStreamingBytes = 24u << 20;
+
+std::atomic<uint64_t> communicators_made{0};
+
+// The transport's calls back into the job, for one channel.
+struct Exchange {
+  JobContext& context;
+  const std::vector<int>& members;
+  Deadline deadline;
+
+  static void put(char* error, size_t capacity, const std::string& text) {
+    if (capacity) *fmt::format_to_n(error, capacity - 1, "{}", text).out = '\0';
+  }
+  static int publish(void* self, uint64_t tag, int fd, char* error, size_t capacity) {
+    const Status status = static_cast<Exchange*>(self)->context.job().publish_fd(tag, fd);
+    if (!status.ok()) put(error, capacity, status.text());
+    return status.ok() ? 0 : -1;
+  }
+  static int fetch(void* self, int rank, uint64_t tag, char* error, size_t capacity) {
+    auto& exchange = *static_cast<Exchange*>(self);
+    Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], tag, exchange.deadline);
+    if (fd.ok()) return fd.value().release();
+    put(error, capacity, fd.status().text());
+    return -1;
+  }
+  static void withdraw(void* self, uint64_t tag) { static_cast<Exchange*>(self)->context.job().withdraw_fd(tag); }
+  static int cancelled(void* self) { return static_cast<Exchange*>(self)->context.anybody_lost(); }
+};
+
+Status check_one_host(Job& job, const std::vector<int>& members) {
+  std::set<uint64_t> hosts;
+  for (const int member : members) hosts.insert(job.member(member).host);
+  if (hosts.size() == 1) return success();
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the ranks are on {} hosts, and this release has only the shm transport, which joins the ranks of one host. Run one job per host; "
+              "if they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them",
+              hosts.size());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
+  auto context = std::make_shared<JobContext>();
+  FSCCL_ASSIGN(context->job_, Job::join(request));
+  context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
+  context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
+  FSCCL_TRY(context->exchange_cores(request.deadline));
+  return context;
+}
+
+JobContext::~JobContext() {
+  if (job_) job_->leave();
+}
+
+Status JobContext::exchange_cores(Deadline deadline) {
+  Cores mine{};
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (size_t cpu = 0; cpu < 1024 && cpu < CPU_SETSIZE; cpu++)
+      if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
+  cores_.resize(static_cast<size_t>(job_->size()));
+  return job_->all_gather(&mine, cores_.data(), sizeof mine, deadline);
+}
+
+int JobContext::cores_of(const std::vector<int>& ranks) const {
+  int cores = 0;
+  for (size_t word = 0; word < 16; word++) {
+    uint64_t together = 0;
+    for (const int rank : ranks) together |= cores_[static_cast<size_t>(rank)].words[word];
+    cores += std::popcount(together);
+  }
+  return cores;
+}
+
+void JobContext::add(Communicator* comm) {
+  const std::lock_guard lock(mutex_);
+  communicators_.push_back(comm);
+  for (int rank = 0; rank < comm->size(); rank++)
+    if (const uint8_t lost = lost_ranks_[static_cast<size_t>(comm->job_rank(rank))]) comm->engine().lost(rank, lost == 2);
+}
+
+void JobContext::remove(Communicator* comm) {
+  const std::lock_guard lock(mutex_);
+  std::erase(communicators_, comm);
+}
+
+void JobContext::on_loss(int rank, bool left) {
+  const std::lock_guard lock(mutex_);
+  lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
+  if (!left) lost_.store(true, std::memory_order_release);
+  for (Communicator* comm : communicators_)
+    if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left);
+}
+
+int Communicator::rank_of(int job_rank) const {
+  const auto found = std::find(members_.begin(), members_.end(), job_rank);
+  return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& request, const CommunicatorOptions& options) {
+  FSCCL_TRY(config_status());
+  FSCCL_ASSIGN(std::shared_ptr<JobContext> context, JobContext::join(request));
+  std::vector<int> members(static_cast<size_t>(context->job().size()));
+  for (size_t i = 0; i < members.size(); i++) members[i] = static_cast<int>(i);
+  const uint64_t tag = mix_hash(context->job().id(), 1);
+  return open(std::move(context), std::move(members), tag, options);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
+                                                         const CommunicatorOptions& options) {
+  const ConfigRef settings = config();
+  FSCCL_TRY(check_one_host(context->job(), members));
+  std::unique_ptr<Communicator> comm(new Communicator);
+  comm->context_ = std::move(context);
+  comm->members_ = std::move(members);
+  comm->rank_ = comm->rank_of(comm->context_->job().rank());
+  comm->tag_ = tag;
+  comm->timeout_ms_ = options.timeout_ms ? options.timeout_ms : settings->timeout_ms;
+  const uint64_t number = communicators_made++;
+  comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
+
+  Exchange exchange{*comm->context_, comm->members_, comm->deadline()};
+  std::vector<int32_t> pids;
+  EngineOptions engine;
+  for (const int member : comm->members_) {
+    pids.push_back(comm->context_->job().member(member).pid);
+    engine.same_process.push_back(pids.back() == getpid());
+  }
+  fsccl_transport_request_t request{};
+  request.size = sizeof request;
+  request.rank = comm->rank_;
+  request.ranks = comm->size();
+  request.pids = pids.data();
+  request.tag = tag;
+  request.deadline_ns = exchange.deadline.at_ns();
+  request.single_copy = settings->single_copy != SingleCopy::kOff;
+  request.eager_bytes = static_cast<size_t>(settings->eager_bytes);
+  request.stage_bytes = static_cast<size_t>(settings->stage_bytes);
+  request.context = &exchange;
+  request.publish_fd = Exchange::publish;
+  request.fetch_fd = Exchange::fetch;
+  request.withdraw_fd = Exchange::withdraw;
+  request.cancelled = Exchange::cancelled;
+
+  engine.transport = shm_transport();
+  char error[512] = "";
+  const fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
+  if (code != FSCCL_OK) return fail(code, "{}", error);
+  engine.rank = comm->rank_;
+  engine.ranks = comm->size();
+  engine.oversubscribed = comm->context_->cores_of(comm->members_) < comm->size();
+  engine.timeout_ms = comm->timeout_ms_;
+  engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpin_us : settings->spin_us) * 1000;
+  engine.name = comm->name_;
+  engine.arenas = &comm->context_->arenas();
+  engine.members = comm->members_;
+  comm->engine_ = std::make_unique<Engine>(std::move(engine));
+  CollectiveOptions collectives;
+  collectives.eager_bytes = request.eager_bytes;
+  collectives.stage_bytes = request.stage_bytes;
+  collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto ? kDefaultStreamingBytes : static_cast<uint64_t>(settings->streaming_bytes);
+  comm->collectives_ = std::make_unique<Collectives>(*comm->engine_, collectives);
+  comm->context_->add(comm.get());
+  return comm;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, const CommunicatorOptions& options) {
+  struct Choice {
+    int32_t color, key;
+  };
+  const Choice mine{color, key};
+  std::vector<Choice> all(static_cast<size_t>(size()));
+  fsccl_status_t state;
+  CollectiveCall call;
+  call.op = OpCode::all_gather;
+  call.input = &mine;
+  call.output = all.data();
+  call.count = sizeof mine;
+  FSCCL_TRY(collectives_->run(call, true, &state));
+  const uint64_t number = ++splits_;
+  if (color == FSCCL_COLOR_NONE) return std::unique_ptr<Communicator>();
+  std::vector<int> group;
+  for (int rank = 0; rank < size(); rank++)
+    if (all[static_cast<size_t>(rank)].color == color) group.push_back(rank);
+  std::stable_sort(group.begin(), group.end(), [&](int a, int b) { return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key; });
+  for (int& rank : group) rank = job_rank(rank);
+  return open(context_, std::move(group), mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options);
+}
+
+Communicator::~Communicator() {
+  if (engine_) context_->remove(this);
+}
+
+}  // namespace fsccl

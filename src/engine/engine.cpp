@@ -1,0 +1,331 @@
+#include "engine/engine.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+#include "base/futex.h"
+#include "engine/executor.h"
+#include "engine/progress.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace fsccl {
+namespace {
+
+inline void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+// How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that shares our core.
+constexpr int kBarePolls = 400;
+constexpr int kYields = 40;
+constexpr int64_t kSleepSlice_ns = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
+
+}  // namespace
+
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)),
+      transport_(*options_.transport),
+      channel_(options_.channel),
+      rank_(options_.rank),
+      ranks_(options_.ranks),
+      single_copy_(transport_.can_read(channel_) != 0),
+      next_tick_(options_.first_tick),
+      remote_(2 * static_cast<size_t>(options_.ranks)),
+      sources_(static_cast<size_t>(options_.ranks)),
+      lost_(static_cast<size_t>(options_.ranks)) {}
+
+Engine::~Engine() {
+  Progress::instance().forget(this);
+  transport_.close(channel_);
+}
+
+std::byte* Engine::scratch(int rank, size_t* half_bytes) const {
+  return static_cast<std::byte*>(transport_.scratch(channel_, rank, half_bytes));
+}
+
+Status Engine::acquire(Operation** operation) {
+  const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
+  if (failed()) [[unlikely]]
+    return failure();
+  if (sequence - completed() > kRing) [[unlikely]] {
+    fsccl_status_t state;
+    FSCCL_TRY(wait(sequence - kRing, -1, &state));
+  }
+  Operation& op = ring_[sequence % kRing];
+  op.bindings = op.inline_bindings.data();
+  op.fingerprint = Fingerprint{};
+  op.fingerprint.sequence = sequence;
+  op.kind = FSCCL_OP_SUM;
+  op.premul = op.scale = 1;
+  op.divisor = 1;
+  op.accumulate = op.want_norm = false;
+  op.own_sources = nullptr;
+  op.norm = Norm{};
+  op.stores = Stores::cached;
+  op.begin = nullptr;
+  op.complete = nullptr;
+  op.begun = false;
+  op.step_done = nullptr;
+  op.step = 0;
+  op.peer = 0;
+  op.deadline_ns = 0;
+  *operation = &op;
+  return success();
+}
+
+Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
+  const uint64_t sequence = op.fingerprint.sequence;
+  tail_.store(sequence, std::memory_order_seq_cst);  // before `attended` is looked at
+  if (wait_for_it) return wait(sequence, -1, state);
+  if (try_drive()) {
+    drive();
+    stop_driving();
+  }
+  FSCCL_TRY(test(sequence, state));
+  if (*state == FSCCL_IN_PROGRESS && !attended.load(std::memory_order_seq_cst)) Progress::instance().attend(this);
+  return success();
+}
+
+Engine::Outcome Engine::drive() {
+  uint64_t head = head_.load(std::memory_order_relaxed);
+  while (head < tail_.load(std::memory_order_acquire)) {
+    if (failed()) [[unlikely]]
+      return Outcome::failed;
+    Operation& op = ring_[(head + 1) % kRing];
+    if (!op.begun) {
+      op.begun = true;
+      op.tick = next_tick_;
+      if (op.begin) op.begin(op);
+    }
+    const Outcome outcome = Executor(*this, op).run();
+    if (outcome != Outcome::done) return outcome;
+    next_tick_ += static_cast<uint32_t>(op.plan->ticks);
+    if (op.complete && op.complete(op) == Completion::again) {
+      op.tick = next_tick_;
+      op.step = 0;
+      op.peer = 0;
+      continue;
+    }
+    if (op.state) [[unlikely]]
+      op.state.reset();
+    counters_.operations++;
+    head_.store(++head, std::memory_order_release);
+  }
+  return Outcome::done;
+}
+
+void Engine::stop_driving() {
+  driving_.store(false, std::memory_order_release);
+  if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
+    missed_.store(false, std::memory_order_relaxed);
+    if (unattended()) Progress::instance().attend(this);  // what it would have slept on
+  }
+}
+
+Status Engine::test(uint64_t sequence, fsccl_status_t* state) {
+  if (completed() < sequence && !failed() && try_drive()) {
+    drive();
+    stop_driving();
+  }
+  if (completed() >= sequence) {
+    *state = FSCCL_OK;
+    return success();
+  }
+  if (failed()) return failure();
+  *state = FSCCL_IN_PROGRESS;
+  return success();
+}
+
+Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state) {
+  const int64_t until_ns = timeout_ms < 0 ? INT64_MAX : Deadline::in_ms(timeout_ms).at_ns();
+  const bool done = wait_until(sequence, until_ns);
+  if (completed() >= sequence) {
+    *state = FSCCL_OK;
+    return success();
+  }
+  if (failed()) return failure();
+  *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
+  return success();
+}
+
+bool Engine::wait_until(uint64_t sequence, int64_t until_ns) {
+  for (unsigned tries = 0; completed() < sequence; tries++) {
+    if (failed()) return true;
+    if (try_drive()) {
+      const bool over = wait_driving(sequence, until_ns);
+      stop_driving();
+      return over;
+    }
+    // Another thread drives; it needs no help, only patience.
+    missed_.store(true, std::memory_order_relaxed);
+    if (tries < 64)
+      relax();
+    else if (tries < 128)
+      sched_yield();
+    else {
+      const timespec pause{0, 50'000};
+      nanosleep(&pause, nullptr);
+      if (now_ns() >= until_ns) return false;
+    }
+  }
+  return true;
+}
+
+bool Engine::met(const Blocked& blocked) const {
+  if (blocked.release)
+    return std::atomic_ref(const_cast<uint64_t&>(blocked.release->position)).load(std::memory_order_acquire) >= blocked.position;
+  return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
+}
+
+bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
+  while (true) {
+    drive();
+    if (completed() >= sequence || failed()) return true;
+    // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
+    bool on = false;
+    for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
+    if (!on && !options_.oversubscribed) {
+      const int64_t spin_end = now_ns() + options_.spin_ns;
+      do
+        for (int i = 0; i < 64 && !on; i++, relax()) on = met(blocked_);
+      while (!on && !failed() && now_ns() < spin_end);
+    }
+    for (int i = 0; i < kYields && !on; i++) {
+      sched_yield();
+      on = met(blocked_);
+    }
+    while (!on) {
+      check_blocked(ring_[(completed() + 1) % kRing]);
+      if (failed()) return true;
+      if (now_ns() >= until_ns) return false;
+      sleep_blocked(until_ns);
+      on = met(blocked_);
+    }
+  }
+}
+
+void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {
+  if (!blocked.release) {
+    transport_.word(channel_, blocked.peer, blocked.tick, word);
+    return;
+  }
+  auto* line = const_cast<ReleaseLine*>(blocked.release);
+  word->word = reinterpret_cast<uint32_t*>(&line->position);  // its low half: little endian
+  word->value = std::atomic_ref(*word->word).load(std::memory_order_relaxed);
+  word->sleepers = &line->sleepers;
+}
+
+void Engine::sleep_blocked(int64_t until_ns) {
+  const int64_t slice = Deadline::at(until_ns).left_ns(kSleepSlice_ns);
+  fsccl_transport_word_t word;
+  fill_word(blocked_, &word);
+  if (met(blocked_)) return;
+  counters_.sleeps++;
+  futex_sleep(word.word, word.value, word.sleepers, slice);
+}
+
+// Ranks whose signal, or release, the operation still waits for.
+std::string Engine::missing(const Operation& op) const {
+  std::string text;
+  const Step& step = op.plan->steps[op.step];
+  const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
+  int listed = 0;
+  for (int peer = all ? op.peer : step.peer; peer < (all ? ranks_ : step.peer + 1); peer++) {
+    Blocked blocked = blocked_;
+    blocked.peer = peer;
+    if (blocked.release) blocked.release = op.releases[peer];
+    if (peer == rank_ || met(blocked)) continue;
+    if (++listed > 8) return text + " and more";
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", peer);
+  }
+  return text;
+}
+
+void Engine::look_for_failure() {
+  const fsccl_transport_failure_t* board = transport_.failure(channel_);
+  if (!board) return;
+  Error error;
+  error.rank = rank_;
+  error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
+  error.peer = board->rank == rank_ ? board->peer : board->rank;
+  error.text.assign(board->text, strnlen(board->text, sizeof board->text));
+  fail_all(error);
+}
+
+void Engine::check_blocked(Operation& op) {
+  look_for_failure();
+  if (failed()) return;
+  Error error;
+  error.rank = rank_;
+  error.operation = op_name(op.fingerprint.op);
+  error.sequence = op.fingerprint.sequence;
+  error.peer = blocked_.peer;
+  if (const uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire); lost && !met(blocked_)) {
+    error.code = FSCCL_ERR_PEER_DEAD;
+    error.text = fmt::format("rank {} {} while {} waited for it", blocked_.peer, lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));
+    return fail_all(error);
+  }
+  const int64_t now = now_ns();
+  if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
+  if (now >= op.deadline_ns) {
+    error.code = FSCCL_ERR_TIMEOUT;
+    error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS", describe(op.fingerprint),
+                             options_.name, options_.timeout_ms, rank_, missing(op), blocked_.release ? " to give back a slot (reshard)" : "");
+    fail_all(error);
+  }
+}
+
+void Engine::fail_all(const Error& error) {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return;
+    error_ = error;
+    failed_.store(true, std::memory_order_release);
+  }
+  fsccl_transport_failure_t board{};
+  board.code = error.code;
+  board.rank = rank_;
+  board.peer = error.peer;
+  std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
+  transport_.fail(channel_, &board);
+}
+
+void Engine::lost(int rank, bool left) {
+  lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
+  if (left) return;
+  Error error;
+  error.code = FSCCL_ERR_PEER_DEAD;
+  error.rank = rank_;
+  error.peer = rank;
+  error.text = fmt::format("rank {} of '{}' died", rank, options_.name);
+  fail_all(error);
+}
+
+Status Engine::failure() const {
+  const std::lock_guard lock(failure_mutex_);
+  return Status(error_);
+}
+
+Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
+  if (!try_drive()) {
+    missed_.store(true, std::memory_order_relaxed);
+    return Attempt::busy;
+  }
+  drive();
+  const bool pending = unattended();
+  if (pending) {
+    check_blocked(ring_[(completed() + 1) % kRing]);
+    fill_word(blocked_, word);
+    if (met(blocked_)) word->value = ~word->value;  // do not sleep on it
+  }
+  driving_.store(false, std::memory_order_release);
+  return pending && !failed() ? Attempt::blocked : Attempt::idle;
+}
+
+}  // namespace fsccl

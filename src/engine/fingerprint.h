@@ -1,0 +1,44 @@
+// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks whose fingerprints differ do not run the
+// same program; both get an error that says how.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace fsccl {
+
+enum class OpCode : uint8_t {
+  none = 0, barrier, all_gather, reduce_scatter, all_reduce, broadcast, unit_create, unshard, reduce_grads, broadcast_state, pool_create, pool_schedule,
+};
+const char* op_name(OpCode op);
+
+struct Fingerprint {
+  OpCode op = OpCode::none;
+  uint8_t dtype = 0;
+  uint8_t kind = 0;      // fsccl_op_kind_t
+  uint8_t flags = 0;     // of the operation: unshard mode, changed or kept ...
+  int32_t root = -1;
+  uint64_t count = 0;    // elements
+  uint64_t sequence = 0; // number of the operation in its communicator, from 1
+  uint64_t history = 0;  // of collective memory events, and whatever else must agree (scale, definition)
+};
+static_assert(sizeof(Fingerprint) == 32);
+
+inline bool equal(const Fingerprint& a, const void* line_bytes) { return std::memcmp(&a, line_bytes, sizeof a) == 0; }
+
+// "all_gather of 10 float32 (operation 5)"
+std::string describe(const Fingerprint& fingerprint);
+// Names what differs: "count 10 and 20, dtype float32 and int8".
+std::string difference(const Fingerprint& mine, const Fingerprint& theirs);
+
+// Mixes a value into a hash (splitmix64's finaliser, Steele et al. 2014).
+constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
+  uint64_t x = hash + 0x9e3779b97f4a7c15ull + value;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,81 @@
+// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not change the plan (scale, operator), and how far it has
+// come. Operations live in a ring of their engine: submitting one allocates nothing.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "engine/arena_table.h"
+#include "engine/fingerprint.h"
+#include "kernels/kernels.h"
+#include "plan/plan.h"
+
+namespace fsccl {
+
+// How far a rank has come in the history of collective memory events: what it held before `position` it uses no more. One line per rank in a pool's
+// control pages, written by its rank alone (sleepers excepted).
+struct alignas(64) ReleaseLine {
+  uint64_t position = 0;
+  uint32_t sleepers = 0;
+};
+
+// A peer's buffer as seen from here.
+struct Remote {
+  std::byte* mapped = nullptr;  // its address in this process; else
+  uint64_t address = 0;         // its address in the peer's process, to be read by the transport
+
+  Remote plus(uint64_t offset) const { return {mapped ? mapped + offset : nullptr, address + offset}; }
+};
+
+// What a symbolic buffer of the plan is in memory.
+struct Binding {
+  std::byte* base = nullptr;      // this rank's
+  const Remote* table = nullptr;  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the signals say.
+  uint64_t table_offset = 0;
+  Location location;              // published buffers: where peers find it
+};
+
+// Hooks run in the driving thread. `begin` runs before the first step (staging may be in use until then). `complete` runs after the last one and says
+// whether the operation is over; it may instead give it another plan (operations that go in chunks). Neither may fail but through Engine::fail_all.
+struct Operation;
+enum class Completion : uint8_t { over, again };
+
+struct Operation {
+  static constexpr size_t kInlineBindings = 4;
+
+  const Plan* plan = nullptr;         // must outlive the operation
+  const Binding* bindings = nullptr;  // one per buffer of the plan: inline_bindings, or owned by a unit
+  Fingerprint fingerprint;
+  std::array<Binding, kInlineBindings> inline_bindings;
+
+  // reductions
+  const void* const* own_sources = nullptr;  // per destination buffer (less one): where this rank's own contribution is, instead of in the source buffer
+  fsccl_op_kind_t kind = FSCCL_OP_SUM;
+  double premul = 1, scale = 1;
+  int64_t divisor = 1;
+  bool accumulate = false;
+  bool want_norm = false;
+  Norm norm;
+
+  Stores stores = Stores::cached;
+  const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
+  uint64_t released = 0;                         // ... must have reached this position
+
+  void (*begin)(Operation&) = nullptr;
+  Completion (*complete)(Operation&) = nullptr;
+  void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null
+  void* owner = nullptr;
+  std::shared_ptr<void> state;  // what the hooks need beyond `context`; dropped when the operation is over
+  std::array<uint64_t, 8> context{};  // the hooks' own
+
+  // progress, the driver's
+  bool begun = false;
+  uint32_t tick = 0;      // of the plan's tick 0
+  uint32_t step = 0;
+  int32_t peer = 0;       // next peer of a wait for all
+  int64_t deadline_ns = 0;  // 0: not begun
+};
+
+}  // namespace fsccl

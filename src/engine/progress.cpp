@@ -1,0 +1,121 @@
+#include "engine/progress.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+
+#include "base/futex.h"
+#include "base/reactor.h"
+#include "engine/engine.h"
+
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
+namespace fsccl {
+
+struct Sleep {
+  fsccl_transport_word_t word;
+};
+
+namespace {
+
+// The kernel's struct futex_waitv, which older headers lack.
+struct WaitEntry {
+  uint64_t value;
+  uint64_t address;
+  uint32_t flags;
+  uint32_t reserved;
+};
+constexpr uint32_t kFutex32 = 2;
+constexpr size_t kMostWords = 100;
+constexpr int64_t kSlice_ns = 10'000'000;
+constexpr int64_t kShortSlice_ns = 200'000;
+
+// 0 or an errno: ENOSYS when the kernel has no futex_waitv.
+int wait_any(const std::vector<WaitEntry>& entries) {
+  timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += kSlice_ns;
+  if (until.tv_nsec >= 1'000'000'000) until.tv_sec++, until.tv_nsec -= 1'000'000'000;
+  return syscall(SYS_futex_waitv, entries.data(), entries.size(), 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
+}
+
+}  // namespace
+
+Progress& Progress::instance() {
+  static auto* progress = new Progress;  // lives as long as the service thread may run
+  return *progress;
+}
+
+void Progress::attend(Engine* engine) {
+  {
+    const std::lock_guard lock(mutex_);
+    engine->attended.store(true, std::memory_order_seq_cst);
+    if (std::find(engines_.begin(), engines_.end(), engine) == engines_.end()) engines_.push_back(engine);
+    if (hook_ < 0) hook_ = Reactor::instance().add_hook([this] { return visit(); });
+  }
+  std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);
+  if (std::atomic_ref(sleeping_).load(std::memory_order_seq_cst))
+    futex_wake_all(&kicks_);
+  else
+    Reactor::instance().kick();
+}
+
+void Progress::forget(Engine* engine) {
+  std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);  // end its sleep
+  futex_wake_all(&kicks_);
+  const std::lock_guard visiting(visiting_);
+  const std::lock_guard lock(mutex_);
+  std::erase(engines_, engine);
+}
+
+int64_t Progress::visit() {
+  const uint32_t kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
+  std::vector<Sleep> words;
+  bool any = false;
+  {
+    const std::lock_guard visiting(visiting_);
+    std::vector<Engine*> engines;
+    {
+      const std::lock_guard lock(mutex_);
+      engines = engines_;
+    }
+    for (Engine* engine : engines) {
+      Sleep sleep{};
+      const Engine::Attempt attempt = engine->try_progress(&sleep.word);
+      if (attempt == Engine::Attempt::idle && !engine->unattended()) {
+        const std::lock_guard lock(mutex_);
+        engine->attended.store(false, std::memory_order_seq_cst);
+        if (!engine->unattended()) {
+          std::erase(engines_, engine);
+          continue;
+        }
+        engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
+      }
+      any = true;
+      if (attempt == Engine::Attempt::blocked && words.size() < kMostWords) words.push_back(sleep);
+    }
+    // The words are counted as slept on while the engines are still ours, so none is unmapped between.
+    for (Sleep& sleep : words) std::atomic_ref(*sleep.word.sleepers).fetch_add(1, std::memory_order_seq_cst);
+    if (any) this->sleep(words, kicks);
+    for (Sleep& sleep : words) std::atomic_ref(*sleep.word.sleepers).fetch_sub(1, std::memory_order_relaxed);
+  }
+  return any ? 0 : -1;
+}
+
+void Progress::sleep(const std::vector<Sleep>& words, uint32_t kicks) {
+  std::vector<WaitEntry> entries;
+  entries.push_back({kicks, reinterpret_cast<uint64_t>(&kicks_), kFutex32, 0});
+  for (const Sleep& sleep : words) entries.push_back({sleep.word.value, reinterpret_cast<uint64_t>(sleep.word.word), kFutex32, 0});
+  std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
+  if (wait_any(entries) == ENOSYS) futex_wait(&kicks_, kicks, kShortSlice_ns);
+  std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);
+}
+
+}  // namespace fsccl

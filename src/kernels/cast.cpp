@@ -1,0 +1,132 @@
+// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result is rounded once. Large streaming
+// casts walk four pages at a time, which keeps more of the memory's channels and prefetchers busy.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cast.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+// clang-format off
+#include "hwy/highway.h"
+#include "kernels/group_inl.h"
+#include "kernels/kernel_table.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace fsccl {
+namespace HWY_NAMESPACE {
+
+// fp64 to fp32 so that a second rounding to 16 bits gives what a single rounding would: towards zero, the last bit set if inexact.
+HWY_INLINE float round_to_odd(double value) {
+  float result = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &result, sizeof bits);
+  const double back = static_cast<double>(result);
+  const bool away = (value >= 0 && back > value) || (value < 0 && back < value);
+  bits = (bits - (away ? 1u : 0u)) | (back != value ? 1u : 0u);
+  std::memcpy(&result, &bits, sizeof bits);
+  return result;
+}
+
+template <class To, class From>
+HWY_INLINE void load_for(const From* from, Group<float>& g) {
+  if constexpr (std::is_same_v<From, double>) {
+    float values[kGroup];
+    for (size_t k = 0; k < kGroup; ++k) {
+      double value;
+      std::memcpy(&value, reinterpret_cast<const char*>(from) + k * sizeof value, sizeof value);
+      values[k] = std::is_same_v<To, float> ? static_cast<float>(value) : round_to_odd(value);
+    }
+    load(values, g);
+  } else {
+    load(from, g);
+  }
+}
+
+template <bool kStream, class To>
+HWY_INLINE void store_as(const Group<float>& g, To* to) {
+  if constexpr (std::is_same_v<To, double>) {
+    float values[kGroup];
+    double wide[kGroup];
+    store<false>(g, values);
+    for (size_t k = 0; k < kGroup; ++k) wide[k] = static_cast<double>(values[k]);
+    Group<double> out;
+    load(wide, out);
+    store<kStream>(out, to);
+  } else {
+    store<kStream>(g, to);
+  }
+}
+
+template <bool kStream, class To, class From>
+HWY_INLINE void cast_group(To* to, const From* from) {
+  Group<float> g;
+  load_for<To>(from, g);
+  store_as<kStream>(g, to);
+}
+
+// Fewer than 16 elements, through a padded group.
+template <class To, class From>
+HWY_INLINE void cast_few(To* to, const From* from, size_t count) {
+  From in[kGroup] = {};
+  To out[kGroup];
+  copy_few(in, from, count);
+  cast_group<false>(out, in);
+  copy_few(to, out, count);
+}
+
+template <bool kStream, class To, class From>
+HWY_INLINE void cast_main(To* to, const From* from, size_t count) {
+  size_t i = 0;
+  if constexpr (kStream) {
+    constexpr size_t kPage = 4096 / sizeof(From);
+    for (; i + 4 * kPage <= count; i += 4 * kPage) {
+      for (size_t j = i; j < i + kPage; j += kGroup) {
+        cast_group<true>(to + j, from + j);
+        cast_group<true>(to + j + kPage, from + j + kPage);
+        cast_group<true>(to + j + 2 * kPage, from + j + 2 * kPage);
+        cast_group<true>(to + j + 3 * kPage, from + j + 3 * kPage);
+      }
+    }
+  }
+  for (; i + kGroup <= count; i += kGroup) cast_group<kStream>(to + i, from + i);
+  if (i < count) cast_few(to + i, from + i, count - i);
+}
+
+template <class To, class From>
+void cast_range(void* dst, const void* src, size_t count, Stores stores) {
+  To* to = static_cast<To*>(dst);
+  const From* from = static_cast<const From*>(src);
+  if (stores == Stores::cached || !can_stream<To>(dst)) {
+    cast_main<false>(to, from, count);
+    return;
+  }
+  const size_t head = elements_to_alignment<To>(dst, count);
+  if (head > 0) cast_few(to, from, head);
+  cast_main<true>(to + head, from + head, count - head);
+  hwy::FlushStream();
+}
+
+void install_cast_here(KernelTable& table) {
+  constexpr int kFp16 = 0, kBf16 = 1, kFp32 = 2, kFp64 = 3;
+  table.cast[kFp16][kBf16] = cast_range<Fp16, Bf16>;
+  table.cast[kFp16][kFp32] = cast_range<Fp16, float>;
+  table.cast[kFp16][kFp64] = cast_range<Fp16, double>;
+  table.cast[kBf16][kFp16] = cast_range<Bf16, Fp16>;
+  table.cast[kBf16][kFp32] = cast_range<Bf16, float>;
+  table.cast[kBf16][kFp64] = cast_range<Bf16, double>;
+  table.cast[kFp32][kFp16] = cast_range<float, Fp16>;
+  table.cast[kFp32][kBf16] = cast_range<float, Bf16>;
+  table.cast[kFp32][kFp64] = cast_range<float, double>;
+  table.cast[kFp64][kFp16] = cast_range<double, Fp16>;
+  table.cast[kFp64][kBf16] = cast_range<double, Bf16>;
+  table.cast[kFp64][kFp32] = cast_range<double, float>;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fsccl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fsccl {
+HWY_EXPORT(install_cast_here);
+void install_cast(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_cast_here)(table); }
+}  // namespace fsccl
+#endif

@@ -1,0 +1,28 @@
+// The norm of a reduce, in the one order that makes its bits independent of vector width: 16 partial sums a block (element index
+// modulo 16), folded pairwise, blocks added in order.
+#pragma once
+#include <cmath>
+#include <cstddef>
+
+#include "kernels/kernels.h"
+
+namespace fsccl {
+
+inline constexpr size_t kNormPartials = 16;
+
+inline bool partials_finite(const double* partial) {
+  bool finite = true;
+  for (size_t k = 0; k < kNormPartials; ++k) finite = finite && std::isfinite(partial[k]);
+  return finite;
+}
+
+// Overwrites `partial`.
+inline void add_norm_block(double* partial, bool finite, Norm& norm) {
+  for (size_t half = kNormPartials / 2; half > 0; half /= 2) {
+    for (size_t k = 0; k < half; ++k) partial[k] += partial[k + half];
+  }
+  norm.sum += partial[0];
+  norm.finite = norm.finite && finite;
+}
+
+}  // namespace fsccl

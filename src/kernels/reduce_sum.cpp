@@ -1,0 +1,270 @@
+// The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale, accumulate, round, store, norm) in one
+// sweep, everything between the loads and the store in registers. Two sources have a loop of their own; any other number folds
+// four groups at a time in an inner loop over the sources. What it cannot do goes to reduce_general.cpp.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce_sum.cpp"
+#include "hwy/foreach_target.h"  // must come before highway.h
+// clang-format off
+#include <limits>
+#include "hwy/highway.h"
+#include "kernels/group_inl.h"
+#include "kernels/kernel_table.h"
+#include "kernels/norm.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace fsccl {
+namespace HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_SCALAR
+// One lane a vector: the plain loops of the general kernel do better.
+void install_sum_here(KernelTable&) {}
+#else
+
+inline constexpr size_t kPrefetchBytes = 1024;
+
+// Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k + `rotation`, which is not 0 when
+// the groups begin at an aligned address instead of at the block.
+struct NormBlock {
+  double lanes[kGroup] = {};
+  bool finite = true;  // told by the fp64 elements (whose squares may overflow); for fp32 the sums themselves tell
+
+  void add_to(Norm& norm, size_t rotation, bool sums_tell) const {
+    double partial[kNormPartials];
+    for (size_t k = 0; k < kGroup; ++k) partial[(k + rotation) % kGroup] = lanes[k];
+    add_norm_block(partial, sums_tell ? partials_finite(partial) : finite, norm);
+  }
+};
+
+// The same in registers, while groups of precision A stream by.
+template <class A>
+struct NormLanes {
+  Group<double> sum;
+  hn::Vec<Doubles> poison;  // NaN once an fp64 element is not finite
+
+  HWY_INLINE void begin(const NormBlock& block) {
+    load(block.lanes, sum);
+    poison = hn::Zero(Doubles());
+  }
+  HWY_INLINE void end(NormBlock& block) const {
+    store<false>(sum, block.lanes);
+    if constexpr (std::is_same_v<A, double>) block.finite = block.finite && hn::AllTrue(Doubles(), hn::Eq(poison, hn::Zero(Doubles())));
+  }
+  // The square of a float is exact in double, so that fusing it with the sum changes no bit.
+  HWY_INLINE void add_exact_square(size_t k, hn::Vec<Doubles> x) { sum.v[k] = hn::MulAdd(x, x, sum.v[k]); }
+  HWY_INLINE void add(const Group<A>& g) {
+    if constexpr (std::is_same_v<A, double>) {
+      for (size_t k = 0; k < kVectors<double>; ++k) {
+        sum.v[k] = hn::Add(sum.v[k], hn::Mul(g.v[k], g.v[k]));
+        poison = hn::Add(poison, hn::Sub(g.v[k], g.v[k]));
+      }
+    } else {
+      const hn::Half<Tag<A>> half;
+      for (size_t k = 0; k < kVectors<A>; ++k) {
+        add_exact_square(2 * k, hn::PromoteTo(Doubles(), hn::LowerHalf(half, g.v[k])));
+        add_exact_square(2 * k + 1, hn::PromoteTo(Doubles(), hn::UpperHalf(half, g.v[k])));
+      }
+    }
+  }
+};
+
+HWY_INLINE hn::Vec<Floats> quiet_nan(Floats d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), 0x7fc00000u)); }
+HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Doubles>(), uint64_t{0x7ff8} << 48)); }
+
+template <class From, class To, int kSources, bool kNorm>
+struct SumPass {
+  using A = std::conditional_t<std::is_same_v<To, double>, double, float>;
+  static constexpr size_t kFixed = kSources > 0 ? kSources : 1;
+
+  const void* const* sources;
+  size_t n;
+  const From* fixed[kFixed];
+  To* dst;
+  hn::Vec<Tag<A>> scale;
+  bool accumulate;
+  bool stream;
+
+  HWY_INLINE const From* source(size_t s) const {
+    if constexpr (kSources > 0) return fixed[s];
+    return static_cast<const From*>(sources[s]);
+  }
+  HWY_INLINE static void add(Group<A>& to, const Group<A>& g) {
+    for (size_t k = 0; k < kVectors<A>; ++k) to.v[k] = hn::Add(to.v[k], g.v[k]);
+  }
+  HWY_INLINE static void prefetch(const From* at) {
+    for (size_t byte = 0; byte < kGroup * sizeof(From); byte += 64) hwy::Prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes + byte);
+  }
+
+  template <size_t kGroups>
+  HWY_INLINE void fold(size_t i, Group<A>* g) const {
+    for (size_t u = 0; u < kGroups; ++u) load(source(0) + i + u * kGroup, g[u]);
+    const size_t count = kSources > 0 ? kFixed : n;
+    for (size_t s = 1; s < count; ++s) {
+      const From* from = source(s) + i;
+      for (size_t u = 0; u < kGroups; ++u) {
+        Group<A> other;
+        load(from + u * kGroup, other);
+        add(g[u], other);
+      }
+    }
+  }
+
+  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an addition differs between machines.
+  HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
+    const Tag<A> d;
+    const auto nan = quiet_nan(d);
+    for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Mul(g.v[k], scale);
+    if (accumulate) {
+      Group<A> before;
+      load(old, before);
+      for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Add(before.v[k], g.v[k]);
+    }
+    for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::IfThenElse(hn::IsNaN(g.v[k]), nan, g.v[k]);
+    if (streaming) {
+      store<true>(g, out);
+    } else {
+      store<false>(g, out);
+    }
+  }
+
+  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call.
+  HWY_INLINE void few_scalar(size_t i, size_t valid) const {
+    const A factor = hn::GetLane(scale);
+    const size_t count = kSources > 0 ? kFixed : n;
+    for (; valid > 0; ++i, --valid) {
+      A acc = read(source(0) + i);
+      for (size_t s = 1; s < count; ++s) acc += read(source(s) + i);
+      acc *= factor;
+      if (accumulate) acc += read(dst + i);
+      if (acc != acc) acc = std::numeric_limits<A>::quiet_NaN();
+      std::memcpy(dst + i, &acc, sizeof acc);
+    }
+  }
+  template <class T>
+  HWY_INLINE static T read(const T* at) {
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+
+  // Elements [i, i + valid), fewer than 16, in the lanes from `lane` on.
+  HWY_NOINLINE void few(size_t i, size_t valid, size_t lane, NormBlock& block) const {
+    if constexpr (std::is_same_v<From, To> && std::is_same_v<From, A> && !kNorm) {
+      few_scalar(i, valid);
+      return;
+    }
+    Group<A> g = zero_group<A>();
+    const size_t count = kSources > 0 ? kFixed : n;
+    for (size_t s = 0; s < count; ++s) {
+      From in[kGroup] = {};
+      copy_few(in + lane, source(s) + i, valid);
+      Group<A> other;
+      load(in, other);
+      if (s == 0) {
+        g = other;
+      } else {
+        add(g, other);
+      }
+    }
+    To old[kGroup] = {}, out[kGroup];
+    if (accumulate) copy_few(old + lane, dst + i, valid);
+    finish(g, old, out, false);
+    copy_few(dst + i, out + lane, valid);
+    if constexpr (kNorm) {
+      To stored[kGroup] = {};  // the unused lanes must count as zeros
+      copy_few(stored + lane, out + lane, valid);
+      load(stored, g);
+      NormLanes<A> lanes;
+      lanes.begin(block);
+      lanes.add(g);
+      lanes.end(block);
+    }
+  }
+
+  HWY_INLINE size_t full_groups(size_t i, size_t end, NormBlock& block) const {
+    NormLanes<A> lanes;
+    if constexpr (kNorm) lanes.begin(block);
+    if constexpr (kSources == 0) {
+      constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
+      for (; i + kGroups * kGroup <= end; i += kGroups * kGroup) {
+        Group<A> g[kGroups];
+        fold<kGroups>(i, g);
+        for (size_t u = 0; u < kGroups; ++u) {
+          finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);
+          if constexpr (kNorm) round_to<To>(g[u]), lanes.add(g[u]);
+        }
+      }
+    }
+    for (; i + kGroup <= end; i += kGroup) {
+      for (size_t s = 0; s < kFixed && kSources > 0; ++s) prefetch(source(s) + i);
+      Group<A> g;
+      fold<1>(i, &g);
+      finish(g, dst + i, dst + i, stream);
+      if constexpr (kNorm) round_to<To>(g), lanes.add(g);
+    }
+    if constexpr (kNorm) lanes.end(block);
+    return i;
+  }
+
+  HWY_INLINE void run(size_t total, Norm* norm) const {
+    const size_t most = kNorm ? kNormBlock : total;
+    for (size_t begin = 0; begin < total; begin += most) {
+      const size_t end = begin + (total - begin < most ? total - begin : most);
+      NormBlock block;
+      const size_t head = stream ? elements_to_alignment<To>(dst + begin, end - begin) : 0;
+      if (head > 0) few(begin, head, kGroup - head, block);
+      const size_t i = full_groups(begin + head, end, block);
+      if (i < end) few(i, end - i, 0, block);
+      if constexpr (kNorm) block.add_to(*norm, head, !std::is_same_v<A, double>);
+    }
+  }
+};
+
+template <class From, class To, int kSources, bool kNorm>
+HWY_NOINLINE void sum_sources(const Reduce& args) {
+  using Pass = SumPass<From, To, kSources, kNorm>;
+  Pass pass;
+  pass.sources = args.sources;
+  pass.n = static_cast<size_t>(args.n);
+  for (size_t s = 0; s < Pass::kFixed; ++s) pass.fixed[s] = static_cast<const From*>(args.sources[s]);
+  pass.dst = static_cast<To*>(args.dst);
+  pass.scale = hn::Set(Tag<typename Pass::A>(), static_cast<typename Pass::A>(args.scale));
+  pass.accumulate = args.accumulate;
+  pass.stream = args.stores == Stores::streaming && can_stream<To>(args.dst);
+  pass.run(args.count, args.norm);
+  if (pass.stream) hwy::FlushStream();
+}
+
+template <class From, class To>
+void sum_range(const Reduce& args) {
+  if (args.norm != nullptr) {
+    if (args.n == 2) return sum_sources<From, To, 2, true>(args);
+    return sum_sources<From, To, 0, true>(args);
+  }
+  if (args.n == 2) return sum_sources<From, To, 2, false>(args);
+  return sum_sources<From, To, 0, false>(args);
+}
+
+void install_sum_here(KernelTable& table) {
+  constexpr int kFp16 = 0, kBf16 = 1, kFp32 = 2, kFp64 = 3;
+  table.sum[kFp16][kFp16] = sum_range<Fp16, Fp16>;
+  table.sum[kFp16][kFp32] = sum_range<float, Fp16>;
+  table.sum[kBf16][kBf16] = sum_range<Bf16, Bf16>;
+  table.sum[kBf16][kFp32] = sum_range<float, Bf16>;
+  table.sum[kFp32][kFp16] = sum_range<Fp16, float>;
+  table.sum[kFp32][kBf16] = sum_range<Bf16, float>;
+  table.sum[kFp32][kFp32] = sum_range<float, float>;
+  table.sum[kFp64][kFp64] = sum_range<double, double>;
+}
+#endif  // more than one lane
+
+}  // namespace HWY_NAMESPACE
+}  // namespace fsccl
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace fsccl {
+HWY_EXPORT(install_sum_here);
+void install_sum(KernelTable& table) { HWY_DYNAMIC_DISPATCH(install_sum_here)(table); }
+}  // namespace fsccl
+#endif

@@ -1,0 +1,68 @@
+// Which rank holds which elements of a unit's parameters, and where each parameter lies in a slot. Pure arithmetic: the same on
+// every rank, no memory, no I/O.
+//
+// Two layouts (fsccl_layout_t), and in both a rank's part of a parameter is one contiguous piece:
+//   flat       all parameters end to end, cut into `ranks` equal parts (FSDP1's FlatParameter, arXiv 2304.11277); a part may begin
+//   and end
+//              inside a parameter; only the tail is padded, and the padding is never moved.
+//   per_param  each parameter cut along dimension 0 into chunks of ceil(dim0 / ranks) rows (FSDP2, torch.chunk): later ranks hold
+//   fewer rows,
+//              or none. A scalar is one row.
+// A tied parameter has no bytes of its own: its piece and its place are its owner's.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+struct ParamShape {
+  std::vector<int64_t> dims;  // may be empty (scalar); a dimension may be 0
+  int tied_to = -1;           // index of an earlier, untied parameter with equal dims
+};
+
+// A contiguous run of elements of one parameter.
+struct Piece {
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+
+class Layout {
+ public:
+  // Checks: dimensions not negative, all parameters together within 2^58 elements (so byte offsets fit), ties valid, ranks >= 1,
+  // kind known.
+  static Result<Layout> make(fsccl_layout_t kind, std::vector<ParamShape> params, int ranks);
+
+  fsccl_layout_t kind() const { return kind_; }
+  int ranks() const { return ranks_; }
+  size_t size() const { return numel_.size(); }  // parameters
+  uint64_t numel(size_t param) const { return numel_[param]; }
+  size_t owner(size_t param) const { return owner_[param]; }  // itself, or what it is tied to
+  bool tied(size_t param) const { return owner_[param] != param; }
+  Piece piece(int rank, size_t param) const;  // rank's part; of the owner for a tied one
+  uint64_t total() const { return total_; }   // elements, ties counted once
+  uint64_t shard_total(int rank) const;       // elements that rank holds, ties counted once
+  uint64_t padding() const;                   // elements by which ranks x the largest shard exceeds total()
+
+ private:
+  fsccl_layout_t kind_{};
+  int ranks_ = 0;
+  std::vector<uint64_t> numel_, rows_, flat_begin_;
+  std::vector<size_t> owner_;
+  uint64_t total_ = 0;
+};
+
+// Byte offsets of parameters in a slot. per_param: each parameter begins at a multiple of `alignment`. flat: parameters of one
+// element size lie end to end without gaps (a parameter begins where the one before ends, rounded up to its own element size).
+struct SlotMap {
+  static constexpr uint64_t kAbsent = ~uint64_t{0};
+  std::vector<uint64_t> offset;  // per parameter; kAbsent where not included; a tied one has its owner's
+  uint64_t bytes = 0;            // of the slot, a multiple of `alignment`
+};
+// element_size[i]: bytes per element of parameter i in this slot; 0 leaves it out (a frozen parameter in a gradient slot).
+SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment = 64);
+
+}  // namespace fsccl

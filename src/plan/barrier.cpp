@@ -1,0 +1,8 @@
+// Barrier: everybody enters.
+#include "plan/build.h"
+
+namespace fsccl {
+
+Plan barrier(int rank, int ranks) { return Builder("barrier", rank, ranks, 1).only_enter(); }
+
+}  // namespace fsccl

@@ -1,0 +1,105 @@
+// What the builders share: a plan under construction, and the shorthand for its steps. A one-rank plan gets no waits, and nothing
+// of zero size becomes a step.
+#pragma once
+#include <string>
+#include <utility>
+
+#include "plan/plan.h"
+
+namespace fsccl {
+
+class Builder {
+ public:
+  Builder(std::string name, int rank, int ranks, int ticks) {
+    plan_.name = std::move(name);
+    plan_.rank = rank;
+    plan_.ranks = ranks;
+    plan_.ticks = ticks;
+  }
+
+  // Buffers are numbered in the order of these calls. The returned one may be changed until the next call.
+  Buffer& buffer(std::string name, Role role, uint64_t bytes) {
+    plan_.buffers.push_back({});
+    Buffer& made = plan_.buffers.back();
+    made.name = std::move(name);
+    made.role = role;
+    made.bytes = bytes;
+    return made;
+  }
+  // One that peers touch, when there is anything in it and anybody to do so.
+  Buffer& published(std::string name, Role role, uint64_t bytes) {
+    Buffer& made = buffer(std::move(name), role, bytes);
+    made.published = bytes > 0 && plan_.ranks > 1;
+    return made;
+  }
+
+  Buffer& first_buffer() { return plan_.buffers.front(); }
+
+  Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
+  static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
+  // The i-th peer in rotated order, i = 1 .. ranks-1: ranks that run in step read from different peers.
+  int peer(int i) const { return (plan_.rank + i) % plan_.ranks; }
+  int rank() const { return plan_.rank; }
+  int ranks() const { return plan_.ranks; }
+
+  void signal(int tick) { add(StepKind::signal).tick = static_cast<uint16_t>(tick); }
+  void signal(int tick, Place src, uint64_t bytes) {
+    Step& step = add(StepKind::signal);
+    step.tick = static_cast<uint16_t>(tick);
+    step.src = src;
+    step.count = bytes;
+  }
+  void wait(int peer, int tick) { wait(peer, tick, {}, 0); }
+  void wait(int peer, int tick, Place dst, uint64_t bytes) {
+    if (plan_.ranks == 1) return;
+    Step& step = add(StepKind::wait);
+    step.peer = peer;
+    step.tick = static_cast<uint16_t>(tick);
+    step.dst = dst;
+    step.count = bytes;
+  }
+  void wait_all(int tick) { wait(kAllPeers, tick); }
+  void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
+  void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) { move(StepKind::copy, dst, dtype, src, dtype, count); }
+  void cast(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+    move(from == to ? StepKind::copy : StepKind::cast, dst, to, src, from, count);
+  }
+  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+    move(StepKind::reduce, dst, to, src, from, count);
+  }
+  void reduce_local(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype, uint64_t stride) {
+    if (count == 0) return;
+    move(StepKind::reduce_local, dst, dtype, src, dtype, count);
+    plan_.steps.back().stride = stride;
+  }
+
+  // The whole plan of an operation that moves nothing: everybody enters.
+  Plan only_enter() {
+    plan_.ticks = 1;
+    signal(0);
+    wait_all(0);
+    return take();
+  }
+  Plan take() { return std::move(plan_); }
+  Step* last() { return plan_.steps.empty() ? nullptr : &plan_.steps.back(); }
+
+ private:
+  Step& add(StepKind kind) {
+    plan_.steps.push_back({});
+    plan_.steps.back().kind = kind;
+    return plan_.steps.back();
+  }
+  void move(StepKind kind, Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+    if (count == 0) return;
+    Step& step = add(kind);
+    step.from = from;
+    step.to = to;
+    step.dst = dst;
+    step.src = src;
+    step.count = count;
+  }
+
+  Plan plan_;
+};
+
+}  // namespace fsccl

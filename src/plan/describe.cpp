@@ -1,0 +1,73 @@
+#include "plan/describe.h"
+
+#include <fmt/format.h>
+
+namespace fsccl {
+namespace {
+
+std::string describe(const Plan& plan, const Place& place) {
+  const std::string name =
+      place.buffer < plan.buffers.size() ? plan.buffers[place.buffer].name : fmt::format("unknown buffer {}", place.buffer);
+  if (place.rank == plan.rank) return fmt::format("{}[{}]", name, place.offset);
+  return fmt::format("{}[{}] of rank {}", name, place.offset, place.rank);
+}
+
+const char* role_name(Role role) {
+  switch (role) {
+    case Role::input:
+      return "input";
+    case Role::output:
+      return "output";
+    case Role::inout:
+      return "inout";
+    case Role::scratch:
+      return "scratch";
+  }
+  return "unknown role";
+}
+
+}  // namespace
+
+std::string describe(const Plan& plan, const Step& step) {
+  const char* from = dtype_name(step.from);
+  const char* to = dtype_name(step.to);
+  switch (step.kind) {
+    case StepKind::copy:
+      return fmt::format("copy {} x {}: {} <- {}", step.count, from, describe(plan, step.dst), describe(plan, step.src));
+    case StepKind::cast:
+      return fmt::format("cast {} x {}: {} <- {} {}", step.count, to, describe(plan, step.dst), from, describe(plan, step.src));
+    case StepKind::reduce: {
+      const Place everywhere{step.src.buffer, plan.rank, step.src.offset};
+      return fmt::format("reduce {} x {}: {} <- {} {} of all ranks", step.count, to, describe(plan, step.dst), from,
+                         describe(plan, everywhere));
+    }
+    case StepKind::reduce_local:
+      return fmt::format("reduce {} x {}: {} <- {} {} and {} more, {} bytes apart", step.count, to, describe(plan, step.dst), from,
+                         describe(plan, step.src), plan.ranks - 1, step.stride);
+    case StepKind::signal:
+      if (step.count == 0) return fmt::format("signal tick {}", step.tick);
+      return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count, describe(plan, step.src));
+    case StepKind::wait: {
+      const std::string who = step.peer == kAllPeers ? "all" : fmt::format("rank {}", step.peer);
+      if (step.count == 0) return fmt::format("wait for tick {} of {}", step.tick, who);
+      return fmt::format("wait for tick {} of {}: {} <- its {} bytes", step.tick, who, describe(plan, step.dst), step.count);
+    }
+    case StepKind::wait_released:
+      return fmt::format("wait until all have released {}", describe(plan, step.dst));
+  }
+  return fmt::format("unknown step {}", static_cast<int>(step.kind));
+}
+
+std::string describe(const Plan& plan) {
+  std::string text = fmt::format("{}: rank {} of {}, {} ticks\n", plan.name, plan.rank, plan.ranks, plan.ticks);
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.bytes == 0) continue;
+    text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role), buffer.bytes,
+                        buffer.shared ? ", shared" : "", buffer.symmetric ? ", symmetric" : "", buffer.tabled ? ", tabled" : "",
+                        buffer.published ? ", published" : "", buffer.guarded ? ", guarded" : "");
+  }
+  for (size_t i = 0; i < plan.steps.size(); ++i) text += fmt::format("  {}. {}\n", i, describe(plan, plan.steps[i]));
+  return text;
+}
+
+}  // namespace fsccl

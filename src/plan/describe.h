@@ -1,0 +1,14 @@
+// Plans as text, one line a step, for messages and `explain`.
+#pragma once
+#include <string>
+
+#include "plan/plan.h"
+
+namespace fsccl {
+
+// "copy 12 x float32: output[64] <- input[0] of rank 3"
+std::string describe(const Plan& plan, const Step& step);
+// The name, the buffers that are present and the numbered steps.
+std::string describe(const Plan& plan);
+
+}  // namespace fsccl

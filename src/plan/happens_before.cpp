@@ -1,0 +1,62 @@
+#include "plan/happens_before.h"
+
+#include <algorithm>
+
+namespace fsccl {
+
+HappensBefore::HappensBefore(int ranks, int ticks)
+    : ranks_(static_cast<size_t>(ranks)),
+      ticks_(ticks),
+      clocks_(ranks_, std::vector<uint32_t>(ranks_, 0)),
+      signals_(ranks_ * static_cast<size_t>(ticks)) {}
+
+Moment HappensBefore::now(int rank, uint32_t step) const {
+  return {rank, step, static_cast<uint32_t>(clocks_[static_cast<size_t>(rank)].size() / ranks_ - 1)};
+}
+
+void HappensBefore::signal(int rank, uint32_t step, int tick) { signals_[index(rank, tick)] = now(rank, step); }
+
+void HappensBefore::begin_wait(int rank) {
+  std::vector<uint32_t>& clock = clocks_[static_cast<size_t>(rank)];
+  const size_t last = clock.size() - ranks_;
+  clock.resize(clock.size() + ranks_);
+  std::copy_n(clock.begin() + static_cast<std::ptrdiff_t>(last), ranks_,
+              clock.begin() + static_cast<std::ptrdiff_t>(last + ranks_));
+}
+
+void HappensBefore::wait(int rank, int peer, int tick) {
+  const Moment sent = *signals_[index(peer, tick)];
+  uint32_t* mine = &clocks_[static_cast<size_t>(rank)][clocks_[static_cast<size_t>(rank)].size() - ranks_];
+  const uint32_t* theirs = &clocks_[static_cast<size_t>(peer)][sent.epoch * ranks_];
+  for (size_t q = 0; q < ranks_; ++q) mine[q] = std::max(mine[q], theirs[q]);
+  mine[peer] = std::max(mine[peer], sent.step + 1);
+}
+
+bool HappensBefore::before(const Moment& first, const Moment& second) const {
+  if (first.rank == second.rank) return first.step < second.step;
+  return clocks_[static_cast<size_t>(second.rank)][second.epoch * ranks_ + static_cast<size_t>(first.rank)] > first.step;
+}
+
+std::optional<Conflict> find_conflict(std::vector<Access>& accesses, const HappensBefore& order) {
+  std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) { return a.begin < b.begin; });
+  std::vector<const Access*> reads, writes;  // those that reach the current place
+  const auto unordered = [&](const Access& a, const Access& b) {
+    const bool same_step = a.moment.rank == b.moment.rank && a.moment.step == b.moment.step;
+    return !same_step && !order.before(a.moment, b.moment) && !order.before(b.moment, a.moment);
+  };
+  for (const Access& access : accesses) {
+    if (access.begin == access.end) continue;
+    const auto over = [&](const Access* open) { return open->end <= access.begin; };
+    std::erase_if(reads, over);
+    std::erase_if(writes, over);
+    for (const Access* write : writes)
+      if (unordered(*write, access)) return Conflict{*write, access};
+    if (access.write)
+      for (const Access* read : reads)
+        if (unordered(*read, access)) return Conflict{*read, access};
+    (access.write ? writes : reads).push_back(&access);
+  }
+  return std::nullopt;
+}
+
+}  // namespace fsccl

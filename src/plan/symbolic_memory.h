@@ -1,0 +1,52 @@
+// One buffer of one rank (or one shared buffer) during verification: a map from ranges of bytes to what they hold. Ranges never
+// overlap.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace fsccl {
+
+// What a range holds: elements of `to` that come from elements of `from`, the first of which lies at `offset` of a rank's initial
+// buffer.
+struct SymbolicValue {
+  int32_t rank = 0;  // whose; 0 when folded
+  uint32_t buffer = 0;
+  uint64_t offset = 0;
+  fsccl_dtype_t from = FSCCL_UINT8;
+  fsccl_dtype_t to = FSCCL_UINT8;
+  bool folded = false;  // over all ranks
+
+  // Untouched bytes: any dtype may be read into them, and they may be cut anywhere.
+  bool raw() const { return !folded && from == to; }
+  bool operator==(const SymbolicValue& other) const;
+  // The value `bytes` further on; false if that cuts an element.
+  bool advance(uint64_t bytes);
+  std::string text() const;
+};
+
+struct SymbolicRange {
+  uint64_t begin = 0, end = 0;  // bytes
+  SymbolicValue value;
+  bool written = false;  // by a step; else initial contents
+};
+
+class SymbolicMemory {
+ public:
+  void set_initial(uint64_t begin, uint64_t bytes, const SymbolicValue& value);
+  // The ranges that make up [begin, begin + bytes), cut to it; fails if some of it holds nothing.
+  Result<std::vector<SymbolicRange>> read(uint64_t begin, uint64_t bytes) const;
+  // Fails if it cuts an element, or if part of the range was written before and `once` is set.
+  Status write(uint64_t begin, uint64_t bytes, const SymbolicValue& value, bool once);
+  const std::map<uint64_t, SymbolicRange>& ranges() const { return ranges_; }
+
+ private:
+  Status cut(uint64_t at);                    // no range crosses `at` afterwards
+  std::map<uint64_t, SymbolicRange> ranges_;  // by begin
+};
+
+}  // namespace fsccl

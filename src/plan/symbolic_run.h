@@ -1,0 +1,68 @@
+// Runs the plans of all ranks together, one possible timing of them, over symbolic memory. Whether another timing could differ is
+// decided afterwards from the log of accesses and the order that signals and waits impose.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "plan/happens_before.h"
+#include "plan/plan.h"
+#include "plan/symbolic_memory.h"
+#include "plan/verify.h"
+
+namespace fsccl {
+
+class SymbolicRun {
+ public:
+  // The plans have one shape: as many as ranks, numbered, equal ticks and number of buffers (verify() checks that first).
+  SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias>& aliases);
+  Status run();
+
+  // Where a place is. A shared buffer is one memory, that of rank 0; an aliased one is part of another.
+  struct Location {
+    size_t memory = 0;
+    uint64_t offset = 0;
+  };
+  Location locate(const Place& place) const;
+  const SymbolicMemory& memory(size_t index) const { return memories_[index]; }
+  std::vector<Access>& accesses(size_t index) { return accesses_[index]; }
+  size_t memories() const { return memories_.size(); }
+  const HappensBefore& order() const { return order_; }
+  bool waited(int rank, int peer) const { return waited_[pair(rank, peer)]; }
+  bool waited_enter(int rank, int peer) const { return waited_enter_[pair(rank, peer)]; }
+
+ private:
+  struct Payload {
+    uint64_t bytes = 0;
+    std::vector<SymbolicRange> ranges;  // relative to the first byte
+  };
+
+  size_t pair(int rank, int peer) const { return static_cast<size_t>(rank) * plans_.size() + static_cast<size_t>(peer); }
+  Result<bool> advance(int rank);  // runs `rank` to its next unmet wait; whether it moved
+  bool met(int rank, const Step& step) const;
+  Status execute(int rank, uint32_t index, const Step& step);
+  Status do_move(int rank, uint32_t index, const Step& step);
+  Status do_fold(int rank, uint32_t index, const Step& step);
+  Status do_signal(int rank, uint32_t index, const Step& step);
+  Status do_wait(int rank, uint32_t index, const Step& step);
+  Status check_place(int rank, const Place& place, uint64_t bytes, bool write);
+  Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes, bool same_allowed) const;
+  // What the place holds, its ranges relative to its first byte.
+  Result<std::vector<SymbolicRange>> read(int rank, uint32_t index, const Place& place, uint64_t bytes);
+  Status write(int rank, uint32_t index, const Place& place, uint64_t bytes, const SymbolicValue& value);
+  Status blocked() const;
+
+  const std::vector<Plan>& plans_;
+  HappensBefore order_;
+  std::vector<Location> locations_;       // of buffers, by (buffer, rank)
+  std::vector<SymbolicMemory> memories_;  // likewise
+  std::vector<std::vector<Access>> accesses_;
+  std::vector<uint32_t> next_;               // step, by rank
+  std::vector<bool> waited_, waited_enter_;  // by (rank, peer): directly, for any tick; for tick 0
+  std::vector<bool> released_;               // by (rank, buffer)
+  std::vector<Payload> payloads_;            // by (rank, tick)
+};
+
+// "all_gather_direct, rank 3, step 5 (wait for tick 0 of all): " + why
+std::string at_step(const Plan& plan, uint32_t step, const std::string& why);
+
+}  // namespace fsccl

@@ -1,0 +1,160 @@
+#include "plan/verify.h"
+
+#include <algorithm>
+
+#include "plan/symbolic_run.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kMaxPublished = 2;
+
+// What must be so before anything can be run.
+Status check_shape(const std::vector<Plan>& plans) {
+  if (plans.empty()) return fail(FSCCL_ERR_INTERNAL, "no plans to verify");
+  const Plan& first = plans[0];
+  if (first.ticks < 1 || first.ticks > kMaxTicks)
+    return fail(FSCCL_ERR_INTERNAL, "plan {} has {} ticks; 1 .. {} are possible", first.name, first.ticks, kMaxTicks);
+  for (size_t r = 0; r < plans.size(); ++r) {
+    const Plan& plan = plans[r];
+    const auto wrong = [&](const char* what) {
+      return fail(FSCCL_ERR_INTERNAL, "plan {} of rank {} ({} of {} plans): {}", plan.name, plan.rank, r, plans.size(), what);
+    };
+    if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
+    if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
+    if (plan.name != first.name || plan.ticks != first.ticks) return wrong("its algorithm or its ticks differ from rank 0's");
+    if (plan.buffers.size() != first.buffers.size()) return wrong("its number of buffers differs from rank 0's");
+    size_t published = 0;
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+      const Buffer& mine = plan.buffers[i];
+      const Buffer& other = first.buffers[i];
+      if (mine.role != other.role || mine.shared != other.shared || mine.guarded != other.guarded)
+        return wrong("a buffer's role, shared or guarded differs from rank 0's");
+      if (mine.shared && mine.bytes != other.bytes) return wrong("a shared buffer's size differs from rank 0's");
+      published += mine.published && !mine.shared && !mine.symmetric && !mine.tabled;
+    }
+    if (published > kMaxPublished) return wrong("more than 2 buffers are published: their locations do not fit the signal");
+  }
+  return success();
+}
+
+// Rule 1: every rank entered, reached every moment, and has itself seen every peer enter.
+Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
+  for (const Plan& plan : plans) {
+    const auto end = static_cast<uint32_t>(plan.steps.size());
+    for (int tick = 0; tick < plan.ticks; ++tick)
+      if (!run.order().signalled(plan.rank, tick))
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
+    for (int q = 0; q < plan.ranks; ++q)
+      if (q != plan.rank && !run.waited_enter(plan.rank, q))
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));
+  }
+  return success();
+}
+
+std::string text_of(const std::vector<Plan>& plans, const Access& access) {
+  const char* how = access.write ? "writes" : "reads";
+  return at_step(plans[static_cast<size_t>(access.moment.rank)], access.moment.step,
+                 fmt::format("{} bytes {} .. {}", how, access.begin, access.end - 1));
+}
+
+Status check_conflicts(const std::vector<Plan>& plans, SymbolicRun& run) {
+  for (size_t m = 0; m < run.memories(); ++m) {
+    const auto conflict = find_conflict(run.accesses(m), run.order());
+    if (!conflict) continue;
+    return fail(FSCCL_ERR_INTERNAL, "two accesses to buffer {} of rank {} are not ordered. First: {}. Second: {}", m / plans.size(),
+                m % plans.size(), text_of(plans, conflict->first), text_of(plans, conflict->second));
+  }
+  return success();
+}
+
+// Rule 2: when a rank's plan ends, its memory is whole and is its own again. Reads of a guarded buffer may go on, as its reuse
+// waits for them, unless it is the caller's to write.
+Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
+  for (const Plan& plan : plans) {
+    const auto steps = static_cast<uint32_t>(plan.steps.size());
+    const Moment end = run.order().now(plan.rank, steps);
+    for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
+      for (const Access& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
+        if (access.moment.rank == plan.rank || access.begin == access.end || run.order().before(access.moment, end)) continue;
+        if (!access.write && plan.buffers[b].guarded && !plan.buffers[b].writable) continue;
+        const std::string why =
+            fmt::format("the plan ends while {} may still be in use by: {}", plan.buffers[b].name, text_of(plans, access));
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, steps, why));
+      }
+    }
+  }
+  return success();
+}
+
+struct Span {
+  uint64_t begin, end;
+};
+
+Status check_one(const std::vector<Plan>& plans, const SymbolicRun& run, const Expected& want,
+                 std::vector<std::vector<Span>>& covered) {
+  const auto ranks = static_cast<int>(plans.size());
+  const auto exists = [&](const Place& place) {
+    return place.rank >= 0 && place.rank < ranks && place.buffer < plans[0].buffers.size();
+  };
+  if (!exists(want.place) || (!want.folded && !exists(want.source)) || want.source.buffer >= plans[0].buffers.size())
+    return fail(FSCCL_ERR_INTERNAL, "the expectation names a place that does not exist");
+  const Plan& plan = plans[static_cast<size_t>(want.place.rank)];
+  const std::string where = fmt::format("plan {}, rank {}: result {}", plan.name, plan.rank, plan.buffers[want.place.buffer].name);
+  const uint64_t bytes = want.count * dtype_size(want.to);
+  const SymbolicRun::Location result = run.locate(want.place);
+  covered[result.memory].push_back({result.offset, result.offset + bytes});
+  const auto ranges = run.memory(result.memory).read(result.offset, bytes);
+  if (!ranges.ok()) return fail(FSCCL_ERR_INTERNAL, "{}: {}", where, ranges.status().text());
+  const bool shared = plan.buffers[want.source.buffer].shared;
+  for (const SymbolicRange& range : ranges.value()) {
+    SymbolicValue value{
+        want.folded || shared ? 0 : want.source.rank, want.source.buffer, want.source.offset, want.from, want.to, want.folded};
+    if (!value.advance(range.begin - result.offset) || !(value == range.value))
+      return fail(FSCCL_ERR_INTERNAL, "{}, bytes {} .. {}: holds {}, but should hold {}", where, range.begin, range.end - 1,
+                  range.value.text(), value.text());
+  }
+  return success();
+}
+
+// Nothing but results and scratch may have been written.
+Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run, std::vector<std::vector<Span>>& covered) {
+  for (size_t m = 0; m < run.memories(); ++m) {
+    const Buffer& buffer = plans[0].buffers[m / plans.size()];
+    if (buffer.role == Role::scratch) continue;
+    std::vector<Span>& spans = covered[m];
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    size_t next = 0;
+    for (const auto& [begin, range] : run.memory(m).ranges()) {
+      if (!range.written) continue;
+      uint64_t at = begin;
+      while (next < spans.size() && spans[next].end <= at) ++next;
+      for (size_t i = next; i < spans.size() && spans[i].begin <= at && at < range.end; ++i) at = std::max(at, spans[i].end);
+      if (at < range.end)
+        return fail(FSCCL_ERR_INTERNAL, "plan {}: byte {} of {} on rank {} was written (with {}) but is no part of the result",
+                    plans[0].name, at, buffer.name, m % plans.size(), range.value.text());
+    }
+  }
+  return success();
+}
+
+}  // namespace
+
+Status verify(const std::vector<Plan>& plans, const std::vector<Expected>& expected, const std::vector<Alias>& aliases) {
+  FSCCL_TRY(check_shape(plans));
+  for (const Alias& alias : aliases) {
+    const auto buffers = static_cast<uint32_t>(plans[0].buffers.size());
+    if (alias.rank < 0 || alias.rank >= static_cast<int>(plans.size()) || alias.buffer >= buffers || alias.inside >= buffers)
+      return fail(FSCCL_ERR_INTERNAL, "an alias names a buffer that does not exist");
+  }
+  SymbolicRun run(plans, aliases);
+  FSCCL_TRY(run.run());
+  FSCCL_TRY(check_signals(plans, run));
+  FSCCL_TRY(check_conflicts(plans, run));
+  FSCCL_TRY(check_end(plans, run));
+  std::vector<std::vector<Span>> covered(run.memories());
+  for (const Expected& want : expected) FSCCL_TRY(check_one(plans, run, want, covered));
+  return check_strays(plans, run, covered);
+}
+
+}  // namespace fsccl

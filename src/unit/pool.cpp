@@ -1,0 +1,249 @@
+#include "unit/pool.h"
+
+#include <algorithm>
+
+#include "base/config.h"
+#include "base/limits.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kGrowth = 2u << 20;  // regions grow by whole huge pages
+constexpr uint64_t kLargeBlock = 64u << 10;
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// What rank 0 decides for all.
+struct Terms {
+  uint64_t part_bytes;
+  uint32_t arena_id;
+  uint32_t made;  // rank 0 could make the arena
+};
+static_assert(sizeof(Terms) <= kInlineBytes);
+
+Status exchange(Communicator& comm, OpCode op, const void* input, void* output, uint64_t count, int root) {
+  CollectiveCall call;
+  call.op = op;
+  call.input = input;
+  call.output = output;
+  call.count = count;
+  call.root = root;
+  fsccl_status_t state;
+  return comm.collectives().run(call, true, &state);
+}
+
+// All ranks succeeded, or all fail.
+Status agree(Communicator& comm, Status mine) {
+  const uint8_t failed = mine.ok() ? 0 : 1;
+  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
+  FSCCL_TRY(exchange(comm, OpCode::all_gather, &failed, all.data(), 1, -1));
+  if (!mine.ok()) return mine;
+  const auto first = std::find(all.begin(), all.end(), 1);
+  if (first == all.end()) return success();
+  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not make or map the pool's arena; its own error says why", first - all.begin());
+}
+
+uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
+
+Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made) {
+  if (comm.rank() == 0) return made;
+  if (!terms.made) return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the pool's arena");
+  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline()));
+  return HostArena::open(std::move(fd), comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine), 3 * terms.part_bytes);
+}
+
+}  // namespace
+
+Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
+
+Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config) {
+  FSCCL_TRY(config_status());
+  const ConfigRef settings = fsccl::config();
+  const uint64_t memory = std::min(read_limits().memory_bytes.value, uint64_t{1} << 40);
+  uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
+  if (!limit) limit = std::max<uint64_t>(memory / 2, 64u << 20);
+
+  Terms terms{};
+  Result<HostArena> made = fail(FSCCL_ERR_INTERNAL, "no arena");
+  if (comm.rank() == 0) {
+    const int64_t region = settings->pool_region_bytes;
+    terms.part_bytes = round_up(region == kConfigAuto ? std::max(limit, memory) : static_cast<uint64_t>(region) / 3, kGrowth);
+    terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) + comm.context().next_arena_number() % 4096;
+    made = HostArena::create(comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine), 3 * terms.part_bytes);
+    if (made.ok()) {
+      const Status published = comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
+      if (!published.ok()) made = published.clone();
+    }
+    terms.made = made.ok();
+  }
+  FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
+  Result<HostArena> arena = open_arena(comm, terms, std::move(made));
+  Status status = agree(comm, arena.ok() ? success() : arena.take_status());
+  if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
+  FSCCL_TRY(std::move(status));
+
+  auto mapped = std::make_unique<HostArena>(arena.take());
+  std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
+  pool->arena_ = std::move(mapped);
+  pool->arena_->set_huge_pages(settings->huge_pages == HugePages::kAdvise);
+  pool->name_ = config.name ? config.name : "pool";
+  pool->arena_id_ = terms.arena_id;
+  pool->part_bytes_ = terms.part_bytes;
+  pool->limit_bytes_ = limit;
+  pool->prefault_ = settings->prefault;
+  pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
+  pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
+  pool->local_ = Region(terms.part_bytes);
+  std::vector<int> members = comm.members();
+  std::sort(members.begin(), members.end());
+  const auto control_bytes = static_cast<uint64_t>(pool->arena_->region(0) - pool->arena_->control());
+  FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(),
+                                        control_bytes + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(), std::move(members)));
+  comm.dependents++;
+  return pool;
+}
+
+Pool::~Pool() {
+  comm_.context().arenas().remove(arena_id_);
+  comm_.dependents--;
+}
+
+Status Pool::grow(Part part, int host_rank, uint64_t extent) {
+  uint64_t& exists = part == Part::shared ? shared_extent_ : part == Part::own ? own_extent_ : local_extent_;
+  if (extent <= exists) return success();
+  if (part == Part::shared) shared_host_ = host_rank;
+  const uint64_t wanted = std::min(round_up(extent, kGrowth), part_bytes_);
+  const bool mine = host_rank == rank();
+  const uint64_t held = own_extent_ + local_extent_ + (shared_host_ == rank() ? shared_extent_ : 0);
+  if (mine && held + (wanted - exists) > limit_bytes_)
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or limit_bytes, or reshard more units",
+                name_, rank(), held, wanted - exists, limit_bytes_);
+  FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, wanted - exists, prefault_));
+  exists = wanted;
+  const std::lock_guard lock(mutex_);
+  growths_++;
+  return success();
+}
+
+Result<void*> Pool::alloc(uint64_t bytes) {
+  std::unique_lock lock(mutex_);
+  const uint64_t alignment = bytes >= kLargeBlock ? kPage : 64;
+  const std::optional<uint64_t> offset = local_.alloc(round_up(std::max<uint64_t>(bytes, 1), alignment), alignment);
+  if (!offset) return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)", name_, bytes, part_bytes_);
+  const uint64_t extent = local_.top();
+  lock.unlock();
+  Status grown = grow(Part::local, rank(), extent);
+  lock.lock();
+  if (!grown.ok()) {
+    local_.free(*offset);
+    return grown;
+  }
+  allocations_++;
+  local_peak_ = std::max(local_peak_, local_.live());
+  live_peak_ = std::max(live_peak_, local_.live() + shared_->live() + own_->live());
+  return static_cast<void*>(address(Part::local, rank(), *offset));
+}
+
+Status Pool::free(void* pointer) {
+  int region_rank = -1;
+  uint64_t offset = 0;
+  const std::lock_guard lock(mutex_);
+  const bool inside = arena_->locate(pointer, &region_rank, &offset) && region_rank == rank() && offset >= part_begin(Part::local);
+  if (!inside || !local_.free(offset - part_begin(Part::local)))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before", pointer, name_);
+  frees_++;
+  return success();
+}
+
+Status Pool::check_empty() const {
+  const std::lock_guard lock(mutex_);
+  if (units == 0 && local_.blocks() == 0) return success();
+  return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' still has {} unit(s) and {} block(s) with {} bytes: destroy and free them first", name_, units, local_.blocks(), local_.live());
+}
+
+Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable) {
+  if (!ledger_.room()) return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some", ReleaseLedger::kWindow);
+  if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
+  const uint64_t position = ledger_.next();
+  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
+  ledger_.done(position);
+  if (!grant.ok()) return grant.take_status();
+  Status grown = grow(part, host_rank, region(part).extent());
+  if (!grown.ok()) {
+    const uint64_t undo = ledger_.next();
+    (void)region(part).give_back(key, undo);
+    ledger_.done(undo);
+    return grown;
+  }
+  const std::lock_guard lock(mutex_);
+  live_peak_ = std::max(live_peak_, local_.live() + shared_->live() + own_->live());
+  return Slot{grant.value().offset, grant.value().free_since};
+}
+
+Result<uint64_t> Pool::give_back(Part part, uint64_t key) {
+  const uint64_t position = ledger_.next();
+  Status status = region(part).give_back(key, position);
+  if (!status.ok()) {
+    ledger_.done(position);
+    return status;
+  }
+  return position;
+}
+
+Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own, int host_rank) {
+  FSCCL_TRY(shared_->declare(shared));
+  FSCCL_TRY(own_->declare(own));
+  if (host_rank >= 0) FSCCL_TRY(grow(Part::shared, host_rank, shared_->extent()));
+  return grow(Part::own, rank(), own_->extent());
+}
+
+Status Pool::end_step() {
+  shared_->end_step();
+  own_->end_step();
+  const std::lock_guard lock(mutex_);
+  steps_++;
+  return success();
+}
+
+uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
+
+void Pool::stats(fsccl_pool_stats_t* out) const {
+  const std::lock_guard lock(mutex_);
+  fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
+  s.size = out->size;
+  s.limit_bytes = limit_bytes_;
+  s.shared_reserved_bytes = shared_host_ == comm_.rank() ? shared_extent_ : 0;
+  s.reserved_bytes = own_extent_ + local_extent_ + s.shared_reserved_bytes;
+  s.collective_live_bytes = shared_->live() + own_->live();
+  s.collective_peak_bytes = shared_->peak() + own_->peak();
+  s.local_live_bytes = local_.live();
+  s.local_peak_bytes = local_peak_;
+  s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
+  s.live_peak_bytes = live_peak_;
+  s.planned_bytes = shared_->plan_bytes() + own_->plan_bytes();
+  s.plan_bound_bytes = shared_->plan_bound() + own_->plan_bound();
+  s.plan_hits = shared_->hits() + own_->hits();
+  s.plan_misses = shared_->misses() + own_->misses();
+  s.allocations = allocations_;
+  s.frees = frees_;
+  s.growths = growths_;
+  s.steps = steps_;
+  *out = s;
+}
+
+uint64_t Pool::trim() {
+  // Own and local parts only: what others may still read (shared slots) stays until the pool goes.
+  const std::lock_guard lock(mutex_);
+  uint64_t released = 0;
+  const uint64_t top = std::min(round_up(local_.top(), kGrowth), local_extent_);
+  if (top < local_extent_) {
+    arena_->release(rank(), part_begin(Part::local) + top, local_extent_ - top);
+    released = local_extent_ - top;
+    local_extent_ = top;
+  }
+  return released;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,85 @@
+// A pool: one arena that the ranks of a communicator on a host map, and three regions of it for each rank:
+//
+//   | shared slots | own slots | local blocks |
+//
+// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold gradients and private parameters. Both are placed by collective
+// history (collective_region.h), so their offsets are equal on every rank. Local blocks are any rank's own affair.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "allocators/host/arena.h"
+#include "allocators/pool/collective_region.h"
+#include "allocators/pool/region.h"
+#include "engine/communicator.h"
+#include "unit/release_ledger.h"
+
+namespace fsccl {
+
+enum class Part : uint8_t { shared, own, local };
+
+class Pool {
+ public:
+  // Collective over `comm`, blocking.
+  static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config);
+  ~Pool();
+
+  // Local blocks.
+  Result<void*> alloc(uint64_t bytes);
+  Status free(void* pointer);
+  Status check_empty() const;  // no blocks, no units: else an error that lists them
+
+  // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done when the bytes are used no more.
+  struct Slot {
+    uint64_t offset = 0;      // in its part
+    uint64_t free_since = 0;  // position that every rank must have released
+  };
+  Result<Slot> take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable);
+  Result<uint64_t> give_back(Part part, uint64_t key);
+  uint64_t open_position() { return ledger_.next(); }  // an event that moves no slot (a kept unit's reshard)
+  void done(uint64_t position) { ledger_.done(position); }
+  Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own, int host_rank);
+  Status end_step();
+  uint64_t history_hash() const;
+
+  // Address, in this process, of an offset in a part of pool rank `rank`.
+  std::byte* address(Part part, int rank, uint64_t offset) const { return arena_->region(rank) + part_begin(part) + offset; }
+  const ReleaseLine* release_line(int rank) const { return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank; }
+  int rank() const { return comm_.rank(); }
+  int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
+  Communicator& comm() { return comm_; }
+  uint32_t arena_id() const { return arena_id_; }
+  const std::string& name() const { return name_; }
+
+  void stats(fsccl_pool_stats_t* stats) const;
+  uint64_t trim();
+
+  uint64_t next_unit_key() { return ++unit_keys_; }
+  uint64_t kept_bytes = 0;  // promised to units that keep their slots
+  int units = 0;
+
+ private:
+  explicit Pool(Communicator& comm, std::byte* control);
+  uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
+  Status grow(Part part, int host_rank, uint64_t extent);
+  CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
+
+  Communicator& comm_;
+  std::string name_;
+  uint32_t arena_id_ = 0;
+  uint64_t part_bytes_ = 0, limit_bytes_ = 0;
+  bool prefault_ = false;
+  std::unique_ptr<HostArena> arena_;
+  ReleaseLedger ledger_;
+  std::unique_ptr<CollectiveRegion> shared_, own_;
+  uint64_t shared_extent_ = 0, own_extent_ = 0, local_extent_ = 0;  // that exist
+  int shared_host_ = -1;
+  uint64_t unit_keys_ = 0;
+
+  mutable std::mutex mutex_;  // local blocks and the figures below
+  Region local_;
+  uint64_t local_peak_ = 0, live_peak_ = 0, allocations_ = 0, frees_ = 0, growths_ = 0, steps_ = 0;
+};
+
+}  // namespace fsccl

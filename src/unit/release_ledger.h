@@ -1,0 +1,31 @@
+// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered; each is done at some time, in any order (a reduce that was submitted early
+// may end late). The ledger publishes the largest position up to which everything is done: peers that want to rewrite bytes given back at position p wait for p. Lock-free: the
+// thread of the program and the service thread both report.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "engine/operation.h"
+
+namespace fsccl {
+
+class ReleaseLedger {
+ public:
+  static constexpr uint64_t kWindow = 4096;  // positions that may be open at once
+  explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
+
+  // Opens and returns the next position. One thread. False from `room` while too many are open.
+  uint64_t next() { return ++opened_; }
+  uint64_t opened() const { return opened_; }
+  bool room() const { return opened_ - published() < kWindow - 1; }
+  uint64_t published() const { return std::atomic_ref(line_->position).load(std::memory_order_acquire); }
+  void done(uint64_t position);
+
+ private:
+  ReleaseLine* line_;
+  uint64_t opened_ = 0;
+  std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done
+};
+
+}  // namespace fsccl

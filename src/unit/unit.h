@@ -1,0 +1,149 @@
+// A unit: parameters that are gathered and freed together. Everything is made once, at creation: layout, slot maps, plans, shard storage, tables of where peers' slots are. A step then only takes slots,
+// binds offsets and submits; see unit_step.cpp and unit_reduce.cpp for what each call composes.
+//
+// States of the parameters:  sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot outlives reshard, and its contents are valid until the shards change.
+// The gradient slot is taken by the first grad() and given back by reduce_grads().
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layout/layout.h"
+#include "plan/unit_plans.h"
+#include "unit/pool.h"
+
+namespace fsccl {
+
+// What fsccl_unit_create was given, checked.
+struct UnitSpec {
+  std::string name;
+  fsccl_layout_t layout{};
+  Communicator* shard_comm = nullptr;
+  Communicator* replicate_comm = nullptr;
+  Pool* pool = nullptr;
+  fsccl_dtype_t wire_dtype{}, reduce_dtype{}, grad_dtype{};
+  fsccl_sharing_t sharing{};
+  fsccl_keep_t keep{};
+  uint64_t keep_budget_bytes = 0;
+  bool marks_changes = false;
+  struct Param {
+    std::string name;
+    std::vector<int64_t> dims;
+    fsccl_dtype_t dtype{};
+    bool frozen = false;
+    int tied_to = -1;
+    void* shard = nullptr;
+    void* sharded_grad = nullptr;
+  };
+  std::vector<Param> params;
+};
+
+struct ReduceRequest {
+  double scale = 0;
+  bool accumulate = false;
+  bool defer_replicas = false;
+  const void* const* grads = nullptr;
+  fsccl_reduce_result_t* result = nullptr;
+  void (*shard_ready)(void*, fsccl_unit_t, size_t) = nullptr;
+  void* shard_ready_context = nullptr;
+  fsccl_unit_t handle = nullptr;  // what the callback is told
+};
+
+// What a submitted operation hands to its work: which engine, which number.
+struct Submitted {
+  Engine* engine = nullptr;
+  uint64_t sequence = 0;
+};
+
+class Unit {
+ public:
+  // Collective over the unit's communicators, blocking.
+  static Result<std::unique_ptr<Unit>> create(UnitSpec spec);
+  ~Unit();
+
+  Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status reshard();
+  Status param(size_t index, fsccl_view_t* view);
+  Status shard(size_t index, fsccl_view_t* view) const;
+  Status grad(size_t index, fsccl_view_t* view);
+  Status sharded_grad(size_t index, fsccl_view_t* view);
+  void mark_changed() { changed_ = true; }
+  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status check_idle();  // no operation of this unit runs: else an error
+
+  const UnitSpec& spec() const { return spec_; }
+  uint64_t slot_bytes() const { return wire_map_.bytes; }
+  uint64_t grad_slot_bytes() const { return grad_map_.bytes; }
+  uint64_t slot_key() const { return key_ * 2; }
+  uint64_t grad_key() const { return key_ * 2 + 1; }
+  Part slot_part() const { return shared_ ? Part::shared : Part::own; }
+  int host_rank() const { return shared_ ? pool_host_ : pool().rank(); }
+  bool keeps() const { return keep_; }
+
+ private:
+  explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
+  Pool& pool() const { return *spec_.pool; }
+  Communicator& comm() const { return *spec_.shard_comm; }
+  Engine& engine() const { return spec_.shard_comm->engine(); }
+  size_t count() const { return spec_.params.size(); }
+  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
+
+  // creation
+  Status compare_definitions();
+  Status place_shards();
+  Status exchange_shards();
+  void make_plans();
+  void make_tables();
+
+  Status check_index(size_t index) const;
+  Status finish(uint64_t sequence);                  // waits for an operation of this unit
+  Status wait_released(uint64_t position);           // by the calling thread, moving its own operations on
+  Status take_grad_slot();
+  void publish_private(const void* const* grads);    // copies what peers need of the caller's gradients into the slot
+  Status reduce_replicas(const ReduceRequest& request, double scale, bool wait, fsccl_status_t* state, Submitted* submitted);
+  void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
+
+  UnitSpec spec_;
+  uint64_t key_ = 0;
+  uint64_t definition_hash_ = 0;
+  std::unique_ptr<Layout> layout_;
+  SlotMap wire_map_, grad_map_;
+  std::vector<fsccl_dtype_t> wire_dtypes_;
+  bool shared_ = true;
+  bool keep_ = false;
+  int pool_host_ = 0;  // pool rank that hosts the shared slot
+
+  std::vector<std::byte*> shards_, sharded_grads_;   // per parameter, this rank's; null where it holds none
+  std::byte* shard_block_ = nullptr;                 // owned storage in the pool
+  std::byte* grad_block_ = nullptr;
+  std::vector<const void*> own_grads_;               // private gradients of this rank's own pieces, by parameter
+
+  struct Planned {
+    Plan plan;
+    uint64_t bytes_read = 0, bytes_written = 0;
+  };
+  Planned unshard_plan_, writable_plan_, kept_plan_, reduce_plan_;
+  std::vector<Binding> unshard_bindings_, reduce_bindings_;
+  std::vector<Remote> regions_;                      // own part of each shard rank
+  std::vector<const ReleaseLine*> releases_;         // of each shard rank
+  std::vector<Remote> replica_shards_;               // [parameter][replicate rank]
+  std::vector<Planned> broadcast_plans_;             // per root, made at first use
+  std::vector<Binding> broadcast_bindings_;
+
+  // state
+  bool unsharded_ = false;
+  bool writable_ = false;      // the present slot is a private, writable one
+  bool slot_held_ = false;     // a kept slot between reshard and unshard, too
+  bool contents_valid_ = false;
+  bool changed_ = true;
+  bool grad_held_ = false;
+  bool replicas_pending_ = false;
+  uint64_t slot_offset_ = 0, writable_offset_ = 0, grad_offset_ = 0;
+  uint64_t slot_released_ = 0;  // position after which a kept slot may be rewritten
+  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;
+  bool reduced_once_ = false;
+  uint64_t reduce_position_ = 0;
+};
+
+}  // namespace fsccl

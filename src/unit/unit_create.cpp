@@ -1,0 +1,228 @@
+// Making a unit: compare definitions, lay out, find storage for the shards, make plans and tables.
+#include <algorithm>
+#include <cstring>
+
+#include "unit/unit.h"
+
+namespace fsccl {
+namespace {
+
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+uint64_t hash_param(const UnitSpec::Param& param) {
+  uint64_t hash = mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));
+  for (const int64_t dim : param.dims) hash = mix_hash(hash, static_cast<uint64_t>(dim));
+  return mix_hash(hash, uint64_t{param.frozen} << 32 | static_cast<uint32_t>(param.tied_to));
+}
+
+uint64_t hash_settings(const UnitSpec& spec) {
+  uint64_t hash = mix_hash(static_cast<uint64_t>(spec.layout), static_cast<uint64_t>(spec.wire_dtype));
+  hash = mix_hash(hash, static_cast<uint64_t>(spec.reduce_dtype) << 32 | static_cast<uint64_t>(spec.grad_dtype));
+  hash = mix_hash(hash, static_cast<uint64_t>(spec.sharing) << 32 | static_cast<uint64_t>(spec.keep));
+  hash = mix_hash(hash, spec.keep_budget_bytes);
+  return mix_hash(hash, uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
+}
+
+Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
+  CollectiveCall call;
+  call.op = OpCode::all_gather;
+  call.input = mine;
+  call.output = all;
+  call.count = bytes;
+  fsccl_status_t state;
+  return comm.collectives().run(call, true, &state);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
+  std::unique_ptr<Unit> unit(new Unit(std::move(spec)));
+  std::vector<ParamShape> shapes;
+  for (const UnitSpec::Param& param : unit->spec_.params) shapes.push_back({param.dims, param.tied_to});
+  FSCCL_ASSIGN(Layout layout, Layout::make(unit->spec_.layout, std::move(shapes), unit->comm().size()));
+  unit->layout_ = std::make_unique<Layout>(std::move(layout));
+  for (size_t i = 0; i < unit->count(); i++)
+    if (unit->layout_->tied(i)) unit->spec_.params[i].frozen = unit->spec_.params[unit->layout_->owner(i)].frozen;
+  FSCCL_TRY(unit->compare_definitions());
+
+  unit->key_ = unit->pool().next_unit_key();
+  unit->shared_ = unit->spec_.sharing == FSCCL_SHARING_READ_ONLY;
+  unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
+  unit->make_plans();
+  const uint64_t slot = unit->wire_map_.bytes;
+  unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
+                (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
+  if (unit->keep_) unit->pool().kept_bytes += slot;
+  unit->pool().units++;  // from here on the destructor undoes
+  unit->comm().dependents++;
+  if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
+  FSCCL_TRY(unit->place_shards());
+  unit->make_tables();
+  if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
+  return unit;
+}
+
+Unit::~Unit() {
+  if (pool().units == 0 || shards_.empty()) return;
+  if (slot_held_ && !(writable_ && unsharded_ && slot_part() == Part::own)) {
+    if (const Result<uint64_t> position = pool().give_back(slot_part(), slot_key()); position.ok()) pool().done(position.value());
+  }
+  if (grad_held_)
+    if (const Result<uint64_t> position = pool().give_back(Part::own, grad_key()); position.ok()) pool().done(position.value());
+  if (shard_block_) (void)pool().free(shard_block_).ok();
+  if (grad_block_) (void)pool().free(grad_block_).ok();
+  if (keep_) pool().kept_bytes -= wire_map_.bytes;
+  pool().units--;
+  comm().dependents--;
+  if (spec_.replicate_comm) spec_.replicate_comm->dependents--;
+}
+
+// All ranks must have described the same unit; where they did not, the first parameter that differs is named.
+Status Unit::compare_definitions() {
+  struct Summary {
+    uint64_t hash, params;
+  };
+  std::vector<uint64_t> hashes(count() + 1);
+  hashes[0] = hash_settings(spec_);
+  for (size_t i = 0; i < count(); i++) hashes[i + 1] = hash_param(spec_.params[i]);
+  definition_hash_ = 0;
+  for (const uint64_t hash : hashes) definition_hash_ = mix_hash(definition_hash_, hash);
+  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
+    if (!comm) continue;
+    const auto ranks = static_cast<size_t>(comm->size());
+    const Summary mine{definition_hash_, count()};
+    std::vector<Summary> all(ranks);
+    FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
+    const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
+    if (odd != all.end())
+      return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec_.name, all[0].params, odd - all.begin(), odd->params);
+    if (std::all_of(all.begin(), all.end(), [&](const Summary& other) { return other.hash == all[0].hash; })) continue;
+    std::vector<uint64_t> table(ranks * hashes.size());
+    FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
+    for (size_t rank = 1; rank < ranks; rank++)
+      for (size_t i = 0; i < hashes.size(); i++) {
+        if (table[rank * hashes.size() + i] == table[i]) continue;
+        if (i == 0) return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep or replicas)", spec_.name, rank);
+        return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, dtype, tie or flag on rank 0 than on rank {}", spec_.name, i - 1,
+                    spec_.params[i - 1].name, rank);
+      }
+  }
+  return success();
+}
+
+void Unit::make_plans() {
+  UnitShape shape;
+  shape.layout = layout_.get();
+  shape.rank = comm().rank();
+  std::vector<size_t> wire_sizes, grad_sizes;
+  std::vector<fsccl_dtype_t> reduce_dtypes(count(), spec_.reduce_dtype), grad_dtypes(count(), spec_.grad_dtype);
+  for (size_t i = 0; i < count(); i++) {
+    const UnitSpec::Param& owner = spec_.params[layout_->owner(i)];
+    const bool castable = cast_supported(spec_.wire_dtype, owner.dtype);
+    wire_dtypes_.push_back(castable ? spec_.wire_dtype : owner.dtype);  // what cannot be cast travels as it is
+    wire_sizes.push_back(dtype_size(wire_dtypes_.back()));
+    grad_sizes.push_back(has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0);
+    shape.shard_dtype.push_back(owner.dtype);
+  }
+  wire_map_ = make_slot_map(*layout_, wire_sizes);
+  grad_map_ = make_slot_map(*layout_, grad_sizes);
+  auto planned = [](Plan plan) {
+    Planned result{std::move(plan), 0, 0};
+    count_bytes(result.plan, &result.bytes_read, &result.bytes_written);
+    return result;
+  };
+  shape.slot = wire_map_;
+  shape.slot_dtype = wire_dtypes_;
+  unshard_plan_ = planned(shared_ ? unshard_shared(shape) : unshard_private(shape, false));
+  writable_plan_ = planned(unshard_private(shape, true));
+  kept_plan_ = planned(unshard_kept(shape));
+  shape.slot = grad_map_;
+  shape.slot_dtype = reduce_dtypes;
+  shape.grad_dtype = grad_dtypes;
+  reduce_plan_ = planned(fsccl::reduce_grads(shape));
+}
+
+// Shards and reduced gradients are the caller's memory, or pieces of one block each in the pool.
+Status Unit::place_shards() {
+  const int rank = comm().rank();
+  auto place = [&](auto wanted, auto callers, auto element_bytes, std::vector<std::byte*>& places, std::byte*& block) -> Status {
+    uint64_t bytes = 0;
+    std::vector<uint64_t> offsets(count(), SlotMap::kAbsent);
+    for (size_t i = 0; i < count(); i++) {
+      const uint64_t size = layout_->piece(rank, i).count * element_bytes(i);
+      if (layout_->tied(i) || !wanted(i) || !size || callers(i)) continue;
+      offsets[i] = bytes;
+      bytes += round_up(size, 64);
+    }
+    if (bytes) {
+      FSCCL_ASSIGN(void* memory, pool().alloc(bytes));
+      block = static_cast<std::byte*>(memory);
+      std::memset(block, 0, bytes);
+    }
+    places.resize(count());
+    for (size_t i = 0; i < count(); i++) {
+      const size_t owner = layout_->owner(i);
+      places[i] = offsets[owner] != SlotMap::kAbsent ? block + offsets[owner] : static_cast<std::byte*>(callers(owner));
+    }
+    return success();
+  };
+  FSCCL_TRY(place([](size_t) { return true; }, [&](size_t i) { return spec_.params[i].shard; },
+                  [&](size_t i) { return dtype_size(spec_.params[i].dtype); }, shards_, shard_block_));
+  return place([&](size_t i) { return has_grad(i); }, [&](size_t i) { return spec_.params[i].sharded_grad; },
+               [&](size_t) { return dtype_size(spec_.grad_dtype); }, sharded_grads_, grad_block_);
+}
+
+void Unit::make_tables() {
+  for (int rank = 0; rank < comm().size(); rank++) {
+    const int pool_rank = pool().rank_of_job(comm().job_rank(rank));
+    regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
+    releases_.push_back(pool().release_line(pool_rank));
+  }
+  unshard_bindings_.resize(count() + 1);
+  reduce_bindings_.resize(count() + 1);
+  reduce_bindings_[0].table = regions_.data();
+  for (size_t i = 0; i < count(); i++) {
+    unshard_bindings_[i + 1].base = shards_[i];
+    reduce_bindings_[i + 1].base = sharded_grads_[i];
+  }
+  own_grads_.resize(count());
+}
+
+// Where every replica's shards are, for broadcast_state.
+Status Unit::exchange_shards() {
+  Communicator& replicas = *spec_.replicate_comm;
+  const auto ranks = static_cast<size_t>(replicas.size());
+  const ArenaTable& arenas = replicas.context().arenas();
+  std::vector<Location> mine(count());
+  std::vector<uint64_t> bytes(count());
+  for (size_t i = 0; i < count(); i++) {
+    bytes[i] = layout_->tied(i) ? 0 : layout_->piece(comm().rank(), i).count * dtype_size(spec_.params[i].dtype);
+    if (!shards_[i]) continue;
+    if (arenas.locate(shards_[i], bytes[i], &mine[i]) && arenas.reaches(mine[i].arena, replicas.members())) continue;
+    mine[i] = {reinterpret_cast<uint64_t>(shards_[i]), kPrivate};
+  }
+  std::vector<Location> all(ranks * count());
+  FSCCL_TRY(gather(replicas, mine.data(), all.data(), count() * sizeof(Location)));
+  replica_shards_.resize(count() * ranks);
+  for (size_t i = 0; i < count(); i++)
+    for (size_t rank = 0; rank < ranks; rank++) {
+      const Location& location = all[rank * count() + i];
+      Remote& remote = replica_shards_[i * ranks + rank];
+      if (location.arena >= kFirstArena) remote.mapped = arenas.resolve(location, bytes[i]);
+      if (location.arena == kPrivate && replicas.engine().options().same_process[rank]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
+      if (location.arena == kPrivate) remote.address = location.address;
+      if (bytes[i] && !remote.mapped && (location.arena != kPrivate || !replicas.engine().single_copy()))
+        return fail(FSCCL_ERR_NOT_AVAILABLE, "the shard of parameter '{}' of unit '{}' on replica {} cannot be reached: let the unit allocate its shards (shard = NULL) from a pool made on a communicator of all ranks",
+                    spec_.params[i].name, spec_.name, rank);
+    }
+  broadcast_bindings_.resize(count());
+  for (size_t i = 0; i < count(); i++) broadcast_bindings_[i] = {shards_[i], &replica_shards_[i * ranks], 0, {}};
+  for (size_t root = 0; root < ranks; root++) {
+    Planned planned{broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)), 0, 0};
+    count_bytes(planned.plan, &planned.bytes_read, &planned.bytes_written);
+    broadcast_plans_.push_back(std::move(planned));
+  }
+  return success();
+}
+
+}  // namespace fsccl

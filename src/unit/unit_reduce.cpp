@@ -1,0 +1,178 @@
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slot into this rank's sharded gradient and gives the slot back. Peers read a slot until they
+// have folded, so its bytes may be written again when every rank has reported the position of this reduce as done.
+#include <bit>
+#include <cstring>
+
+#include "unit/unit.h"
+
+namespace fsccl {
+namespace {
+
+// What the completion of a reduce needs; in the operation's context.
+struct Finish {
+  Unit* unit;
+  Pool* pool;
+  uint64_t position;
+  fsccl_reduce_result_t* result;
+  void (*shard_ready)(void*, fsccl_unit_t, size_t);
+  void* shard_ready_context;
+  fsccl_unit_t handle;
+};
+static_assert(sizeof(Finish) <= sizeof(Operation::context));
+
+Finish& finish_of(Operation& op) { return *reinterpret_cast<Finish*>(op.context.data()); }
+
+Completion reduced(Operation& op) {
+  const Finish& finish = finish_of(op);
+  finish.pool->done(finish.position);
+  if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
+  return Completion::over;
+}
+
+void shard_done(Operation& op, const Step& step) {
+  const Finish& finish = finish_of(op);
+  finish.shard_ready(finish.shard_ready_context, finish.handle, step.dst.buffer - 1);
+}
+
+}  // namespace
+
+Status Unit::take_grad_slot() {
+  if (grad_held_) return success();
+  FSCCL_TRY(finish(reduce_sequence_));  // it may still read the bindings that change now
+  FSCCL_ASSIGN(const Pool::Slot slot, pool().take(Part::own, pool().rank(), grad_key(), grad_map_.bytes, false));
+  grad_offset_ = slot.offset;
+  grad_held_ = true;
+  reduce_bindings_[0].base = pool().address(Part::own, pool().rank(), slot.offset);
+  reduce_bindings_[0].table_offset = slot.offset;
+  return wait_released(slot.free_since);
+}
+
+Status Unit::grad(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  if (!has_grad(index)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name, spec_.name);
+  FSCCL_TRY(take_grad_slot());
+  const uint64_t elements = layout_->numel(index);
+  *view = {elements ? reduce_bindings_[0].base + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
+  return success();
+}
+
+Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  if (!has_grad(index)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name, spec_.name);
+  if (engine().completed() < reduce_sequence_) {
+    if (engine().failed()) return engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
+  }
+  const Piece piece = layout_->piece(comm().rank(), index);
+  *view = {piece.count ? sharded_grads_[index] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  return success();
+}
+
+// Peers fold what they need of this rank's gradients from its slot; its own part is folded from where it is.
+void Unit::publish_private(const void* const* grads) {
+  const uint64_t size = dtype_size(spec_.reduce_dtype);
+  const Stores stores = reduce_plan_.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
+  for (size_t i = 0; i < count(); i++) {
+    if (!has_grad(i) || layout_->tied(i)) continue;
+    const auto* from = static_cast<const std::byte*>(grads[i]);
+    std::byte* to = reduce_bindings_[0].base + grad_map_.offset[i];
+    const Piece own = layout_->piece(comm().rank(), i);
+    const uint64_t end = own.begin + own.count, rest = layout_->numel(i) - end;
+    if (own.begin) copy_bytes(to, from, own.begin * size, stores);
+    if (rest) copy_bytes(to + end * size, from + end * size, rest * size, stores);
+    own_grads_[i] = from + own.begin * size;
+  }
+}
+
+Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  Communicator* replicas = spec_.replicate_comm;
+  if (engine().failed()) return engine().failure();
+  if (request.grads) {
+    if (grad_held_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
+    for (size_t i = 0; i < count(); i++)
+      if (has_grad(i) && !layout_->tied(i) && layout_->numel(i) && !request.grads[i])
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name, spec_.name);
+  } else if (!grad_held_ && grad_map_.bytes) {
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads", spec_.name);
+  }
+  if (replicas && request.accumulate && reduced_once_ && !replicas_pending_)
+    return fail(FSCCL_ERR_INVALID_STATE, "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and end with one call without it", spec_.name);
+  FSCCL_TRY(take_grad_slot());
+  FSCCL_TRY(finish(reduce_sequence_));
+  if (request.grads) publish_private(request.grads);
+
+  const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
+  const double scale = request.scale != 0 ? request.scale : 1 / contributions;
+  Operation* op = nullptr;
+  FSCCL_TRY(engine().acquire(&op));
+  FSCCL_ASSIGN(reduce_position_, pool().give_back(Part::own, grad_key()));
+  grad_held_ = false;
+  op->plan = &reduce_plan_.plan;
+  op->bindings = reduce_bindings_.data();
+  op->scale = scale;
+  op->accumulate = request.accumulate;
+  op->want_norm = request.result && !replicas;
+  op->own_sources = request.grads ? own_grads_.data() : nullptr;
+  new (op->context.data()) Finish{this, &pool(), reduce_position_, replicas ? nullptr : request.result, request.shard_ready, request.shard_ready_context, request.handle};
+  op->complete = reduced;
+  if (request.shard_ready && !replicas) op->step_done = shard_done;
+  fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(), static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
+  op->fingerprint.history = mix_hash(op->fingerprint.history, std::bit_cast<uint64_t>(scale));
+  if (reduce_plan_.bytes_read + reduce_plan_.bytes_written >= comm().collectives().options().streaming_bytes) op->stores = Stores::streaming;
+  engine().counters().bytes_read += reduce_plan_.bytes_read;
+  engine().counters().bytes_written += reduce_plan_.bytes_written;
+  if (!spec_.marks_changes) changed_ = true;
+  reduce_sequence_ = op->fingerprint.sequence;
+  reduced_once_ = true;
+  *submitted = {&engine(), reduce_sequence_};
+  if (!replicas) return engine().submit(*op, wait, state);
+  FSCCL_TRY(engine().submit(*op, true, state));
+  replicas_pending_ = request.defer_replicas;
+  return request.defer_replicas ? success() : reduce_replicas(request, scale, wait, state, submitted);
+}
+
+// HSDP's second phase: the sharded gradients summed over the replicas. In one operation when the unit owns them (they lie in one block).
+Status Unit::reduce_replicas(const ReduceRequest& request, double, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  Communicator& replicas = *spec_.replicate_comm;
+  const bool last_word = request.result || request.shard_ready;
+  CollectiveCall call;
+  call.op = OpCode::all_reduce;
+  call.dtype = spec_.grad_dtype;
+  const uint64_t size = dtype_size(spec_.grad_dtype);
+  uint64_t block_bytes = 0;
+  for (size_t i = 0; i < count(); i++) {
+    const uint64_t elements = layout_->piece(comm().rank(), i).count;
+    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
+    if (!spec_.params[i].sharded_grad) {
+      block_bytes = std::max(block_bytes, static_cast<uint64_t>(sharded_grads_[i] - grad_block_) + elements * size);
+      continue;
+    }
+    call.input = call.output = sharded_grads_[i];
+    call.count = elements;
+    FSCCL_TRY(replicas.collectives().run(call, true, state));
+  }
+  call.input = call.output = grad_block_;
+  call.count = block_bytes / size;
+  FSCCL_TRY(replicas.collectives().run(call, wait || last_word, state));
+  *submitted = {&replicas.engine(), replicas.engine().submitted()};
+  if (!last_word) return success();
+  Norm norm;
+  for (size_t i = 0; i < count(); i++) {
+    const uint64_t elements = layout_->piece(comm().rank(), i).count;
+    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
+    const void* source = sharded_grads_[i];
+    Reduce args{};
+    args.sources = &source;
+    args.n = 1;
+    args.from = args.to = spec_.grad_dtype;
+    args.dst = sharded_grads_[i];
+    args.count = elements;
+    args.norm = &norm;
+    reduce(args);
+    if (request.shard_ready) request.shard_ready(request.shard_ready_context, request.handle, i);
+  }
+  if (request.result) *request.result = {norm.sum, norm.finite};
+  return success();
+}
+
+}  // namespace fsccl

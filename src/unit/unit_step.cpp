@@ -1,0 +1,153 @@
+// Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a plan; reshard gives it back.
+#include <sched.h>
+
+#include <cstring>
+#include <ctime>
+
+#include "unit/unit.h"
+
+namespace fsccl {
+
+Status Unit::check_index(size_t index) const {
+  if (index < count()) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one", spec_.name, count(), index);
+}
+
+Status Unit::finish(uint64_t sequence) {
+  if (engine().completed() >= sequence) return success();
+  fsccl_status_t state;
+  return engine().wait(sequence, -1, &state);
+}
+
+Status Unit::check_idle() {
+  const uint64_t completed = engine().completed();
+  if (engine().failed() || (completed >= unshard_sequence_ && completed >= reduce_sequence_)) return success();
+  return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
+}
+
+// Until every rank has released `position`. Rare: a slot that was given back long ago is free. Moves this rank's own operations on meanwhile, which others may wait for.
+Status Unit::wait_released(uint64_t position) {
+  const Deadline deadline = comm().deadline();
+  auto released = [&](int rank) {
+    return std::atomic_ref(const_cast<uint64_t&>(releases_[static_cast<size_t>(rank)]->position)).load(std::memory_order_acquire) >= position;
+  };
+  for (int rank = 0; rank < comm().size(); rank++) {
+    for (unsigned tries = 0; !released(rank); tries++) {
+      fsccl_status_t state;
+      FSCCL_TRY(engine().test(engine().submitted(), &state));
+      if (tries < 100) {
+        sched_yield();
+        continue;
+      }
+      if (deadline.passed())
+        return fail(FSCCL_ERR_TIMEOUT, "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot", spec_.name, comm().timeout_ms(), rank);
+      const timespec pause{0, 20'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  return success();
+}
+
+void Unit::fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const {
+  op.fingerprint.op = code;
+  op.fingerprint.dtype = static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
+  op.fingerprint.count = elements;
+  op.fingerprint.flags = flags;
+  op.fingerprint.history = mix_hash(definition_hash_, pool().history_hash());
+}
+
+Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  if (engine().failed()) return engine().failure();
+  const bool kept = slot_held_ && contents_valid_ && !changed_ && !writable;
+  const bool own_writable = writable && slot_part() != Part::own;  // a slot beside the unit's usual one
+  const Part part = writable ? Part::own : slot_part();
+  uint64_t released = slot_released_;
+  if (own_writable || !slot_held_) {
+    const int host = part == Part::shared ? pool_host_ : pool().rank();
+    FSCCL_ASSIGN(const Pool::Slot slot, pool().take(part, host, slot_key(), wire_map_.bytes, true));
+    (own_writable ? writable_offset_ : slot_offset_) = slot.offset;
+    released = slot.free_since;
+    if (!own_writable) slot_held_ = true;
+  }
+  const Planned& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
+  const uint64_t offset = own_writable ? writable_offset_ : slot_offset_;
+
+  Operation* op = nullptr;
+  FSCCL_TRY(engine().acquire(&op));
+  Binding& binding = unshard_bindings_[0];
+  binding.base = pool().address(part, part == Part::shared ? pool_host_ : pool().rank(), offset);
+  binding.table = part == Part::own ? regions_.data() : nullptr;
+  binding.table_offset = offset;
+  op->plan = &planned.plan;
+  op->bindings = unshard_bindings_.data();
+  op->releases = releases_.data();
+  op->released = released;
+  fill_fingerprint(*op, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
+  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op->stores = Stores::streaming;
+  engine().counters().bytes_read += planned.bytes_read;
+  engine().counters().bytes_written += planned.bytes_written;
+  unsharded_ = true;
+  writable_ = writable;
+  if (!own_writable) contents_valid_ = !writable;  // what is written to is not the shards any more
+  if (!writable) changed_ = false;
+  unshard_sequence_ = op->fingerprint.sequence;
+  *submitted = {&engine(), unshard_sequence_};
+  return engine().submit(*op, wait, state);
+}
+
+Status Unit::reshard() {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+  Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slot
+  unsharded_ = false;
+  const bool own_writable = writable_ && slot_part() != Part::own;
+  if (!own_writable && keep_) {
+    slot_released_ = pool().open_position();
+    pool().done(slot_released_);
+    return finished;
+  }
+  if (!own_writable) slot_held_ = contents_valid_ = false;
+  FSCCL_ASSIGN(const uint64_t position, pool().give_back(own_writable ? Part::own : slot_part(), slot_key()));
+  pool().done(position);
+  return finished;
+}
+
+Status Unit::param(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()", spec_.name);
+  if (engine().completed() < unshard_sequence_) {
+    if (engine().failed()) return engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
+  }
+  const uint64_t elements = layout_->numel(index);
+  *view = {elements ? unshard_bindings_[0].base + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
+  return success();
+}
+
+Status Unit::shard(size_t index, fsccl_view_t* view) const {
+  FSCCL_TRY(check_index(index));
+  const Piece piece = layout_->piece(comm().rank(), index);
+  *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  return success();
+}
+
+Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  if (!spec_.replicate_comm) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to bring into step", spec_.name);
+  Communicator& replicas = *spec_.replicate_comm;
+  if (root < 0 || root >= replicas.size()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root, replicas.size() - 1);
+  FSCCL_TRY(check_idle());
+  Operation* op = nullptr;
+  FSCCL_TRY(replicas.engine().acquire(&op));
+  const Planned& planned = broadcast_plans_[static_cast<size_t>(root)];
+  op->plan = &planned.plan;
+  op->bindings = broadcast_bindings_.data();
+  op->fingerprint.op = OpCode::broadcast_state;
+  op->fingerprint.count = layout_->shard_total(comm().rank());
+  op->fingerprint.root = root;
+  op->fingerprint.history = definition_hash_;
+  changed_ = true;
+  *submitted = {&replicas.engine(), op->fingerprint.sequence};
+  return replicas.engine().submit(*op, wait, state);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,85 @@
+// The wire format of the control side: what two ranks, or a rank and the registrar, say to each other over one stream socket.
+//
+// Everything is a frame: a header of 12 bytes and a payload whose form the type decides. All integers are little-endian, there is no padding.
+//
+//     offset  bytes  field
+//          0      4  magic 0x4c435346 ("FSCL")
+//          4      2  type (FrameType)
+//          6      2  zero
+//          8      4  bytes of the payload
+//         12      -  payload
+//
+// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that connected, Challenge from the side that listened, Proof from
+// the first. Only then the listener believes anything, and only a Failure may come before. What follows depends on the purpose in the Hello:
+//
+//     register   Register ->, <- Assign; the first rank to register keeps the connection: <- Members, <- Failure, Failure ->, Done ->
+//     report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one)
+//     link       Linked <-, then both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye (messages.h)
+//     fetch      Fetch ->, <- Descriptor with a file descriptor riding on its first byte
+//
+// The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and tell that they differ.
+// A reader knows for each state how long a payload may be and drops the connection on the header alone when it is longer. Bytes of a payload that decoders
+// do not expect, missing or left over, are an error too.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "wire/bytes.h"
+
+namespace fsccl {
+
+inline constexpr uint32_t kFrameMagic = 0x4c435346;
+inline constexpr size_t kFrameHeaderBytes = 12;
+
+enum class FrameType : uint16_t {
+  kHello = 1,
+  kChallenge = 2,
+  kProof = 3,
+  kFailure = 4,
+  kRegister = 10,
+  kAssign = 11,
+  kMembers = 12,
+  kDone = 13,
+  kLinked = 20,
+  kReady = 21,
+  kGo = 22,
+  kGather = 23,
+  kGathered = 24,
+  kLoss = 25,
+  kGoodbye = 26,
+  kFetch = 30,
+  kDescriptor = 31,
+};
+
+struct FrameHeader {
+  FrameType type = FrameType::kFailure;
+  uint32_t payload_bytes = 0;
+};
+
+struct Frame {
+  FrameType type = FrameType::kFailure;
+  Bytes payload;
+};
+
+// Header and payload in one piece.
+Bytes encode_frame(FrameType type, ByteView payload);
+// Of the first kFrameHeaderBytes of `bytes`. FSCCL_ERR_PROTOCOL: not ours, or longer than allowed.
+Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes);
+
+// Why a job or a request failed, as told to others.
+inline constexpr size_t kMaxFailureTextBytes = 1024;
+struct Failure {
+  fsccl_status_t code = FSCCL_ERR_INTERNAL;
+  int32_t rank = -1;  // the rank concerned, -1 if none
+  std::string text;
+};
+Bytes encode(const Failure& failure);
+// Text that is not printable is made so; an unknown or non-negative code becomes FSCCL_ERR_PROTOCOL.
+Result<Failure> decode_failure(ByteView payload);
+Status to_status(const Failure& failure);
+Failure to_failure(const Status& status);
+
+Status bad_payload(const char* what);
+
+}  // namespace fsccl

@@ -1,0 +1,83 @@
+// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the passing of descriptors. Decoders check every number against what
+// the receiver knows (its number of ranks, above all), so nothing that they return can index out of range or ask for unbounded memory.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/bytes.h"
+
+namespace fsccl {
+
+inline constexpr int32_t kMaxRanks = 1 << 20;
+
+using ListenerName = std::array<uint8_t, 16>;  // random; the rank's Unix listener is named by its hexadecimal form
+
+// A rank and how to reach it.
+struct MemberRecord {
+  int32_t rank = -1;
+  uint64_t host = 0;
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  uint64_t start_time = 0;
+  ListenerName listener = {};
+  uint8_t via_unix = 0;                // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  std::array<uint8_t, 16> ip = {};     // all zero: found by the registrar from the connection
+  uint16_t port = 0;                   // 0: no TCP
+};
+inline constexpr size_t kMemberRecordBytes = 4 + 8 + 4 + 4 + 8 + 16 + 1 + 16 + 2;
+
+struct Register {
+  MemberRecord member;
+  uint64_t left_ms = 0;  // until this rank gives up
+};
+Bytes encode(const Register& message);
+Result<Register> decode_register(ByteView payload);
+
+struct Assign {
+  uint64_t job = 0;
+  int32_t order = 0;    // of arrival; 0 is the tree's root
+  MemberRecord parent;  // meaningless for the root
+};
+Bytes encode(const Assign& message);
+Result<Assign> decode_assign(ByteView payload, int32_t ranks);
+
+// All members, in the order of arrival.
+Bytes encode_members(const std::vector<MemberRecord>& members);
+Result<std::vector<MemberRecord>> decode_members(ByteView payload, int32_t ranks);
+
+// What the ranks of a subtree give to an all-gather: `count` entries of a rank and `bytes` bytes.
+struct Gather {
+  uint64_t sequence = 0;
+  uint64_t bytes = 0;
+  struct Entry {
+    int32_t rank;
+    ByteView data;  // a view of the payload
+  };
+  std::vector<Entry> entries;
+};
+Bytes encode(const Gather& message);
+Result<Gather> decode_gather(ByteView payload, int32_t ranks);
+
+// The result of an all-gather: `bytes` bytes of each rank, in rank order.
+struct Gathered {
+  uint64_t sequence = 0;
+  ByteView data;  // a view of the payload
+};
+Bytes encode(const Gathered& message);
+Result<Gathered> decode_gathered(ByteView payload);
+
+// Ranks that are gone: `left` when they said goodbye. The payload of Loss, and of Goodbye (what its sender had not yet passed on).
+struct LostRank {
+  int32_t rank = -1;
+  bool left = false;
+};
+Bytes encode_losses(const std::vector<LostRank>& losses);
+Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
+
+// The payload of Fetch and of Descriptor.
+Bytes encode_tag(uint64_t tag);
+Result<uint64_t> decode_tag(ByteView payload);
+
+}  // namespace fsccl

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The examples do what they promise: training reaches its accuracy, and its losses do not depend on the number of ranks.
+
+usage: examples_test.py losses|mixed|flat|hello|usage PROGRAM
+"""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+# fp32 sums are formed in another order when the batch is divided otherwise; train.c promises this.
+RELATIVE_TOLERANCE = 1e-4
+TIMEOUT_SECONDS = 300
+
+
+def run(program, *arguments, status=0):
+    """Runs the program; its output. Another exit status than the expected one ends the test."""
+    command = [program, *arguments]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_SECONDS)
+    if result.returncode != status:
+        sys.exit(f'{" ".join(command)}: exit status {result.returncode} instead of {status}\n{result.stdout}')
+    return result.stdout
+
+
+def losses(program, *arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'losses'
+        run(program, '--print-losses', str(path), *arguments)
+        return [float(line) for line in path.read_text(encoding='utf-8').split()]
+
+
+def compare(reference, other, what):
+    if len(reference) != len(other):
+        sys.exit(f'{what}: {len(other)} epochs instead of {len(reference)}')
+    worst = max(abs(a - b) / a for a, b in zip(reference, other))
+    print(f'{what}: losses differ by at most {worst:.2e} of their value')
+    if not worst <= RELATIVE_TOLERANCE:
+        sys.exit(f'{what}: more than {RELATIVE_TOLERANCE} is a difference of the training:\n{reference}\n{other}')
+
+
+def check_losses(program):
+    reference = losses(program, '--ranks', '1')
+    if not (len(reference) == 20 and reference[0] > 0.2 and reference[-1] < 0.05):
+        sys.exit(f'one rank does not learn: {reference}')
+    for ranks in ('2', '3', '4'):
+        compare(reference, losses(program, '--ranks', ranks), f'{ranks} ranks')
+
+
+def check_flat(program):
+    reference = losses(program, '--ranks', '1', '--epochs', '20')
+    compare(reference, losses(program, '--ranks', '3', '--flat'), '3 ranks, flat layout')
+
+
+def check_mixed(program):
+    print(run(program, '--ranks', '2', '--mixed'))  # its exit status says whether the accuracy is reached
+
+
+def check_hello(program):
+    lines = sorted(run(program).splitlines())
+    expected = ['rank 0: elements 0 to 3 have gradient 0 1 2 3', 'rank 1: elements 4 to 7 have gradient 4 5 6 7']
+    if lines != expected:
+        sys.exit(f'expected {expected}, got {lines}')
+
+
+def check_usage(program):
+    """What is not understood ends the program with the accepted values; bad data with its line; and too little training fails."""
+    for ranks in ('0', '2x', '257'):
+        if 'from 1 to 256' not in run(program, '--ranks', ranks, status=2):
+            sys.exit(f'--ranks {ranks}: the accepted numbers are not named')
+    run(program, '--ranks', '2', '--epochs', '1', status=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'bad.csv'
+        path.write_text(','.join(['0'] * 64) + ',3\n' + ','.join(['17'] * 64) + ',3\n', encoding='utf-8')
+        if 'bad.csv:2:' not in run(program, '--data', str(path), status=1):
+            sys.exit('the bad line is not named')
+
+
+if __name__ == '__main__':
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    checks = {'losses': check_losses, 'mixed': check_mixed, 'flat': check_flat, 'hello': check_hello, 'usage': check_usage}
+    checks[sys.argv[1]](sys.argv[2])

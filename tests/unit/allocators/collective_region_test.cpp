@@ -1,0 +1,377 @@
+#include "allocators/pool/collective_region.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "step_events.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPage = CollectiveRegion::kAlignment;
+constexpr uint64_t kCapacity = 4096 * kPage;
+
+// Feeds events to a region and checks each answer against a model that remembers, page by page, who holds it and when it was last
+// given back.
+class Driver {
+ public:
+  explicit Driver(bool record, uint64_t capacity = kCapacity)
+      : region(capacity, record), holder_(capacity / kPage, kNobody), given_back_(capacity / kPage, 0) {}
+
+  void run(const std::vector<StepEvent>& events) {
+    for (const StepEvent& event : events) apply(event);
+  }
+  void step(const std::vector<StepEvent>& events) {
+    run(events);
+    region.end_step();
+  }
+  void apply(const StepEvent& event) {
+    ++position_;
+    event.take ? take(event) : give_back(event);
+  }
+  // Offsets of the takes of the last call, in order.
+  std::vector<uint64_t> offsets_of(const std::vector<StepEvent>& events) {
+    offsets.clear();
+    step(events);
+    return offsets;
+  }
+
+  CollectiveRegion region;
+  std::vector<uint64_t> offsets;
+  std::map<uint64_t, std::set<uint64_t>> offsets_of_key;
+  uint64_t moves = 0;
+  bool refused = false;
+
+ private:
+  static constexpr uint64_t kNobody = UINT64_MAX;
+
+  void take(const StepEvent& event) {
+    Result<SlotGrant> grant = region.take(event.key, event.bytes, event.stable, position_);
+    refused = !grant.ok();
+    if (refused) return;
+    const uint64_t first = grant.value().offset / kPage, pages = (event.bytes + kPage - 1) / kPage;
+    ASSERT_EQ(grant.value().offset % kPage, 0U);
+    ASSERT_LE(first + pages, holder_.size());
+    uint64_t free_since = 0;
+    for (uint64_t page = first; page < first + pages; ++page) {
+      ASSERT_EQ(holder_[page], kNobody) << "page " << page << " is granted twice";
+      holder_[page] = event.key;
+      free_since = std::max(free_since, given_back_[page]);
+    }
+    ASSERT_EQ(grant.value().free_since, free_since);
+    ASSERT_TRUE(region.holds(event.key));
+    ASSERT_GE(region.extent(), grant.value().offset + pages * kPage);
+    offsets.push_back(grant.value().offset);
+    if (event.stable) offsets_of_key[event.key].insert(grant.value().offset);
+    moves += grant.value().moved;
+  }
+  void give_back(const StepEvent& event) {
+    const Status status = region.give_back(event.key, position_);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ASSERT_FALSE(region.holds(event.key));
+    for (uint64_t page = 0; page < holder_.size(); ++page) {
+      if (holder_[page] != event.key) continue;
+      holder_[page] = kNobody;
+      given_back_[page] = position_;
+    }
+  }
+
+  uint64_t position_ = 0;
+  std::vector<uint64_t> holder_, given_back_;
+};
+
+uint64_t takes_in(const std::vector<StepEvent>& events) {
+  uint64_t takes = 0;
+  for (const StepEvent& event : events) takes += event.take;
+  return takes;
+}
+
+std::vector<StepEvent> model_step(int prefetch = 1) {
+  return step_events({.unit_bytes = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage), .prefetch = prefetch});
+}
+StepEvent take_event(uint64_t key, uint64_t pages, bool stable = true) {
+  return {.take = true, .key = key, .bytes = pages * kPage, .stable = stable};
+}
+StepEvent give_event(uint64_t key) { return {.take = false, .key = key}; }
+
+TEST(CollectiveRegion, ARecordedStepBecomesTheDeclaredPlan) {
+  const std::vector<StepEvent> events = model_step();
+  Driver recorded(true), declared(false);
+  ASSERT_TRUE(declared.region.declare(events).ok());
+  EXPECT_GT(declared.region.plan_bytes(), 0U);
+  EXPECT_EQ(recorded.region.plan_bytes(), 0U);
+  recorded.step(events);
+  declared.step(events);
+  EXPECT_EQ(recorded.region.plan_bytes(), declared.region.plan_bytes());
+  EXPECT_EQ(recorded.region.plan_bound(), declared.region.plan_bound());
+  EXPECT_EQ(recorded.region.misses(), 0U);  // no plan, nothing missed
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(recorded.offsets_of(events), declared.offsets_of(events));
+  EXPECT_EQ(declared.region.hits(), 4 * takes_in(events));
+  EXPECT_EQ(recorded.region.hits(), 3 * takes_in(events));
+  EXPECT_EQ(declared.region.misses(), 0U);
+}
+
+TEST(CollectiveRegion, PlannedStepsNeedTheBoundAndNoMore) {
+  const std::vector<StepEvent> events = step_events({.unit_bytes = transformer(8 * kPage, 8 * kPage, 20, 8 * kPage)});
+  Driver driver(false);
+  ASSERT_TRUE(driver.region.declare(events).ok());
+  for (int i = 0; i < 3; ++i) driver.step(events);
+  EXPECT_EQ(driver.region.plan_bound(), 4 * 8 * kPage);
+  EXPECT_EQ(driver.region.plan_bytes(), driver.region.plan_bound());
+  EXPECT_EQ(driver.region.extent(), driver.region.plan_bound());
+  EXPECT_EQ(driver.region.peak(), driver.region.plan_bound());
+  EXPECT_EQ(driver.region.live(), 0U);
+}
+
+TEST(CollectiveRegion, StableKeysHaveOneOffset) {
+  const std::vector<StepEvent> events = model_step(2);
+  Driver declared(false), recorded(true);
+  ASSERT_TRUE(declared.region.declare(events).ok());
+  recorded.step(events);
+  recorded.offsets_of_key.clear();  // the promise holds from the second step on
+  for (int i = 0; i < 3; ++i) {
+    declared.step(events);
+    recorded.step(events);
+  }
+  for (const auto& [key, offsets] : declared.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
+  for (const auto& [key, offsets] : recorded.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
+  EXPECT_EQ(declared.moves, 0U);
+}
+
+TEST(CollectiveRegion, AGrantSaysThatAStableKeyMoved) {
+  Driver driver(true);
+  driver.run({take_event(1, 4), give_event(1), take_event(2, 1), take_event(1, 4)});
+  EXPECT_EQ(driver.moves, 1U);
+  driver.run({give_event(1), take_event(1, 4)});
+  EXPECT_EQ(driver.moves, 1U);
+}
+
+TEST(CollectiveRegion, ADeviatingStepIsServedCountedAndPlannedWhenItRepeats) {
+  const std::vector<StepEvent> usual = model_step(), other = model_step(3);
+  Driver driver(true);
+  driver.step(usual);
+  const std::vector<uint64_t> planned = driver.offsets_of(usual);
+  const uint64_t usual_bytes = driver.region.plan_bytes(), misses = driver.region.misses();
+  driver.step(other);
+  EXPECT_GT(driver.region.misses(), misses);
+  EXPECT_EQ(driver.region.plan_bytes(), usual_bytes);
+  EXPECT_EQ(driver.offsets_of(usual), planned);  // once is not a habit
+  driver.step(other);
+  EXPECT_EQ(driver.region.plan_bytes(), usual_bytes);
+  driver.step(other);
+  EXPECT_GT(driver.region.plan_bytes(), usual_bytes);
+  const uint64_t hits = driver.region.hits(), misses_before = driver.region.misses();
+  driver.step(other);
+  EXPECT_EQ(driver.region.hits(), hits + takes_in(other));
+  EXPECT_EQ(driver.region.misses(), misses_before);
+}
+
+TEST(CollectiveRegion, AStableKeyStaysWhereTheDeviatingStepPutIt) {
+  Driver driver(false);
+  ASSERT_TRUE(driver.region.declare({take_event(1, 2), give_event(1), take_event(2, 2), give_event(2)}).ok());
+  EXPECT_EQ(driver.region.plan_bytes(), 2 * kPage);
+  // 2 sits where 1 belongs; afterwards that place is free, but 1 had another one in this step.
+  driver.step({take_event(2, 2), take_event(1, 2), give_event(2), give_event(1), take_event(1, 2), give_event(1)});
+  EXPECT_EQ(driver.offsets, (std::vector<uint64_t>{0, 2 * kPage, 2 * kPage}));
+  EXPECT_EQ(driver.moves, 0U);
+  EXPECT_EQ(driver.offsets_of({take_event(1, 2), give_event(1), take_event(2, 2), give_event(2)}), (std::vector<uint64_t>{0, 0}));
+}
+
+TEST(CollectiveRegion, AnEvaluationStepUsesThePlannedOffsets) {
+  const std::vector<uint64_t> model = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage);
+  const std::vector<StepEvent> train = step_events({.unit_bytes = model}),
+                               evaluate = step_events({.unit_bytes = model, .backward = false});
+  Driver driver(true);
+  driver.step(train);
+  driver.offsets_of_key.clear();
+  driver.step(train);
+  const uint64_t misses = driver.region.misses(), extent = driver.region.extent();
+  driver.step(evaluate);
+  driver.step(train);
+  EXPECT_EQ(driver.region.misses(), misses);
+  EXPECT_EQ(driver.region.extent(), extent);
+  for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
+}
+
+TEST(CollectiveRegion, AnExtraRequestLeavesStableOffsetsAlone) {
+  const std::vector<StepEvent> events = model_step();
+  for (size_t at = 0; at < events.size(); ++at) {
+    Driver driver(false);
+    ASSERT_TRUE(driver.region.declare(events).ok());
+    std::vector<StepEvent> longer = events;
+    longer.insert(longer.begin() + static_cast<int64_t>(at), take_event(999, 5, false));
+    longer.push_back(give_event(999));
+    driver.step(events);
+    driver.step(longer);
+    driver.step(events);
+    EXPECT_EQ(driver.region.misses(), 1U);
+    for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
+  }
+}
+
+TEST(CollectiveRegion, KeptSlotsStayAcrossStepsAndReplans) {
+  // Unit 7 is taken in the first step and kept; unit 1 is fetched at the end of a step for the next one.
+  const std::vector<StepEvent> first = {take_event(1, 3), take_event(7, 2), give_event(1),
+                                        take_event(2, 5), give_event(2),    take_event(1, 3)};
+  const std::vector<StepEvent> next = {give_event(1), take_event(2, 5), give_event(2), take_event(1, 3)};
+  Driver driver(true);
+  driver.step(first);
+  EXPECT_TRUE(driver.region.holds(7));
+  EXPECT_TRUE(driver.region.holds(1));
+  driver.offsets_of_key.clear();
+  for (int i = 0; i < 3; ++i) driver.step(next);
+  EXPECT_EQ(driver.region.hits(), 6U);
+  EXPECT_EQ(driver.region.misses(), 0U);
+  EXPECT_EQ(driver.offsets_of_key[1].size(), 1U);
+  EXPECT_EQ(driver.region.plan_bound(), 7 * kPage);
+  // The model in the driver sees it if a new plan hands out what is still held.
+  const std::vector<StepEvent> other = {give_event(1), take_event(3, 9), take_event(2, 5),
+                                        give_event(2), give_event(3),    take_event(1, 3)};
+  for (int i = 0; i < 4; ++i) driver.step(other);
+  EXPECT_EQ(driver.region.plan_bound(), 16 * kPage);
+  EXPECT_EQ(driver.offsets_of_key[1].size(), 1U);
+  driver.step({give_event(1), give_event(7)});
+  EXPECT_EQ(driver.region.live(), 0U);
+}
+
+TEST(CollectiveRegion, APlanIsMadeAroundWhatIsHeld) {
+  Driver driver(true);
+  driver.step({take_event(1, 1, false), take_event(2, 3), give_event(1)});  // 2 is held, not at the beginning
+  const std::vector<StepEvent> events = {take_event(1, 1, false), give_event(2), give_event(1), take_event(2, 3)};
+  ASSERT_TRUE(driver.region.declare(events).ok());
+  for (int i = 0; i < 3; ++i) driver.step(events);
+  EXPECT_EQ(driver.region.misses(), 0U);
+  EXPECT_EQ(driver.offsets_of_key[2], std::set<uint64_t>{kPage});
+}
+
+TEST(CollectiveRegion, ADeclaredStepMayTakeWhatItKeeps) {
+  const std::vector<StepEvent> first = {take_event(7, 2), take_event(1, 3), give_event(1)},
+                               next = {take_event(1, 3), give_event(1)};
+  Driver driver(false);
+  ASSERT_TRUE(driver.region.declare(first).ok());
+  driver.step(first);
+  for (int i = 0; i < 3; ++i) driver.step(next);
+  EXPECT_EQ(driver.region.misses(), 0U);
+  EXPECT_EQ(driver.region.hits(), 5U);
+}
+
+TEST(CollectiveRegion, WithoutRecordingOnlyADeclarationPlans) {
+  const std::vector<StepEvent> events = model_step();
+  Driver driver(false);
+  for (int i = 0; i < 3; ++i) driver.step(events);
+  EXPECT_EQ(driver.region.plan_bytes(), 0U);
+  EXPECT_EQ(driver.region.hits(), 0U);
+  ASSERT_TRUE(driver.region.declare(events).ok());
+  const uint64_t bytes = driver.region.plan_bytes();
+  for (int i = 0; i < 3; ++i) driver.step(model_step(3));
+  EXPECT_EQ(driver.region.plan_bytes(), bytes);
+}
+
+TEST(CollectiveRegion, RandomHistoriesAgreeOnTwoRanks) {
+  for (const uint64_t seed : {1U, 2U, 3U}) {
+    std::mt19937_64 random(seed);
+    Driver one(true, 200 * kPage), two(true, 200 * kPage);
+    std::set<uint64_t> held;
+    uint64_t refusals = 0;
+    for (int i = 0; i < 6000; ++i) {
+      const uint64_t key = random() % 40;
+      const bool wrong_side = held.contains(key);
+      const StepEvent event = wrong_side ? give_event(key) : take_event(key, 1 + random() % 15, key % 2 == 0);
+      if (random() % 100 == 0) {
+        one.region.end_step();
+        two.region.end_step();
+      }
+      one.apply(event);
+      two.apply(event);
+      ASSERT_EQ(one.refused, two.refused);
+      refusals += event.take && one.refused;
+      if (!event.take) held.erase(key);
+      if (event.take && !one.refused) held.insert(key);
+    }
+    EXPECT_GT(refusals, 0U);
+    EXPECT_EQ(one.offsets, two.offsets);
+    EXPECT_EQ(one.region.hash(), two.region.hash());
+    EXPECT_EQ(one.region.extent(), two.region.extent());
+  }
+}
+
+TEST(CollectiveRegion, RandomStepsThatRepeatAndDeviateStayCorrect) {
+  for (const uint64_t seed : {1U, 2U, 3U, 4U}) {
+    std::mt19937_64 random(seed);
+    Driver driver(true);
+    std::vector<std::vector<StepEvent>> steps;
+    for (int i = 0; i < 4; ++i) {
+      StepShape shape{.prefetch = static_cast<int>(random() % 3), .backward = random() % 4 != 0};
+      for (int unit = 0; unit < 8; ++unit) shape.unit_bytes.push_back((1 + random() % 20) * kPage - random() % 100);
+      steps.push_back(step_events(shape));
+    }
+    for (int i = 0; i < 25; ++i) {
+      std::vector<StepEvent> events = steps[random() % steps.size()];
+      for (uint64_t repeat = 0; repeat <= random() % 3; ++repeat) driver.step(events);
+    }
+    EXPECT_GT(driver.region.hits(), 0U);
+    EXPECT_GT(driver.region.misses(), 0U);
+    EXPECT_EQ(driver.region.live(), 0U);
+  }
+}
+
+TEST(CollectiveRegion, TheHashTellsHistoriesApart) {
+  const auto hash_of = [](const std::vector<StepEvent>& events, bool end = false) {
+    CollectiveRegion region(kCapacity, true);
+    uint64_t position = 0;
+    for (const StepEvent& event : events) {
+      ++position;
+      if (event.take) {
+        EXPECT_TRUE(region.take(event.key, event.bytes, event.stable, position).ok());
+      } else {
+        EXPECT_TRUE(region.give_back(event.key, position).ok());
+      }
+    }
+    if (end) region.end_step();
+    return region.hash();
+  };
+  const std::set<uint64_t> hashes = {hash_of({}),
+                                     hash_of({take_event(1, 1)}),
+                                     hash_of({take_event(2, 1)}),
+                                     hash_of({take_event(1, 2)}),
+                                     hash_of({take_event(1, 1), take_event(2, 1)}),
+                                     hash_of({take_event(2, 1), take_event(1, 1)}),
+                                     hash_of({take_event(1, 1), give_event(1)}),
+                                     hash_of({take_event(1, 1), give_event(1)}, true)};
+  EXPECT_EQ(hashes.size(), 8U);
+  EXPECT_EQ(hash_of(model_step(), true), hash_of(model_step(), true));
+}
+
+TEST(CollectiveRegion, TheHashCoversOffsets) {
+  CollectiveRegion one(kCapacity, false), two(kCapacity, false);
+  ASSERT_TRUE(one.declare({take_event(1, 1, false), take_event(2, 4, false), give_event(1), give_event(2)}).ok());
+  const uint64_t offset_one = one.take(1, kPage, false, 1).value().offset, offset_two = two.take(1, kPage, false, 1).value().offset;
+  ASSERT_NE(offset_one, offset_two);
+  EXPECT_NE(one.hash(), two.hash());
+}
+
+TEST(CollectiveRegion, MistakesAreErrorsThatChangeNothing) {
+  CollectiveRegion region(10 * kPage, true);
+  ASSERT_TRUE(region.take(1, 4 * kPage, true, 1).ok());
+  const uint64_t hash = region.hash();
+  EXPECT_EQ(region.take(1, kPage, true, 2).status().code(), FSCCL_ERR_INVALID_STATE);
+  EXPECT_EQ(region.give_back(2, 2).code(), FSCCL_ERR_INVALID_STATE);
+  EXPECT_EQ(region.take(2, UINT64_MAX, true, 2).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  const Result<SlotGrant> large = region.take(2, 7 * kPage, true, 2);
+  EXPECT_EQ(large.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_NE(large.status().text().find("28672 bytes"), std::string::npos) << large.status().text();
+  EXPECT_EQ(region.hash(), hash);
+  EXPECT_EQ(region.live(), 4 * kPage);
+  EXPECT_FALSE(region.holds(2));
+  EXPECT_EQ(region.declare({take_event(3, 1), take_event(3, 1)}).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(region.declare({give_event(3)}).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(region.declare({take_event(3, 7), give_event(3)}).code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_EQ(region.plan_bytes(), 0U);
+  EXPECT_EQ(region.take(2, 0, true, 2).value().offset, 4 * kPage);
+}
+
+}  // namespace
+}  // namespace fsccl

@@ -1,0 +1,147 @@
+// Casts and copies: every 16-bit value, many wide ones, all special values, every instruction set.
+#include <algorithm>
+
+#include "reference.h"
+
+namespace fsccl {
+namespace {
+
+using namespace reference;
+
+constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
+constexpr uint64_t kSeed = 20240613;
+
+// Values of `type` that are likely to go wrong: all of them for 16 bits; else those around every value of 16 bits and the ties
+// between them, and random bits.
+std::vector<uint8_t> interesting(fsccl_dtype_t type) {
+  std::vector<uint8_t> bytes;
+  const auto add = [&](auto value) {
+    const size_t at = bytes.size();
+    bytes.resize(at + sizeof value);
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+  };
+  std::mt19937_64 random(kSeed);
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    if (dtype_size(type) == 2) {
+      add(half);
+      continue;
+    }
+    for (const fsccl_dtype_t narrow : {FSCCL_FLOAT16, FSCCL_BFLOAT16}) {
+      const double low = decode_half(narrow, half);
+      const double tie = (low + decode_half(narrow, static_cast<uint16_t>(half + 1))) / 2;
+      for (const double value : {low, tie}) {
+        if (type == FSCCL_FLOAT32) {
+          const float single = static_cast<float>(value);
+          add(single), add(std::nextafter(single, 1e38f)), add(std::nextafter(single, -1e38f));
+        } else {
+          add(value), add(std::nextafter(value, 1e308)), add(std::nextafter(value, -1e308));
+        }
+      }
+    }
+    type == FSCCL_FLOAT32 ? add(static_cast<uint32_t>(random())) : add(static_cast<uint64_t>(random()));
+  }
+  return bytes;
+}
+
+bool is_nan(fsccl_dtype_t type, const void* at) { return std::isnan(read_float(type, at)); }
+
+TEST(Cast, EveryValueRoundsOnceToNearestEvenOnEveryTarget) {
+  for (const fsccl_dtype_t from : kFloats) {
+    const std::vector<uint8_t> in = interesting(from);
+    const size_t count = in.size() / dtype_size(from);
+    for (const fsccl_dtype_t to : kFloats) {
+      if (from == to) continue;
+      const size_t size = dtype_size(to);
+      std::vector<uint8_t> first;
+      for (const std::string& target : targets()) {
+        SCOPED_TRACE(target + " " + dtype_name(from) + " to " + dtype_name(to));
+        const UseTarget use(target);
+        std::vector<uint8_t> out(count * size);
+        ASSERT_TRUE(cast(out.data(), to, in.data(), from, count, Stores::cached));
+        if (first.empty()) first = out;
+        EXPECT_TRUE(out == first) << "bits differ between instruction sets";
+        size_t wrong = 0;
+        for (size_t i = 0; i < count; ++i) {
+          const double value = read_float(from, in.data() + i * dtype_size(from));
+          uint64_t want = 0;
+        uint64_t got = 0;
+          write_float(to, &want, value);
+          std::memcpy(&got, out.data() + i * size, size);
+          const bool same = std::isnan(value) ? is_nan(to, &got) : want == got;
+          if (!same && ++wrong < 4) ADD_FAILURE() << "value " << value << " gave " << std::hex << got << ", not " << want;
+        }
+        EXPECT_EQ(wrong, 0u);
+      }
+    }
+  }
+}
+
+TEST(Cast, AnyCountAndAlignmentBothStores) {
+  std::mt19937_64 random(kSeed);
+  std::vector<size_t> counts(201);
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = i;
+  counts.insert(counts.end(), {4095, 4096, 9001, 33333});
+  for (const std::string& target : targets()) {
+    const UseTarget use(target);
+    for (const fsccl_dtype_t from : kFloats) {
+      for (const fsccl_dtype_t to : kFloats) {
+        for (const size_t count : counts) {
+          const Stores stores = random() % 2 == 0 ? Stores::cached : Stores::streaming;
+          Buffer in(count * dtype_size(from), random() % 128), out(count * dtype_size(to), random() % 128);
+          std::vector<uint8_t> want(count * dtype_size(to));
+          for (size_t i = 0; i < count; ++i) {
+            write_float(from, in.data() + i * dtype_size(from), static_cast<double>(static_cast<int64_t>(random() % 2000001) - 1000000) / 64);
+            write_float(to, want.data() + i * dtype_size(to), read_float(from, in.data() + i * dtype_size(from)));
+          }
+          ASSERT_TRUE(cast(out.data(), to, in.data(), from, count, stores));
+          ASSERT_EQ(out.bytes(), want) << target << " " << dtype_name(from) << " to " << dtype_name(to) << ", count " << count;
+          ASSERT_TRUE(out.guards_intact()) << target << " " << dtype_name(from) << " to " << dtype_name(to) << ", count " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
+  const uint8_t in[4] = {1, 2, 3, 4};
+  uint8_t out[4] = {9, 9, 9, 9};
+  EXPECT_TRUE(cast(out, FSCCL_FLOAT8_E4M3, in, FSCCL_FLOAT8_E4M3, 4, Stores::cached));
+  EXPECT_TRUE(std::equal(in, in + 4, out));
+  for (const auto& [to, from] : {std::pair{FSCCL_FLOAT32, FSCCL_INT8}, {FSCCL_INT8, FSCCL_UINT8}, {FSCCL_FLOAT8_E5M2, FSCCL_FLOAT16}, {FSCCL_BOOL, FSCCL_INT8}}) {
+    uint8_t untouched[8] = {7, 7, 7, 7, 7, 7, 7, 7};
+    EXPECT_FALSE(cast_supported(to, from));
+    EXPECT_FALSE(cast(untouched, to, in, from, 1, Stores::cached));
+    for (const uint8_t byte : untouched) EXPECT_EQ(byte, 7);
+  }
+}
+
+TEST(Copy, AnySizeAndAlignmentBothStores) {
+  std::mt19937_64 random(kSeed);
+  std::vector<size_t> sizes(1300);
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
+  sizes.insert(sizes.end(), {4096, 16384, 16384 + 63, 40001, 100003, 1 << 20});
+  for (const std::string& target : targets()) {
+    const UseTarget use(target);
+    for (const size_t bytes : sizes) {
+      for (const Stores stores : {Stores::cached, Stores::streaming}) {
+        Buffer in(bytes, random() % 128), out(bytes, random() % 128);
+        std::generate_n(in.data(), bytes, [&] { return static_cast<uint8_t>(random()); });
+        copy_bytes(out.data(), in.data(), bytes, stores);
+        ASSERT_EQ(out.bytes(), in.bytes()) << target << ", " << bytes << " bytes";
+        ASSERT_TRUE(out.guards_intact()) << target << ", " << bytes << " bytes";
+      }
+    }
+  }
+}
+
+TEST(Target, TheBestIsChosenAndUnknownOnesAreRefused) {
+  const std::vector<std::string> all = targets();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(kernels_target(), all.back());
+  EXPECT_FALSE(kernels_use_target_for_test("abacus"));
+  EXPECT_EQ(kernels_target(), all.back());
+}
+
+}  // namespace
+}  // namespace fsccl

@@ -1,0 +1,106 @@
+#include "perf/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace fsccl::perf {
+namespace {
+
+const char* const kTiny = R"({"name": "tiny", "units": [
+  {"name": "root", "params": [["embedding", [10, 4]], ["scale", []]]},
+  {"name": "layers.0", "params": [["w", [4, 4]]]},
+  {"name": "layers.1", "params": [["w", [4, 4]]]}]})";
+
+TEST(ParseModel, ReadsUnitsAndShapes) {
+  std::string error;
+  const auto model = parse_model(kTiny, "tiny.json", &error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_EQ(model->name, "tiny");
+  ASSERT_EQ(model->units.size(), 3u);
+  EXPECT_EQ(model->units[0].params[0].dims, (std::vector<int64_t>{10, 4}));
+  EXPECT_EQ(model->units[0].elements(), 41u);
+  EXPECT_FALSE(model->units[0].is_layer());
+  EXPECT_TRUE(model->units[2].is_layer());
+  EXPECT_EQ(model->elements(), 73u);
+  EXPECT_EQ(model->layers(), 2u);
+}
+
+struct Bad {
+  const char *text, *place, *what;
+};
+
+TEST(ParseModel, NamesTheFileAndThePlaceOfAProblem) {
+  const Bad kBad[] = {
+      {"", "m.json", "not JSON"},
+      {"{\n\"name\": }", "line 2", "not JSON"},
+      {"[]", "the document", "must be an object"},
+      {R"({"units": []})", "the document", "\"name\" is missing"},
+      {R"({"name": "", "units": []})", "name", "not empty"},
+      {R"({"name": "m", "units": []})", "units", "at least one unit"},
+      {R"({"name": "m", "units": [7]})", "units[0]", "must be an object"},
+      {R"({"name": "m", "units": [{"name": "a", "params": []}]})", "units[0].params", "at least one parameter"},
+      {R"({"name": "m", "unit": [], "units": []})", "the document", "\"unit\" is not known"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w"]]}]})", "units[0].params[0]", "must be a name and a shape"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2, -1]]]}]})", "units[0].params[0][1][1]", "-1"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [2.5]]]}]})", "units[0].params[0][1][0]", "2.5"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", ["2"]]]}]})", "units[0].params[0][1][0]", "whole number"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1,1,1,1,1,1,1,1,1]]]}]})", "units[0].params[0][1]",
+       "9 dimensions"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [4294967296, 4294967296]]]}]})", "units[0].params[0][1]",
+       "more than"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [18446744073709551615]]]}]})", "units[0].params[0][1][0]",
+       "whole number"},
+      {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1]]]}, {"name": "a", "params": [["w", [1]]]}]})", "units[1].name",
+       "earlier"},
+  };
+  for (const Bad& bad : kBad) {
+    std::string error;
+    EXPECT_FALSE(parse_model(bad.text, "m.json", &error)) << bad.text;
+    EXPECT_EQ(error.rfind("m.json: ", 0), 0u) << error;
+    EXPECT_NE(error.find(bad.place), std::string::npos) << error;
+    EXPECT_NE(error.find(bad.what), std::string::npos) << error;
+  }
+}
+
+TEST(LoadModel, FindsNamesInFoldersAndFilesByPath) {
+  char folder[] = "/tmp/fsccl-model-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/tiny.json";
+  std::ofstream(path) << kTiny;
+  std::string error;
+  EXPECT_TRUE(load_model("tiny", {"/nowhere", folder}, &error)) << error;
+  EXPECT_TRUE(load_model(path, {}, &error)) << error;
+  EXPECT_FALSE(load_model("huge", {folder}, &error));
+  EXPECT_NE(error.find("known are: tiny"), std::string::npos) << error;
+  EXPECT_FALSE(load_model("./missing.json", {folder}, &error));
+  EXPECT_NE(error.find("./missing.json"), std::string::npos) << error;
+  EXPECT_FALSE(load_model(std::string(folder) + "/", {folder}, &error));
+  EXPECT_NE(error.find("is a folder"), std::string::npos) << error;
+  ASSERT_EQ(std::remove(path.c_str()), 0);
+  ASSERT_EQ(std::remove(folder), 0);
+}
+
+TEST(KeepLayers, KeepsTheFirstLayersAndAllOtherUnits) {
+  std::string error;
+  Model model = *parse_model(kTiny, "tiny.json", &error);
+  EXPECT_FALSE(keep_layers(&model, 3, &error));
+  EXPECT_NE(error.find("has 2"), std::string::npos) << error;
+  ASSERT_TRUE(keep_layers(&model, 1, &error));
+  ASSERT_EQ(model.units.size(), 2u);
+  EXPECT_EQ(model.units[1].name, "layers.0");
+  ASSERT_TRUE(keep_layers(&model, 0, &error));
+  EXPECT_EQ(model.units.size(), 1u);
+}
+
+TEST(ShippedModels, LlamaHasItsPublishedSize) {
+  std::string error;
+  const auto model = load_model("llama-3.2-1b", {FSCCL_MODELS}, &error);
+  ASSERT_TRUE(model) << error;
+  EXPECT_EQ(model->layers(), 16u);
+  EXPECT_EQ(model->elements(), 1235814400u);
+}
+
+}  // namespace
+}  // namespace fsccl::perf

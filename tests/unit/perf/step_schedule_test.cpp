@@ -1,0 +1,107 @@
+#include "perf/step_schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace fsccl::perf {
+namespace {
+
+Model model_of(size_t layers) {
+  Model model{"test", {{"root", {{"w", {16, 8}}}}}};  // 128 elements
+  for (size_t l = 0; l < layers; l++) model.units.push_back({"layer" + std::to_string(l), {{"w", {4, 8}}, {"b", {3}}}});  // 35
+  return model;
+}
+
+StepShape shape_of(const Model& model, int ranks) {
+  StepShape shape;
+  shape.ranks = ranks;
+  shape.kept.assign(model.units.size(), false);
+  return shape;
+}
+
+// What a unit may do next; the order must be valid for every number of units, or the library would refuse it.
+TEST(MakeStep, EveryUnitLivesItsLife) {
+  for (int prefetch : {0, 1})
+    for (size_t units = 1; units <= 6; units++) {
+      std::vector<bool> gathered(units), ready(units), gradients(units), reduced(units);
+      size_t most = 0;
+      for (const StepEvent& event : make_step(units, prefetch)) {
+        const size_t u = event.unit;
+        switch (event.kind) {
+          case EventKind::kGather:
+            ASSERT_FALSE(gathered[u]);
+            gathered[u] = true;
+            break;
+          case EventKind::kWait:
+            ASSERT_TRUE(gathered[u] && !ready[u]);
+            ready[u] = true;
+            break;
+          case EventKind::kGradients:
+            ASSERT_TRUE(ready[u] && event.backward);
+            gradients[u] = true;
+            break;
+          case EventKind::kReshard:
+            ASSERT_TRUE(ready[u]);
+            gathered[u] = ready[u] = false;
+            break;
+          case EventKind::kReduce:
+            ASSERT_TRUE(gradients[u] && !reduced[u] && !gathered[u]);
+            reduced[u] = true;
+            break;
+        }
+        most = std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
+      }
+      EXPECT_EQ(std::count(reduced.begin(), reduced.end(), true), static_cast<ptrdiff_t>(units));
+      EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
+      EXPECT_EQ(most, std::min(units, static_cast<size_t>(2 + prefetch))) << units;
+    }
+}
+
+TEST(SlotBytes, AlignsParametersOnlyPerParam) {
+  const Model model = model_of(1);
+  EXPECT_EQ(slot_bytes(model.units[1], false, 2), 128u);  // 64 and 6 bytes
+  EXPECT_EQ(slot_bytes(model.units[1], true, 2), 128u);   // 70 bytes
+  EXPECT_EQ(slot_bytes(model.units[1], false, 1), 128u);  // 32 and 3 bytes
+  EXPECT_EQ(slot_bytes(model.units[1], true, 1), 64u);    // 35 bytes
+}
+
+TEST(MinimumBytes, FollowsTheFormula) {
+  const Model model = model_of(2);
+  StepShape shape = shape_of(model, 4);
+  const auto events = make_step(3, 1);
+  const uint64_t all = 128 + 2 * 35, again = 2 * 35, reduction = all * (4 * 2 + 4);
+  EXPECT_EQ(minimum_bytes(model, events, shape), (all + again) * (4 + 2) + reduction);
+  shape.kept = {false, true, true};
+  EXPECT_EQ(minimum_bytes(model, events, shape), all * (4 + 2) + reduction);
+  shape.kept = {false, false, false};
+  shape.shared = false;
+  EXPECT_EQ(minimum_bytes(model, events, shape), (all + again) * (4 + 3 * 2 + 4 * 2) + reduction);
+}
+
+TEST(LiveBound, CountsSlotsThatAreThereAtOnce) {
+  const Model model = model_of(3);
+  const uint64_t root = 256, layer = 128;
+  StepShape shape = shape_of(model, 4);
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + 4 * root);                // the root's gradients, at the end
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape_of(model, 1)), root + 3 * layer);  // two layers and a layer's gradients
+  shape.gradient_slots = false;
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 0), shape), root + layer);
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape), root + 2 * layer);
+  shape.kept = {false, true, true, true};
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape), root + 3 * layer);
+  shape.shared = false;
+  EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape), 4 * (root + 3 * layer));
+}
+
+TEST(KeptUnits, FillTheBudgetInOrderAndNeverTakeTheRoot) {
+  const Model model = model_of(3);
+  EXPECT_EQ(kept_units(model, false, 2, false, UINT64_MAX), (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(kept_units(model, false, 2, true, UINT64_MAX), (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(kept_units(model, false, 2, true, 256), (std::vector<bool>{false, true, true, false}));
+  EXPECT_EQ(kept_units(model, false, 2, true, 127), (std::vector<bool>{false, false, false, false}));
+}
+
+}  // namespace
+}  // namespace fsccl::perf

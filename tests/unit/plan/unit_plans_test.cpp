@@ -1,0 +1,176 @@
+// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen parameters, mixed dtypes) in both
+// layouts, for rank counts 1 to 64.
+#include "plan/unit_plans.h"
+
+#include <gtest/gtest.h>
+
+#include "../layout/random_params.h"
+#include "plan/verify.h"
+
+namespace fsccl::testing {
+namespace {
+
+struct Unit {
+  Layout layout;
+  UnitShape shape;  // of rank 0
+};
+
+fsccl_dtype_t random_float(std::mt19937_64& random) {
+  constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
+  return kFloats[random() % 4];
+}
+
+// Mixed or, half of the time, one dtype everywhere (the usual case, in which flat pieces touch). Gradient slots leave frozen
+// parameters out.
+Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool gradients) {
+  const auto params = random_params(random);
+  Unit unit{Layout::make(kind, params, ranks).take(), {}};
+  const bool mixed = random() % 2 == 0;
+  const fsccl_dtype_t shard = random_float(random), slot = random_float(random), grad = random_float(random);
+  std::vector<size_t> size;
+  for (size_t i = 0; i < params.size(); ++i) {
+    unit.shape.shard_dtype.push_back(mixed ? random_float(random) : shard);
+    unit.shape.slot_dtype.push_back(mixed ? random_float(random) : slot);
+    unit.shape.grad_dtype.push_back(mixed ? random_float(random) : grad);
+    const bool frozen = gradients && random() % 4 == 0;
+    size.push_back(frozen ? 0 : dtype_size(unit.shape.slot_dtype[i]));
+  }
+  unit.shape.slot = make_slot_map(unit.layout, size);
+  return unit;
+}
+
+template <class Builder>
+std::vector<Plan> for_ranks(Unit& unit, Builder build) {
+  std::vector<Plan> plans;
+  unit.shape.layout = &unit.layout;
+  for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
+    unit.shape.rank = rank;
+    plans.push_back(build(unit.shape));
+  }
+  return plans;
+}
+
+// In the slot as seen by `rank`: every piece of every rank, converted.
+void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
+  for (size_t i = 0; i < unit.layout.size(); ++i) {
+    if (unit.layout.tied(i)) continue;
+    const uint64_t size = dtype_size(unit.shape.slot_dtype[i]);
+    for (int q = 0; q < unit.layout.ranks(); ++q) {
+      const Piece piece = unit.layout.piece(q, i);
+      if (piece.count == 0) continue;
+      const Place place{0, rank, unit.shape.slot.offset[i] + piece.begin * size}, source{static_cast<uint32_t>(1 + i), q, 0};
+      expected.push_back({place, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
+    }
+  }
+}
+
+class UnitPlans : public ::testing::TestWithParam<fsccl_layout_t> {
+ protected:
+  template <class Check>
+  void for_random_units(uint64_t seed, bool gradients, Check check) {
+    std::mt19937_64 random(seed);
+    for (int ranks = 1; ranks <= 64; ++ranks) {
+      const int rounds = ranks <= 16 ? 6 : 1;
+      for (int round = 0; round < rounds; ++round) {
+        Unit unit = random_unit(random, GetParam(), ranks, gradients);
+        const Status status = check(unit);
+        ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", round " << round << ": " << status.text();
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Layouts, UnitPlans, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
+
+TEST_P(UnitPlans, UnshardShared) {
+  for_random_units(11, false, [](Unit& unit) {
+    const auto plans = for_ranks(unit, unshard_shared);
+    std::vector<Expected> expected;
+    expect_slot(unit, 0, expected);
+    return verify(plans, expected);
+  });
+}
+
+TEST_P(UnitPlans, UnshardKept) {
+  for_random_units(12, false, [](Unit& unit) { return verify(for_ranks(unit, unshard_kept), {}); });
+}
+
+TEST_P(UnitPlans, UnshardPrivate) {
+  for (const bool writable : {false, true}) {
+    for_random_units(13, false, [&](Unit& unit) {
+      const auto plans = for_ranks(unit, [&](const UnitShape& shape) { return unshard_private(shape, writable); });
+      std::vector<Expected> expected;
+      for (int rank = 0; rank < unit.layout.ranks(); ++rank) expect_slot(unit, rank, expected);
+      return verify(plans, expected);
+    });
+  }
+}
+
+TEST_P(UnitPlans, ReduceGrads) {
+  for_random_units(14, true, [](Unit& unit) {
+    const auto plans = for_ranks(unit, reduce_grads);
+    std::vector<Expected> expected;
+    for (size_t i = 0; i < unit.layout.size(); ++i) {
+      if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
+      for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
+        const Piece piece = unit.layout.piece(rank, i);
+        const Place source{0, 0, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
+        expected.push_back({{static_cast<uint32_t>(1 + i), rank, 0},
+                            source,
+                            piece.count,
+                            unit.shape.slot_dtype[i],
+                            unit.shape.grad_dtype[i],
+                            true});
+      }
+    }
+    return verify(plans, expected);
+  });
+}
+
+TEST_P(UnitPlans, BuffersAreNumberedByParameter) {
+  std::mt19937_64 random(15);
+  for (int round = 0; round < 50; ++round) {
+    Unit unit = random_unit(random, GetParam(), 1 + static_cast<int>(random() % 16), true);
+    for (const Plan& plan : for_ranks(unit, reduce_grads)) {
+      ASSERT_EQ(plan.buffers.size(), 1 + unit.layout.size());
+      EXPECT_EQ(plan.buffers[0].bytes, unit.shape.slot.bytes);
+      for (size_t i = 0; i < unit.layout.size(); ++i) {
+        const bool present = !unit.layout.tied(i) && unit.shape.slot.offset[i] != SlotMap::kAbsent;
+        const uint64_t count = present ? unit.layout.piece(plan.rank, i).count : 0;
+        EXPECT_EQ(plan.buffers[1 + i].bytes, count * dtype_size(unit.shape.grad_dtype[i]));
+      }
+    }
+  }
+}
+
+TEST(UnitPlans, FlatPiecesThatTouchArePulledAtOnce) {
+  Unit unit{Layout::make(FSCCL_LAYOUT_FLAT, {{{3}}, {{5}}, {{4}}}, 2).take(), {}};
+  unit.shape.shard_dtype.assign(3, FSCCL_FLOAT32);
+  unit.shape.slot_dtype.assign(3, FSCCL_BFLOAT16);
+  unit.shape.slot = make_slot_map(unit.layout, {2, 2, 2});
+  const auto plans = for_ranks(unit, [](const UnitShape& shape) { return unshard_private(shape, false); });
+  size_t copies = 0;
+  for (const Step& step : plans[1].steps) copies += step.kind == StepKind::copy;
+  EXPECT_EQ(copies, 1u);
+}
+
+TEST(UnitPlans, BroadcastShards) {
+  std::mt19937_64 random(16);
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (const int root : {0, ranks / 2, ranks - 1}) {
+      std::vector<uint64_t> bytes(random() % 6);
+      for (uint64_t& size : bytes) size = random() % 3 == 0 ? 0 : random() % 1000;
+      std::vector<Plan> plans;
+      std::vector<Expected> expected;
+      for (int rank = 0; rank < ranks; ++rank) {
+        plans.push_back(broadcast_shards(bytes, rank, ranks, root));
+        for (uint32_t i = 0; i < bytes.size(); ++i)
+          expected.push_back({{i, rank, 0}, {i, root, 0}, bytes[i], FSCCL_UINT8, FSCCL_UINT8, false});
+      }
+      const Status status = verify(plans, expected);
+      ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", root " << root << ": " << status.text();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsccl::testing

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Each #include obeys the order of the layers (src/README.md): a folder includes itself and lower ones only.
+
+Transports and allocators see little of the library, and whatever is not part of it (examples, perf, most tests) sees the
+public headers alone.
+"""
+import re
+
+import harness
+
+PUBLIC = 'include/fsccl'
+ORDER = ['src/base', 'src/wire', 'src/topo', 'src/kernels', 'src/layout', 'src/plan', 'allocators', 'src/bootstrap', 'transports',
+         'src/engine', 'src/unit', 'src/api']
+ALLOWED = {name: set(ORDER[:index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
+ALLOWED['allocators'] = {PUBLIC, 'src/base', 'allocators'}
+ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/plan', 'transports'}
+ALLOWED[PUBLIC] = {PUBLIC}
+# These test or measure the inside, so they may include all of it.
+INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'perf/micro')
+OUTSIDE = ('examples', 'tests', 'perf', 'tools')
+# First parts of the names of our headers; others in quotes are a library's (Highway wants it so), or beside the file.
+OURS = {'..', '.', 'fsccl', 'src', *OUTSIDE, *(name.split('/')[-1] for name in ORDER)}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+
+
+def folder_of(path):
+    """The layer, or the outside folder, that a path relative to the root belongs to; None for anything else."""
+    text = path.as_posix()
+    for name in [*ORDER, PUBLIC, *OUTSIDE]:
+        if text.startswith(name + '/'):
+            return name
+    return None
+
+
+def resolve(root, path, name, quoted):
+    """The project's file that an include means, relative to the root; None for a system header."""
+    places = [root, root / 'include', root / 'src']
+    if quoted:
+        places.insert(0, path.parent)
+    for place in places:
+        candidate = (place / name).resolve()
+        if candidate.is_file() and candidate.is_relative_to(root):
+            return candidate.relative_to(root)
+    return None
+
+
+def allowed(source, source_folder, target, target_folder):
+    if source_folder in ALLOWED:
+        return target_folder in ALLOWED[source_folder]
+    if source.as_posix().startswith(tuple(name + '/' for name in INSIDERS)):
+        return True
+    return target_folder in (source_folder, PUBLIC)
+
+
+def check(root):
+    root = root.resolve()
+    problems = []
+    for path in harness.source_files(root, {'.h', '.c', '.cpp', '.inc', '.def'}):
+        source = path.relative_to(root)
+        source_folder = folder_of(source)
+        text = path.read_text(encoding='utf-8')
+        for match in INCLUDE.finditer(text):
+            where = f'{source}:{text.count(chr(10), 0, match.start(2)) + 1}'
+            target = resolve(root, path, match[2], match[1] == '"')
+            if source_folder is None:
+                problems.append(f'{where}: a source file in a folder that has no place in the order of layers')
+            elif target is None:
+                if match[1] == '"' and match[2].split('/')[0] in OURS:
+                    problems.append(f'{where}: "{match[2]}" names no file of the project')
+            elif not allowed(source, source_folder, target, folder_of(target)):
+                problems.append(f'{where}: {source_folder} may not include {target}')
+    return problems
+
+
+SAMPLES = [
+    ('right', {'src/base/a.h': '#include <vector>\n', 'src/unit/b.cpp': '#include "base/a.h"\n#include "src/base/a.h"\n'}, None),
+    ('upwards', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "src/unit/a.h"\n'}, 'src/base may not include src/unit/a.h'),
+    ('relative', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "../unit/a.h"\n'}, 'src/base may not include'),
+    ('angle brackets', {'src/api/a.h': '', 'src/plan/b.h': '#  include <api/a.h>\n'}, 'src/plan may not include'),
+    ('transport', {'src/kernels/a.h': '', 'transports/shm/b.cpp': '#include "kernels/a.h"\n'}, 'transports may not include'),
+    ('allocator', {'src/plan/a.h': '', 'allocators/pool/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
+    ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
+    ('test from outside', {'src/base/a.h': '', 'tests/multi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
+    ('unit test', {'src/base/a.h': '', 'tests/unit/base/b.cpp': '#include "base/a.h"\n'}, None),
+    ('missing', {'src/base/a.h': '#include "base/none.h"\n'}, 'names no file'),
+    ('new folder', {'src/other/a.h': '#include <vector>\n'}, 'no place in the order'),
+]
+
+if __name__ == '__main__':
+    harness.main(check, SAMPLES)

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# What tools/demo and tools/test share; sourced, not run. It installs what a Debian or Ubuntu machine lacks, then configures
+# and builds one tree. When nothing is missing and nothing has changed, neither the network nor the compiler is used.
+# Variables it sets: root (the repository), jobs.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc)
+tool_folder=$root/build-tools # an own Meson, where the system's is too old
+install_folder=$root/build/install
+
+say() { printf '%s\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; } # at_least 1.0.1 1.0
+
+has_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -fsyntax-only -x c++ - >/dev/null 2>&1; }
+
+# One line a package: its name, and a command that succeeds when what it brings is there.
+needed_packages() {
+  cat <<'END'
+build-essential have c++ && have cc && have nm
+g++ have g++
+pkg-config have pkg-config
+ninja-build have ninja
+meson have meson || [ -x "$tool_folder/bin/meson" ]
+python3 have python3
+libfmt-dev pkg-config --exists fmt
+libsodium-dev pkg-config --exists libsodium
+libhwy-dev pkg-config --exists libhwy
+libgtest-dev pkg-config --exists gtest_main
+libgmock-dev pkg-config --exists gmock
+libbenchmark-dev pkg-config --exists benchmark
+libcli11-dev has_header CLI/CLI.hpp
+nlohmann-json3-dev has_header nlohmann/json.hpp
+END
+}
+
+missing_packages() {
+  local package test
+  while read -r package test; do
+    eval "$test" || printf '%s ' "$package"
+  done < <(needed_packages)
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif have sudo; then sudo "$@"; else fail "installing packages needs root or sudo: $*"; fi
+}
+
+apt_install() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "$@"; }
+
+install_packages() {
+  have apt-get || fail "these are missing, and only apt-get is known here: $*. Install their like and run this again."
+  say "installing: $*"
+  if [ -z "$(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null)" ]; then as_root apt-get -q update || true; fi
+  # A second try with fresh lists: old ones name versions that the archive no longer has.
+  apt_install "$@" || { as_root apt-get -q update && apt_install "$@"; } || fail "apt-get could not install: $*"
+}
+
+# The library is C++20 as g++ 12 knows it; Ubuntu 22.04 calls an older one g++.
+choose_compiler() {
+  local version
+  [ -z "${CXX:-}" ] || return 0
+  version=$(g++ -dumpversion)
+  if at_least "$version" 12; then return; fi
+  for version in 14 13 12; do
+    if have "g++-$version"; then break; fi
+  done
+  have "g++-$version" || install_packages "g++-$version"
+  export CC=gcc-$version CXX=g++-$version
+}
+
+# Meson 1.0 or newer, from the system or, where that is older, in a virtual environment of the tree's own.
+choose_meson() {
+  PATH=$tool_folder/bin:$PATH
+  if have meson && at_least "$(meson --version)" 1.0; then return; fi
+  say "the system's Meson is older than 1.0: installing one into $tool_folder"
+  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
+  { python3 -m venv "$tool_folder" && "$tool_folder/bin/pip" install --quiet 'meson>=1.0,<2'; } ||
+    fail "pip could not install Meson 1.0 or newer"
+}
+
+# Highway 1.0 or newer, from the system or, where that is older (Ubuntu 22.04), built from Debian's source archive.
+choose_highway() {
+  local version=1.0.3 archive folder=$tool_folder/highway
+  local hash=566fc77315878473d9a6bd815f7de78c73734acdcb745c3dde8579560ac5440e
+  if pkg-config --atleast-version=1.0 libhwy; then return; fi
+  export PKG_CONFIG_PATH=$folder/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+  if pkg-config --atleast-version=1.0 libhwy; then return; fi
+  say "the system's Highway is older than 1.0: building $version in $folder"
+  rm -rf "$folder"
+  mkdir -p "$folder/lib/pkgconfig"
+  archive=$folder/highway.tar.gz
+  python3 - "http://deb.debian.org/debian/pool/main/h/highway/highway_$version.orig.tar.gz" "$archive" <<'END'
+import sys
+import urllib.request
+open(sys.argv[2], 'wb').write(urllib.request.urlopen(sys.argv[1], timeout=60).read())
+END
+  printf '%s  %s\n' "$hash" "$archive" | sha256sum --check --quiet || fail "$archive is not Highway $version"
+  tar -xzf "$archive" -C "$folder" --strip-components=1 "highway-$version/hwy" "highway-$version/LICENSE"
+  (cd "$folder" && for source in aligned_allocator per_target print targets; do
+    "${CXX:-c++}" -std=c++17 -O2 -fPIC -I. -c "hwy/$source.cc" -o "lib/$source.o"
+  done && ar rcs lib/libhwy.a lib/*.o)
+  cat >"$folder/lib/pkgconfig/libhwy.pc" <<END
+Name: libhwy
+Description: Highway
+Version: $version
+Cflags: -I$folder
+Libs: $folder/lib/libhwy.a
+END
+  pkg-config --atleast-version=1.0 libhwy || fail "Highway $version could not be built in $folder"
+}
+
+prepare_machine() {
+  local missing
+  missing=$(missing_packages)
+  # shellcheck disable=SC2086
+  [ -z "$missing" ] || install_packages $missing
+  missing=$(missing_packages)
+  [ -z "$missing" ] || fail "still missing after the installation: $missing"
+  choose_compiler
+  choose_meson
+  choose_highway
+}
+
+# build_tree FOLDER [meson option ...]: configures it once (again when the options or the place of the tree changed), and builds it.
+build_tree() {
+  local folder=$1 stamp log
+  shift
+  stamp="$root ${CXX:-c++} $*"
+  if [ ! -f "$folder/build.ninja" ] || [ "$(cat "$folder/.configured" 2>/dev/null)" != "$stamp" ]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    log=$folder/setup.log
+    say "configuring ${folder#"$root"/} (log: ${log#"$root"/})"
+    meson setup "$folder" "$root" --libdir=lib "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "meson setup failed"; }
+    printf '%s' "$stamp" >"$folder/.configured"
+  fi
+  log=$folder/build.log
+  say "building ${folder#"$root"/} (log: ${log#"$root"/})"
+  if ninja -C "$folder" -j "$jobs" >"$log" 2>&1; then return; fi
+  grep -A 12 -m 1 FAILED "$log" >&2 || tail -n 20 "$log" >&2
+  fail "the build failed"
+}
+
+# The tree that both commands use, and the installed form of it.
+build_main_tree() {
+  prepare_machine
+  build_tree "$root/build" "--prefix=$install_folder"
+  meson install -C "$root/build" --no-rebuild --only-changed --quiet >"$root/build/install.log" 2>&1 ||
+    { tail -n 20 "$root/build/install.log" >&2; fail "the installation into $install_folder failed"; }
+}

@@ -1,0 +1,42 @@
+// The memory of a shm channel: one anonymous file that all ranks of the communicator on this host map.
+//
+//   | Header | RankBlock 0 | RankBlock 1 | ... | scratch of rank 0 (input, output) | scratch of rank 1 | ...
+//
+// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first come). Nothing read from here
+// is used as an index or a length without a check: a peer is the same user, yet may be broken.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "fsccl/transport.h"
+
+namespace fsccl::shm {
+
+inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
+inline constexpr size_t kPage = 4096;
+
+struct alignas(kPage) Header {
+  uint64_t magic;
+  uint32_t ranks;
+  uint32_t reserved;
+  uint64_t bytes;
+  alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written
+  fsccl_transport_failure_t failure;
+};
+
+struct Hello {
+  int32_t pid;
+  uint32_t can_read;       // this rank could read its neighbour's memory
+  uint64_t probe_address;  // of probe_value in this process
+  uint64_t probe_value;
+};
+
+struct alignas(kPage) RankBlock {
+  alignas(64) fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS];
+  alignas(64) uint32_t sleepers;
+  alignas(64) Hello hello;
+};
+static_assert(sizeof(fsccl_transport_line_t) == 64);
+static_assert(sizeof(RankBlock) == kPage && sizeof(Header) == kPage);
+
+}  // namespace fsccl::shm

@@ -1,0 +1,279 @@
+// Signals through cache lines of a shared segment. signal() fills the line and then exchanges its tick: on x86 the exchange asks for the line's
+// ownership at once, and it is the full barrier that the sleeping rule of base/futex.h needs. poll() is one load of a line that the peer owns.
+#include "transports/shm/shm.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/futex.h"
+#include "base/status.h"
+#include "transports/shm/segment.h"
+
+namespace fsccl::shm {
+namespace {
+
+size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+struct Channel {
+  int rank = 0, ranks = 0;
+  std::byte* base = nullptr;
+  size_t bytes = 0;
+  Header* header = nullptr;
+  RankBlock* blocks = nullptr;
+  std::byte* scratch = nullptr;
+  size_t scratch_half = 0;  // bytes of the input, and of the output area of a rank
+  std::vector<int32_t> pids;
+  bool can_read = false;
+  uint64_t probe_value = 0;
+
+  ~Channel() {
+    if (base) munmap(base, bytes);
+  }
+};
+
+size_t scratch_half_bytes(const fsccl_transport_request_t& request) { return round_up(std::max(request.eager_bytes, request.stage_bytes)); }
+
+size_t segment_bytes(const fsccl_transport_request_t& request) {
+  const auto ranks = static_cast<size_t>(request.ranks);
+  return sizeof(Header) + ranks * sizeof(RankBlock) + ranks * 2 * scratch_half_bytes(request);
+}
+
+Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
+  int failed;
+  do failed = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) ? errno : 0;
+  while (failed == EINTR);
+  return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}", bytes, what)) : success();
+}
+
+Result<Fd> create_segment(const fsccl_transport_request_t& request) {
+  Fd fd(memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
+  if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(request)))) return fail_errno(errno, "cannot size a shm channel");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
+  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + static_cast<size_t>(request.ranks) * sizeof(RankBlock), "the signals of a communicator"));
+  return fd;
+}
+
+Status check_segment(int fd, size_t bytes) {
+  struct stat st {};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
+    return fail(FSCCL_ERR_PROTOCOL, "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: the ranks run different settings or versions",
+                st.st_size, bytes);
+  return success();
+}
+
+Status map_segment(Channel& channel, int fd, const fsccl_transport_request_t& request) {
+  channel.bytes = segment_bytes(request);
+  void* base = mmap(nullptr, channel.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (base == MAP_FAILED) return fail_errno(errno, fmt::format("cannot map the {} bytes of a shm channel", channel.bytes));
+  channel.base = static_cast<std::byte*>(base);
+  madvise(base, channel.bytes, MADV_DONTFORK);
+  channel.header = reinterpret_cast<Header*>(channel.base);
+  channel.blocks = reinterpret_cast<RankBlock*>(channel.base + sizeof(Header));
+  channel.scratch = channel.base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
+  channel.scratch_half = scratch_half_bytes(request);
+  return success();
+}
+
+std::byte* scratch_of(Channel& channel, int rank) { return channel.scratch + static_cast<size_t>(rank) * 2 * channel.scratch_half; }
+
+Status reserve_scratch(Channel& channel, int fd, size_t half) {
+  const auto begin = static_cast<size_t>(scratch_of(channel, channel.rank) - channel.base);
+  FSCCL_TRY(reserve(fd, begin, round_up(half), "staging"));
+  return reserve(fd, begin + channel.scratch_half, round_up(half), "staging");
+}
+
+void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
+  RankBlock& block = channel.blocks[channel.rank];
+  fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
+  std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
+  futex_store(&mine.tick, line.tick, &block.sleepers);
+}
+
+const fsccl_transport_line_t* poll_line(Channel& channel, int peer, uint32_t tick) {
+  fsccl_transport_line_t& line = channel.blocks[peer].lines[tick % FSCCL_TRANSPORT_TICKS];
+  return std::atomic_ref<uint32_t>(line.tick).load(std::memory_order_acquire) == tick ? &line : nullptr;
+}
+
+// All ranks of the channel have reached `tick`; used while opening.
+Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& request) {
+  fsccl_transport_line_t line{};
+  line.tick = tick;
+  signal_line(channel, line);
+  for (int peer = 0; peer < channel.ranks; peer++) {
+    for (unsigned tries = 0; !poll_line(channel, peer, tick); tries++) {
+      if (tries < 20) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (now_ns() > request.deadline_ns) return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
+      if (request.cancelled(request.context)) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
+      RankBlock& block = channel.blocks[peer];
+      uint32_t& word = block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
+      const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
+      if (seen != tick) futex_sleep(&word, seen, &block.sleepers, 10'000'000);
+    }
+  }
+  return success();
+}
+
+bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes) {
+  while (bytes) {
+    const iovec local{destination, bytes};
+    const iovec remote{reinterpret_cast<void*>(address), bytes};
+    const ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    destination = static_cast<std::byte*>(destination) + got;
+    address += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
+Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
+  Hello& mine = channel.blocks[channel.rank].hello;
+  channel.probe_value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
+  mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
+  mine.probe_address = reinterpret_cast<uint64_t>(&channel.probe_value);
+  mine.probe_value = channel.probe_value;
+  FSCCL_TRY(meet(channel, tick++, request));
+  const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
+  uint64_t value = 0;
+  const bool read = request.single_copy && read_memory(other.pid, other.probe_address, &value, sizeof value) && value == other.probe_value;
+  mine.can_read = read ? 1 : 0;
+  FSCCL_TRY(meet(channel, tick++, request));
+  channel.can_read = true;
+  for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
+  return success();
+}
+
+// Rank 0 makes the segment and offers it once its header is complete; the others fetch and check it.
+Status open_segment(Channel& channel, const fsccl_transport_request_t& request, Fd& fd) {
+  char error[256] = "";
+  if (request.rank == 0) {
+    FSCCL_ASSIGN(fd, create_segment(request));
+    FSCCL_TRY(map_segment(channel, fd.get(), request));
+    *channel.header = Header{.magic = kMagic, .ranks = static_cast<uint32_t>(request.ranks), .bytes = channel.bytes};
+    if (request.publish_fd(request.context, request.tag, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
+    return success();
+  }
+  fd = Fd(request.fetch_fd(request.context, 0, request.tag, error, sizeof error));
+  if (!fd.valid()) return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
+  FSCCL_TRY(check_segment(fd.get(), segment_bytes(request)));
+  FSCCL_TRY(map_segment(channel, fd.get(), request));
+  if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
+    return fail(FSCCL_ERR_PROTOCOL, "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
+  return success();
+}
+
+Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result, uint32_t& tick) {
+  auto channel = std::make_unique<Channel>();
+  channel->rank = request.rank;
+  channel->ranks = request.ranks;
+  channel->pids.assign(request.pids, request.pids + request.ranks);
+  Fd fd;
+  FSCCL_TRY(open_segment(*channel, request, fd));
+  FSCCL_TRY(reserve_scratch(*channel, fd.get(), request.eager_bytes));
+  tick = 1;
+  FSCCL_TRY(probe_single_copy(*channel, request, tick));
+  if (request.rank == 0) request.withdraw_fd(request.context, request.tag);
+  if (!channel->can_read) {
+    FSCCL_TRY(reserve_scratch(*channel, fd.get(), channel->scratch_half));
+    FSCCL_TRY(meet(*channel, tick++, request));
+  } else {
+    tick++;
+  }
+  result = std::move(channel);
+  return success();
+}
+
+Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
+
+int op_available(char* why, size_t capacity) {
+  const Fd fd(memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd.valid()) return 1;
+  if (capacity) *fmt::format_to_n(why, capacity - 1, "memfd_create: {}", std::strerror(errno)).out = '\0';
+  return 0;
+}
+
+fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error, size_t capacity) {
+  std::unique_ptr<Channel> result;
+  const Status status = open_channel(*request, result, *first_tick);
+  if (status.ok())
+    *channel = result.release();
+  else if (capacity)
+    *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
+  return status.code();
+}
+
+void op_close(void* channel) { delete static_cast<Channel*>(channel); }
+void op_signal(void* channel, const fsccl_transport_line_t* line) { signal_line(as_channel(channel), *line); }
+const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) { return poll_line(as_channel(channel), peer, tick); }
+
+void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word) {
+  RankBlock& block = as_channel(channel).blocks[peer];
+  word->word = &block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
+  word->value = std::atomic_ref<uint32_t>(*word->word).load(std::memory_order_relaxed);
+  word->sleepers = &block.sleepers;
+}
+
+int op_can_read(void* channel) { return as_channel(channel).can_read; }
+
+fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
+  if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
+  if (capacity)
+    *fmt::format_to_n(error, capacity - 1, "cannot read {} bytes of rank {}'s memory: {}; is its buffer as large as the call says? (FSCCL_SINGLE_COPY=off avoids such reads)",
+                      bytes, peer, std::strerror(errno)).out = '\0';
+  return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
+}
+
+void* op_scratch(void* channel, int rank, size_t* bytes) {
+  *bytes = as_channel(channel).scratch_half;
+  return scratch_of(as_channel(channel), rank);
+}
+
+void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
+  Header& header = *as_channel(channel).header;
+  std::atomic_ref<uint32_t> state(header.failure_state);
+  uint32_t none = 0;
+  if (!state.compare_exchange_strong(none, 1)) return;
+  header.failure = *failure;
+  header.failure.text[sizeof(failure->text) - 1] = '\0';
+  state.store(2, std::memory_order_release);
+  for (int rank = 0; rank < as_channel(channel).ranks; rank++)  // end the sleep of every waiter
+    for (auto& line : as_channel(channel).blocks[rank].lines) futex_wake_all(&line.tick);
+}
+
+const fsccl_transport_failure_t* op_failure(void* channel) {
+  Header& header = *as_channel(channel).header;
+  return std::atomic_ref<uint32_t>(header.failure_state).load(std::memory_order_acquire) == 2 ? &header.failure : nullptr;
+}
+
+}  // namespace
+}  // namespace fsccl::shm
+
+namespace fsccl {
+
+const fsccl_transport_ops_t* shm_transport() {
+  using namespace shm;
+  static const fsccl_transport_ops_t ops = {sizeof(fsccl_transport_ops_t), FSCCL_TRANSPORT_ABI, "shm",       op_available, op_open,
+                                            op_close,                      op_signal,           op_poll,     op_word,      op_can_read,
+                                            op_read,                       op_scratch,          op_fail,     op_failure};
+  return &ops;
+}
+
+}  // namespace fsccl
