@@ -22,7 +22,7 @@ constexpr int kExitWrong = 1, kExitUsage = 2;
 
 struct CommonOptions {
   int ranks = 0;  // 0: not given
-  bool bind = false;
+  std::string bind = "auto";
   std::string local_place;
 };
 struct CollectivesText {
@@ -52,7 +52,11 @@ void add_common(CLI::App* command, CommonOptions* common, bool* json) {
       ->check(CLI::Range(1, 4096))
       ->default_str("")
       ->type_name("N");
-  command->add_flag("--bind", common->bind, "with --ranks: bind rank r to the core number r of those allowed, counted round");
+  command
+      ->add_option("--bind", common->bind,
+                   "with --ranks: bind each rank to a core of its own (core), not (none), or if there are enough cores (auto)")
+      ->check(CLI::IsMember({"auto", "core", "none"}))
+      ->type_name("HOW");
   command->add_flag("--json", *json, "print JSON instead of a table");
 }
 
@@ -235,7 +239,8 @@ int run(int argc, char** argv) {
     const int ranks = common.ranks > 0 ? common.ranks : 2;
     if (collectives->parsed() && collectives_options.root >= ranks)
       return usage(fmt::format("--root {}: there are {} ranks", collectives_options.root, ranks));
-    return launch_local(ranks, common.bind, argc, argv);
+    const Binding binding = common.bind == "core" ? Binding::kCore : common.bind == "none" ? Binding::kNone : Binding::kAuto;
+    return launch_local(ranks, binding, argc, argv);
   }
   return run_rank(common, [&](const Session& session) {
     return collectives->parsed() ? run_collectives(session, collectives_options) : run_step(session, model, step_options);

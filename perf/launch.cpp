@@ -120,7 +120,7 @@ bool in_launcher_environment() {
   return (is_set("RANK") && is_set("WORLD_SIZE")) || (is_set("OMPI_COMM_WORLD_RANK") && is_set("OMPI_COMM_WORLD_SIZE"));
 }
 
-int launch_local(int ranks, bool bind_cores, int argc, char** argv) {
+int launch_local(int ranks, Binding binding, int argc, char** argv) {
   int ends[2];
   // Packets: each id is read whole, by one rank, without any framing.
   if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0) {
@@ -131,7 +131,8 @@ int launch_local(int ranks, bool bind_cores, int argc, char** argv) {
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, &before);  // so that sigwaitinfo misses none
-  const std::vector<int> cores = bind_cores ? allowed_cores() : std::vector<int>();
+  std::vector<int> cores = allowed_cores();
+  if (binding == Binding::kNone || (binding == Binding::kAuto && cores.size() < static_cast<size_t>(ranks))) cores.clear();
   const pid_t parent = getpid();
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; rank++) {

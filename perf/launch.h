@@ -18,12 +18,16 @@ struct LocalPlace {
 };
 bool parse_local_place(const std::string& text, LocalPlace* place);
 
+// kAuto binds rank r to the r-th core that this process may use, if there is one for each rank: two ranks on one core take turns,
+// which is slow.
+enum class Binding { kAuto, kCore, kNone };
+
 // True when torchrun's or Open MPI's variables are set.
 bool in_launcher_environment();
 
 // Starts `ranks` copies of this program with its own arguments and waits for them. Returns the exit status: 0, or of the first rank
 // that failed.
-int launch_local(int ranks, bool bind_cores, int argc, char** argv);
+int launch_local(int ranks, Binding binding, int argc, char** argv);
 
 // Makes or receives the unique id. False with a message on stderr when rank 0 went away.
 bool exchange_unique_id(const LocalPlace& place, fsccl_unique_id_t* id);

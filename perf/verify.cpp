@@ -158,7 +158,7 @@ A fold(A sum, A value, fsccl_op_t op) {
 }
 
 double unit_roundoff(fsccl_dtype_t dtype) {
-  return dtype == FSCCL_BFLOAT16 ? 0x1p-9 : dtype == FSCCL_FLOAT16 ? 0x1p-11 : dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
+  return dtype == FSCCL_BFLOAT16 ? 0x1p-8 : dtype == FSCCL_FLOAT16 ? 0x1p-11 : dtype == FSCCL_FLOAT32 ? 0x1p-24 : 0x1p-53;
 }
 
 template <class In, class Out>

@@ -59,8 +59,9 @@ constexpr const char* kLaunchers =
     "A communicator that is made without a unique id and without a callback takes its rank and the number of ranks from the "
     "variables of the launcher:\n\n"
     "| launcher | variables |\n|---|---|\n"
-    "| torchrun | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |\n"
-    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` |\n";
+    "| torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |\n"
+    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`; between hosts also `MASTER_ADDR`, "
+    "`MASTER_PORT` |\n";
 
 // Speaks of defaults only, so that its output depends on the library alone.
 void print_markdown() {

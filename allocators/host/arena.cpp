@@ -33,7 +33,6 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr uint64_t kAllocateStepBytes = uint64_t{4} << 20;  // one system call: short, so that a signal seldom interrupts it
 constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;   // other processes take memory meanwhile
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
-constexpr uint64_t kLargestReserveMargin = uint64_t{128} << 20;
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;  // larger arenas are left out of core files
 
 uint64_t page_bytes() {
@@ -46,18 +45,6 @@ bool round_up(uint64_t value, uint64_t* result) {
   if (value > UINT64_MAX - mask) return false;
   *result = (value + mask) & ~mask;
   return true;
-}
-
-// An error when `bytes` more would bring the machine, or a control group of this process, to the point where the system kills.
-Status check_available(uint64_t bytes) {
-  const AvailableMemory available = available_memory();
-  const uint64_t margin = std::min(kLargestReserveMargin, available.total / 32);
-  if (available.source.empty() || (available.bytes > margin && bytes <= available.bytes - margin)) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "host arena: wanted {} more bytes, but only {} are available in {} (of which {} are left to others); use smaller "
-              "units or a smaller pool, "
-              "or give this process more memory",
-              bytes, available.bytes, available.source, margin);
 }
 
 Status check_limit(rlim_t limit, uint64_t bytes, const char* name, const char* command) {

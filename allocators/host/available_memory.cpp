@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
@@ -9,6 +10,8 @@
 
 namespace fsccl {
 namespace {
+
+constexpr uint64_t kLargestMargin = uint64_t{128} << 20;  // left to the rest of the machine
 
 std::optional<uint64_t> parse_number(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -91,6 +94,17 @@ AvailableMemory available_memory(const std::string& root) {
     if (controllers == "memory") consider_groups(least, root, "/sys/fs/cgroup/memory", path, kVersion1);
   }
   return least;
+}
+
+Status check_available(uint64_t bytes) {
+  const AvailableMemory available = available_memory();
+  const uint64_t margin = std::min(kLargestMargin, available.total / 32);
+  if (available.source.empty() || (available.bytes > margin && bytes <= available.bytes - margin)) return success();
+  return fail(FSCCL_ERR_OUT_OF_MEMORY,
+              "host arena: wanted {} more bytes, but only {} are available in {} (of which {} are left to others); use smaller "
+              "units or a smaller pool, "
+              "or give this process more memory",
+              bytes, available.bytes, available.source, margin);
 }
 
 }  // namespace fsccl

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/status.h"
+
 namespace fsccl {
 
 struct AvailableMemory {
@@ -15,5 +17,9 @@ struct AvailableMemory {
 
 // `root` goes before /proc and /sys (tests).
 AvailableMemory available_memory(const std::string& root = "");
+
+// An error, naming bytes wanted and available, when `bytes` more would bring the machine, or a control group of this process, to
+// the point where the system kills.
+Status check_available(uint64_t bytes);
 
 }  // namespace fsccl

@@ -75,7 +75,7 @@ void sum(benchmark::State& state) {
 }
 
 void sizes(benchmark::internal::Benchmark* b) {
-  for (const int64_t bytes : {64 << 10, 4 << 20, 64 << 20}) b->Args({bytes, 0})->Args({bytes, 1});
+  for (const int64_t bytes : {64 << 10, 4 << 20, 64 << 20, 256 << 20}) b->Args({bytes, 0})->Args({bytes, 1});
 }
 void small_sizes(benchmark::internal::Benchmark* b) {
   for (const int64_t bytes : {24, 96, 384, 3072}) b->Args({bytes, 0});

@@ -11,7 +11,7 @@ namespace fsccl {
 
 namespace {
 
-constexpr int64_t kParentPatienceMs = 2000;
+constexpr int64_t kParentPatienceMs = 500;  // it listened before its address was given out: whoever refuses is gone
 constexpr int64_t kReportPatienceMs = 1000;
 constexpr int64_t kTcpAttemptMs = 2000;
 

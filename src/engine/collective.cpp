@@ -25,10 +25,6 @@ Plan make_plan(OpCode op, const Shape& shape) {
 }
 
 // Eager buffers: private memory that peers read goes through this rank's scratch. Slot 0 is the input half, slot 1 the output half.
-struct Eager {
-  const void* from = nullptr;  // copied to scratch at begin
-  void* to = nullptr;          // copied from scratch at completion
-};
 std::byte* scratch_half(const Engine& engine, size_t slot) {
   size_t half = 0;
   std::byte* scratch = engine.scratch(engine.rank(), &half);
@@ -83,6 +79,8 @@ const Collectives::Entry& Collectives::plan_for(OpCode op, uint64_t count, fsccl
     shape.root = root;
     entry->plan = make_plan(op, shape);
     count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
+    for (uint32_t i = 0; i < entry->plan.buffers.size(); i++)
+      if (entry->plan.buffers[i].published) entry->published[entry->publishes++] = i;
   }
   recent = {key, entry.get()};
   return *entry;
@@ -93,7 +91,8 @@ Status Collectives::check(const CollectiveCall& call) const {
   const auto ranks = static_cast<uint64_t>(engine_.ranks());
   if (!dtype_valid(call.dtype)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
   const uint64_t size = dtype_size(call.dtype);
-  if (call.count > (uint64_t{1} << 62) / size / ranks)
+  uint64_t bytes = 0;
+  if (call.count >> 60 || __builtin_mul_overflow(call.count * size, ranks, &bytes) || bytes >> 62) [[unlikely]]
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks, dtype_name(call.dtype));
   if (call.op == OpCode::broadcast && (call.root < 0 || call.root >= engine_.ranks()))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);
@@ -152,7 +151,8 @@ bool Collectives::publish(Operation& op, uint32_t buffer, size_t slot) {
 
 void Collectives::bind(Operation& op, const CollectiveCall& call, const Entry& entry) {
   op.plan = &entry.plan;
-  op.context = {};
+  op.publishes = entry.publishes;
+  op.published = entry.published;
   if (call.op == OpCode::broadcast) {
     op.inline_bindings[0].base = static_cast<std::byte*>(call.output);
   } else {
@@ -186,11 +186,10 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   bind(*op, call, entry);
   bool reachable = true;
   bool private_large = false;
-  size_t slot = 0;
-  for (uint32_t i = 0; i < entry.plan.buffers.size(); i++) {
-    if (!entry.plan.buffers[i].published) continue;
-    private_large |= entry.plan.buffers[i].bytes > options_.eager_bytes;
-    reachable &= publish(*op, i, slot++);
+  if (entry.publishes) op->context = {};
+  for (uint32_t i = 0; i < entry.publishes; i++) {
+    private_large |= entry.plan.buffers[entry.published[i]].bytes > options_.eager_bytes;
+    reachable &= publish(*op, entry.published[i], i);
   }
   if (entry.bytes_read + entry.bytes_written >= options_.streaming_bytes) op->stores = Stores::streaming;
   // Without single copy all ranks first agree whether somebody's buffer has to go through scratch.

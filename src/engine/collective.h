@@ -39,6 +39,8 @@ class Collectives {
   struct Entry {
     Plan plan;
     uint64_t bytes_read = 0, bytes_written = 0;
+    uint32_t publishes = 0;
+    std::array<uint32_t, 2> published{};
   };
   // The plan for a call of `count` elements; lives until the next trim of an idle engine.
   const Entry& plan_for(OpCode op, uint64_t count, fsccl_dtype_t dtype, int root);

@@ -61,28 +61,18 @@ Status Engine::acquire(Operation** operation) {
   op.bindings = op.inline_bindings.data();
   op.fingerprint = Fingerprint{};
   op.fingerprint.sequence = sequence;
-  op.kind = FSCCL_OP_SUM;
-  op.premul = op.scale = 1;
-  op.divisor = 1;
-  op.accumulate = op.want_norm = false;
-  op.own_sources = nullptr;
-  op.norm = Norm{};
-  op.stores = Stores::cached;
-  op.begin = nullptr;
-  op.complete = nullptr;
-  op.begun = false;
-  op.step_done = nullptr;
-  op.step = 0;
-  op.peer = 0;
-  op.deadline_ns = 0;
+  static_cast<OperationSettings&>(op) = OperationSettings{};
   *operation = &op;
   return success();
 }
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
+  if (wait_for_it) {
+    tail_.store(sequence, std::memory_order_release);
+    return wait(sequence, -1, state);
+  }
   tail_.store(sequence, std::memory_order_seq_cst);  // before `attended` is looked at
-  if (wait_for_it) return wait(sequence, -1, state);
   if (try_drive()) {
     drive();
     stop_driving();
@@ -156,7 +146,8 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
 
 bool Engine::wait_until(uint64_t sequence, int64_t until_ns) {
   for (unsigned tries = 0; completed() < sequence; tries++) {
-    if (failed()) return true;
+    if (failed()) [[unlikely]]
+      return true;
     if (try_drive()) {
       const bool over = wait_driving(sequence, until_ns);
       stop_driving();

@@ -16,13 +16,17 @@ struct Published {
 };
 static_assert(sizeof(Published) == kInlineBytes);
 
-}  // namespace
-
-size_t Executor::published_index(uint32_t buffer) const {
-  size_t index = 0;
-  for (uint32_t i = 0; i < buffer; i++) index += plan_.buffers[i].published;
-  return index;
+// memcpy of 1 .. kInlineBytes bytes; the sizes of one to three words without a call.
+inline void copy_inline(void* to, const void* from, uint64_t bytes) {
+  switch (bytes) {
+    case 8: std::memcpy(to, from, 8); return;
+    case 16: std::memcpy(to, from, 16); return;
+    case 24: std::memcpy(to, from, 24); return;
+    default: std::memcpy(to, from, std::min(bytes, kInlineBytes));
+  }
 }
+
+}  // namespace
 
 void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
   Error error;
@@ -40,15 +44,12 @@ void Executor::signal(const Step& step) {
   line.tick = op_.tick + step.tick;
   std::memcpy(line.fingerprint, &op_.fingerprint, sizeof line.fingerprint);
   if (step.count) {
-    std::memcpy(line.payload, here(step.src), step.count);
-  } else if (step.tick == 0) {
+    copy_inline(line.payload, here(step.src), step.count);
+  } else if (step.tick == 0 && op_.publishes) {
     Published published{};
-    size_t index = 0;
-    for (size_t i = 0; i < plan_.buffers.size() && index < 2; i++) {
-      if (!plan_.buffers[i].published) continue;
-      published.address[index] = op_.bindings[i].location.address;
-      published.arena[index] = op_.bindings[i].location.arena;
-      index++;
+    for (uint32_t i = 0; i < op_.publishes; i++) {
+      published.address[i] = op_.bindings[op_.published[i]].location.address;
+      published.arena[i] = op_.bindings[op_.published[i]].location.arena;
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
@@ -64,22 +65,23 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
                         engine_.rank_, describe(op_.fingerprint), peer, describe(theirs), difference(op_.fingerprint, theirs)));
     return false;
   }
+  return op_.publishes == 0 || learn_locations(peer, line);
+}
+
+bool Executor::learn_locations(int peer, const fsccl_transport_line_t& line) {
   Published published;
   std::memcpy(&published, line.payload, sizeof published);
-  size_t index = 0;
-  for (size_t i = 0; i < plan_.buffers.size() && index < 2; i++) {
-    const Buffer& buffer = plan_.buffers[i];
-    if (!buffer.published) continue;
-    Remote& remote = engine_.remote_[index * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
-    const Location location{published.address[index], published.arena[index]};
-    index++;
+  for (uint32_t i = 0; i < op_.publishes; i++) {
+    const uint64_t bytes = plan_.buffers[op_.published[i]].bytes;
+    const Location location{published.address[i], published.arena[i]};
+    Remote& remote = engine_.remote_[i * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
     remote = {};
     if (location.arena >= kFirstArena) {
-      remote.mapped = engine_.options_.arenas->resolve(location, buffer.bytes);
+      remote.mapped = engine_.options_.arenas->resolve(location, bytes);
     } else if (location.arena == kScratch) {
       size_t half = 0;
       std::byte* scratch = engine_.scratch(peer, &half);
-      if (location.address <= 2 * half && buffer.bytes <= 2 * half - location.address) remote.mapped = scratch + location.address;
+      if (location.address <= 2 * half && bytes <= 2 * half - location.address) remote.mapped = scratch + location.address;
     } else if (location.arena == kPrivate) {
       remote.address = location.address;
       if (engine_.options_.same_process[static_cast<size_t>(peer)]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
@@ -88,7 +90,7 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
     if (!remote.mapped) {
       give_up(FSCCL_ERR_PROTOCOL, peer,
               fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a communicator of both",
-                          peer, describe(op_.fingerprint), engine_.rank_, location.arena, buffer.bytes));
+                          peer, describe(op_.fingerprint), engine_.rank_, location.arena, bytes));
       return false;
     }
   }
@@ -108,7 +110,7 @@ bool Executor::wait(const Step& step) {
       return false;
     }
     if (step.tick == 0 && !enter(peer, *line)) return false;
-    if (step.count) std::memcpy(here(step.dst), line->payload, step.count);
+    if (step.count) copy_inline(here(step.dst), line->payload, step.count);
   }
   op_.peer = 0;
   return true;
@@ -129,7 +131,7 @@ Remote Executor::there(const Place& place, int rank) const {
   const Binding& binding = op_.bindings[place.buffer];
   if (rank == engine_.rank_ || plan_.buffers[place.buffer].shared) return {binding.base + place.offset, 0};
   if (binding.table) return binding.table[rank].plus(binding.table_offset + place.offset);
-  return engine_.remote_[published_index(place.buffer) * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(rank)].plus(place.offset);
+  return engine_.remote_[(place.buffer == op_.published[0] ? 0 : static_cast<size_t>(engine_.ranks_)) + static_cast<size_t>(rank)].plus(place.offset);
 }
 
 bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {

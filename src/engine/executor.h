@@ -14,7 +14,8 @@ class Executor {
   void signal(const Step& step);
   bool wait(const Step& step);                // false: blocked
   bool wait_released();
-  bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint, learns its locations
+  bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint
+  bool learn_locations(int peer, const fsccl_transport_line_t& line);
   bool move(const Step& step);                // copy and cast
   bool fold(const Step& step);                // reduce
   bool fold_windowed(const Step& step, uint64_t element_bytes);
@@ -24,7 +25,6 @@ class Executor {
   std::byte* here(const Place& place) const { return op_.bindings[place.buffer].base + place.offset; }
   Remote there(const Place& place, int rank) const;
   bool read(const Remote& remote, int rank, void* dst, uint64_t bytes);
-  size_t published_index(uint32_t buffer) const;
   void give_up(fsccl_status_t code, int peer, std::string text);
 
   Engine& engine_;

@@ -42,13 +42,11 @@ struct Binding {
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
-struct Operation {
-  static constexpr size_t kInlineBindings = 4;
-
-  const Plan* plan = nullptr;         // must outlive the operation
-  const Binding* bindings = nullptr;  // one per buffer of the plan: inline_bindings, or owned by a unit
-  Fingerprint fingerprint;
-  std::array<Binding, kInlineBindings> inline_bindings;
+// What an operation is beside its plan and its buffers: reset as one for each operation.
+struct OperationSettings {
+  // Buffers of the plan whose locations travel with the enter signal.
+  uint32_t publishes = 0;
+  std::array<uint32_t, 2> published{};
 
   // reductions
   const void* const* own_sources = nullptr;  // per destination buffer (less one): where this rank's own contribution is, instead of in the source buffer
@@ -57,8 +55,7 @@ struct Operation {
   int64_t divisor = 1;
   bool accumulate = false;
   bool want_norm = false;
-  Norm norm;
-
+  bool begun = false;  // progress, the driver's
   Stores stores = Stores::cached;
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
   uint64_t released = 0;                         // ... must have reached this position
@@ -67,15 +64,24 @@ struct Operation {
   Completion (*complete)(Operation&) = nullptr;
   void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null
   void* owner = nullptr;
-  std::shared_ptr<void> state;  // what the hooks need beyond `context`; dropped when the operation is over
-  std::array<uint64_t, 8> context{};  // the hooks' own
 
   // progress, the driver's
-  bool begun = false;
-  uint32_t tick = 0;      // of the plan's tick 0
   uint32_t step = 0;
-  int32_t peer = 0;       // next peer of a wait for all
-  int64_t deadline_ns = 0;  // 0: not begun
+  int32_t peer = 0;         // next peer of a wait for all
+  int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
+};
+
+struct Operation : OperationSettings {
+  static constexpr size_t kInlineBindings = 4;
+
+  const Plan* plan = nullptr;         // must outlive the operation
+  const Binding* bindings = nullptr;  // one per buffer of the plan: inline_bindings, or owned by a unit
+  Fingerprint fingerprint;
+  uint32_t tick = 0;  // of the plan's tick 0; the driver's
+  std::array<Binding, kInlineBindings> inline_bindings;
+  Norm norm;
+  std::shared_ptr<void> state;        // what the hooks need beyond `context`; dropped when the operation is over
+  std::array<uint64_t, 8> context{};  // the hooks' own
 };
 
 }  // namespace fsccl

@@ -43,6 +43,8 @@ void load_chunk(Operation& op) {
   const uint64_t size = dtype_size(s.call.dtype);
   s.chunk = std::min(chunk_elements(s), s.call.count - s.done);
   op.plan = s.chunk == chunk_elements(s) ? s.chunk_plan : s.tail_plan;
+  op.publishes = s.direct.publishes;
+  op.published = s.direct.published;
   size_t half = 0;
   Engine& engine = s.collectives.engine();
   engine.scratch(engine.rank(), &half);
@@ -91,6 +93,8 @@ Completion voted(Operation& op) {
     return Completion::again;
   }
   op.plan = s.direct.plan;
+  op.publishes = s.direct.publishes;
+  op.published = s.direct.published;
   op.inline_bindings = s.direct.inline_bindings;
   op.owner = s.direct.owner;
   op.complete = s.direct.complete;
@@ -110,6 +114,7 @@ void begin_staged(Collectives& collectives, Operation& op, const CollectiveCall&
   op.owner = s.get();
   op.state = s;
   op.begin = nullptr;
+  op.publishes = 0;
   op.complete = voted;
   op.inline_bindings[0].base = reinterpret_cast<std::byte*>(&s->vote);
   op.inline_bindings[1].base = reinterpret_cast<std::byte*>(s->votes.data());

@@ -178,7 +178,7 @@ void general_float(const Reduce& args, const KernelTable& table) {
     if (narrow != nullptr) widen(acc, dst, args.to, count, table);
     add_squares(acc, count, partial, finite);
     if ((begin + count) % kNormBlock == 0 || begin + count == args.count) {
-      add_norm_block(partial, finite, *args.norm);
+      add_norm_block(partial, true, finite, *args.norm);
       std::memset(partial, 0, sizeof partial);
     }
   }

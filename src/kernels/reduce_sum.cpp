@@ -1,6 +1,6 @@
 // The hot reduce: SUM (and AVG) of n floating-point sources with the whole epilogue (scale, accumulate, round, store, norm) in one
-// sweep, everything between the loads and the store in registers. Two sources have a loop of their own; any other number folds
-// four groups at a time in an inner loop over the sources. What it cannot do goes to reduce_general.cpp.
+// sweep, everything between the loads and the store in registers: a few groups at a time, an inner loop over the sources. (Loops
+// unrolled for two or four sources measure no better.) What it cannot do goes to reduce_general.cpp.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce_sum.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -21,18 +21,16 @@ namespace HWY_NAMESPACE {
 void install_sum_here(KernelTable&) {}
 #else
 
-inline constexpr size_t kPrefetchBytes = 1024;
-
 // Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k + `rotation`, which is not 0 when
 // the groups begin at an aligned address instead of at the block.
 struct NormBlock {
   double lanes[kGroup] = {};
-  bool finite = true;  // told by the fp64 elements (whose squares may overflow); for fp32 the sums themselves tell
+  bool finite = true;  // of fp64 elements only
 
-  void add_to(Norm& norm, size_t rotation, bool sums_tell) const {
+  void add_to(Norm& norm, size_t rotation, bool is_fp64) const {
     double partial[kNormPartials];
     for (size_t k = 0; k < kGroup; ++k) partial[(k + rotation) % kGroup] = lanes[k];
-    add_norm_block(partial, sums_tell ? partials_finite(partial) : finite, norm);
+    add_norm_block(partial, is_fp64, finite, norm);
   }
 };
 
@@ -71,37 +69,29 @@ struct NormLanes {
 HWY_INLINE hn::Vec<Floats> quiet_nan(Floats d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), 0x7fc00000u)); }
 HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Doubles>(), uint64_t{0x7ff8} << 48)); }
 
-template <class From, class To, int kSources, bool kNorm>
+template <class From, class To, bool kNorm>
 struct SumPass {
   using A = std::conditional_t<std::is_same_v<To, double>, double, float>;
-  static constexpr size_t kFixed = kSources > 0 ? kSources : 1;
+  // Groups folded at a time: long enough runs within each source, and the sums stay in registers.
+  static constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
 
   const void* const* sources;
   size_t n;
-  const From* fixed[kFixed];
   To* dst;
   hn::Vec<Tag<A>> scale;
   bool accumulate;
   bool stream;
 
-  HWY_INLINE const From* source(size_t s) const {
-    if constexpr (kSources > 0) return fixed[s];
-    return static_cast<const From*>(sources[s]);
-  }
+  HWY_INLINE const From* source(size_t s) const { return static_cast<const From*>(sources[s]); }
   HWY_INLINE static void add(Group<A>& to, const Group<A>& g) {
     for (size_t k = 0; k < kVectors<A>; ++k) to.v[k] = hn::Add(to.v[k], g.v[k]);
   }
-  HWY_INLINE static void prefetch(const From* at) {
-    for (size_t byte = 0; byte < kGroup * sizeof(From); byte += 64) hwy::Prefetch(reinterpret_cast<const char*>(at) + kPrefetchBytes + byte);
-  }
-
-  template <size_t kGroups>
+  template <size_t kCount>
   HWY_INLINE void fold(size_t i, Group<A>* g) const {
-    for (size_t u = 0; u < kGroups; ++u) load(source(0) + i + u * kGroup, g[u]);
-    const size_t count = kSources > 0 ? kFixed : n;
-    for (size_t s = 1; s < count; ++s) {
+    for (size_t u = 0; u < kCount; ++u) load(source(0) + i + u * kGroup, g[u]);
+    for (size_t s = 1; s < n; ++s) {
       const From* from = source(s) + i;
-      for (size_t u = 0; u < kGroups; ++u) {
+      for (size_t u = 0; u < kCount; ++u) {
         Group<A> other;
         load(from + u * kGroup, other);
         add(g[u], other);
@@ -130,10 +120,9 @@ struct SumPass {
   // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call.
   HWY_INLINE void few_scalar(size_t i, size_t valid) const {
     const A factor = hn::GetLane(scale);
-    const size_t count = kSources > 0 ? kFixed : n;
     for (; valid > 0; ++i, --valid) {
       A acc = read(source(0) + i);
-      for (size_t s = 1; s < count; ++s) acc += read(source(s) + i);
+      for (size_t s = 1; s < n; ++s) acc += read(source(s) + i);
       acc *= factor;
       if (accumulate) acc += read(dst + i);
       if (acc != acc) acc = std::numeric_limits<A>::quiet_NaN();
@@ -154,8 +143,7 @@ struct SumPass {
       return;
     }
     Group<A> g = zero_group<A>();
-    const size_t count = kSources > 0 ? kFixed : n;
-    for (size_t s = 0; s < count; ++s) {
+    for (size_t s = 0; s < n; ++s) {
       From in[kGroup] = {};
       copy_few(in + lane, source(s) + i, valid);
       Group<A> other;
@@ -181,27 +169,23 @@ struct SumPass {
     }
   }
 
+  template <size_t kCount>
+  HWY_INLINE void groups(size_t i, NormLanes<A>& lanes) const {
+    Group<A> g[kCount];
+    fold<kCount>(i, g);
+    for (size_t u = 0; u < kCount; ++u) {
+      finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);
+      if constexpr (kNorm) round_to<To>(g[u]), lanes.add(g[u]);
+    }
+  }
+
   HWY_INLINE size_t full_groups(size_t i, size_t end, NormBlock& block) const {
     NormLanes<A> lanes;
     if constexpr (kNorm) lanes.begin(block);
-    if constexpr (kSources == 0) {
-      constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
-      for (; i + kGroups * kGroup <= end; i += kGroups * kGroup) {
-        Group<A> g[kGroups];
-        fold<kGroups>(i, g);
-        for (size_t u = 0; u < kGroups; ++u) {
-          finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);
-          if constexpr (kNorm) round_to<To>(g[u]), lanes.add(g[u]);
-        }
-      }
+    for (; i + kGroups * kGroup <= end; i += kGroups * kGroup) {
+      groups<kGroups>(i, lanes);
     }
-    for (; i + kGroup <= end; i += kGroup) {
-      for (size_t s = 0; s < kFixed && kSources > 0; ++s) prefetch(source(s) + i);
-      Group<A> g;
-      fold<1>(i, &g);
-      finish(g, dst + i, dst + i, stream);
-      if constexpr (kNorm) round_to<To>(g), lanes.add(g);
-    }
+    for (; i + kGroup <= end; i += kGroup) groups<1>(i, lanes);
     if constexpr (kNorm) lanes.end(block);
     return i;
   }
@@ -215,20 +199,20 @@ struct SumPass {
       if (head > 0) few(begin, head, kGroup - head, block);
       const size_t i = full_groups(begin + head, end, block);
       if (i < end) few(i, end - i, 0, block);
-      if constexpr (kNorm) block.add_to(*norm, head, !std::is_same_v<A, double>);
+      if constexpr (kNorm) block.add_to(*norm, head, std::is_same_v<A, double>);
     }
   }
 };
 
-template <class From, class To, int kSources, bool kNorm>
-HWY_NOINLINE void sum_sources(const Reduce& args) {
-  using Pass = SumPass<From, To, kSources, kNorm>;
+template <class From, class To, bool kNorm>
+HWY_INLINE void sum_range_with(const Reduce& args) {
+  using Pass = SumPass<From, To, kNorm>;
+  using A = typename Pass::A;
   Pass pass;
   pass.sources = args.sources;
   pass.n = static_cast<size_t>(args.n);
-  for (size_t s = 0; s < Pass::kFixed; ++s) pass.fixed[s] = static_cast<const From*>(args.sources[s]);
   pass.dst = static_cast<To*>(args.dst);
-  pass.scale = hn::Set(Tag<typename Pass::A>(), static_cast<typename Pass::A>(args.scale));
+  pass.scale = hn::Set(Tag<A>(), static_cast<A>(args.scale));
   pass.accumulate = args.accumulate;
   pass.stream = args.stores == Stores::streaming && can_stream<To>(args.dst);
   pass.run(args.count, args.norm);
@@ -238,11 +222,10 @@ HWY_NOINLINE void sum_sources(const Reduce& args) {
 template <class From, class To>
 void sum_range(const Reduce& args) {
   if (args.norm != nullptr) {
-    if (args.n == 2) return sum_sources<From, To, 2, true>(args);
-    return sum_sources<From, To, 0, true>(args);
+    sum_range_with<From, To, true>(args);
+  } else {
+    sum_range_with<From, To, false>(args);
   }
-  if (args.n == 2) return sum_sources<From, To, 2, false>(args);
-  return sum_sources<From, To, 0, false>(args);
 }
 
 void install_sum_here(KernelTable& table) {

@@ -83,6 +83,23 @@ TEST(CountWrongReduced, IntegersWrapAndAverageTowardsZero) {
   EXPECT_EQ(count_wrong_reduced(sum.data(), FSCCL_INT8, FSCCL_INT8, kCount, 0, 0, 1, 2, FSCCL_SUM), 1u);
 }
 
+// One rounding of an fp32 sum is right, two units beside it is not.
+TEST(CountWrongReduced, SixteenBitSumsAreRoundedOnce) {
+  constexpr uint32_t kRanks = 3;
+  std::vector<uint16_t> part(kCount), rounded(kCount), beside(kCount);
+  std::vector<float> sum(kCount, 0);
+  for (uint32_t r = 0; r < kRanks; r++) {
+    fill(part.data(), FSCCL_BFLOAT16, kCount, 0, seeds_of(2, 9, r));
+    for (uint64_t j = 0; j < kCount; j++) sum[j] += std::bit_cast<float>(static_cast<uint32_t>(part[j]) << 16);
+  }
+  for (uint64_t j = 0; j < kCount; j++) {
+    rounded[j] = bfloat16_bits(sum[j]);
+    beside[j] = static_cast<uint16_t>(rounded[j] + 2);
+  }
+  EXPECT_EQ(count_wrong_reduced(rounded.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9, kRanks, FSCCL_SUM), 0u);
+  EXPECT_EQ(count_wrong_reduced(beside.data(), FSCCL_BFLOAT16, FSCCL_BFLOAT16, kCount, 0, 2, 9, kRanks, FSCCL_SUM), kCount);
+}
+
 TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
   std::vector<uint16_t> a(kCount), b(kCount);
   std::vector<float> mean(kCount);

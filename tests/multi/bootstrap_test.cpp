@@ -1,0 +1,295 @@
+// The bootstrap with real processes: launch environments, secrets, and deaths.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "bootstrap/job.h"
+#include "multi/processes.h"
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Child;
+using testing::Processes;
+using testing::Variables;
+
+constexpr int64_t kPatienceMs = 40'000;  // for what must succeed
+
+// ------------------------------------------------------------------------------------------------------------- roles
+
+// The time until this rank gives up; a test that wants to see it shortens it.
+Deadline own_deadline() {
+  const char* const text = std::getenv("TEST_TIMEOUT_MS");
+  return Deadline::in_ms(text ? std::atoi(text) : kPatienceMs);
+}
+
+Result<std::shared_ptr<Job>> join_from_variables(const Child& child) {
+  JoinRequest request;
+  fsccl_unique_id_t id;
+  if (const char* hex = std::getenv("TEST_ID"); hex != nullptr) {
+    for (size_t i = 0; i < sizeof(id.bytes); ++i) {
+      unsigned value = 0;
+      (void)!std::sscanf(hex + 2 * i, "%2x", &value);
+      id.bytes[i] = static_cast<unsigned char>(value);
+    }
+    request.unique_id = &id;
+    request.rank = child.rank;
+    request.ranks = child.ranks;
+  }
+  request.deadline = own_deadline();
+  return Job::join(request);
+}
+
+int failed(const Status& status) {
+  std::printf("error %d: %s\n", status.code(), status.text().c_str());
+  return 1;
+}
+
+// Joins as often as TEST_JOBS says, exchanges ranks and pids, and checks them.
+int exchange(const Child& child) {
+  const char* const jobs = std::getenv("TEST_JOBS");
+  for (int i = 0; i < (jobs ? std::atoi(jobs) : 1); ++i) {
+    Result<std::shared_ptr<Job>> joined = join_from_variables(child);
+    if (!joined.ok()) return failed(joined.status());
+    Job& job = *joined.value();
+    if (job.rank() != child.rank || job.size() != child.ranks) return 10;
+    const int32_t mine = getpid();
+    std::vector<int32_t> all(static_cast<size_t>(job.size()));
+    const Status status = job.all_gather(&mine, all.data(), sizeof(mine), own_deadline());
+    if (!status.ok()) return failed(status);
+    for (int rank = 0; rank < job.size(); ++rank)
+      if (all[static_cast<size_t>(rank)] != job.member(rank).pid) return 11;
+  }
+  return 0;
+}
+
+// Joins, says so, and waits for the loss of one rank.
+int wait_for_loss(const Child& child) {
+  Result<std::shared_ptr<Job>> joined = join_from_variables(child);
+  if (!joined.ok()) return failed(joined.status());
+  std::mutex mutex;
+  std::condition_variable changed;
+  int losses = 0, last = -1;
+  bool has_left = false;
+  joined.value()->on_loss([&](int rank, bool left) {
+    const std::lock_guard lock(mutex);
+    ++losses;
+    last = rank;
+    has_left = left;
+    changed.notify_all();
+  });
+  std::printf("joined\n");
+  std::unique_lock lock(mutex);
+  if (!changed.wait_for(lock, std::chrono::milliseconds(kPatienceMs), [&] { return losses > 0; })) return 12;
+  std::printf("lost %d %s\n", last, has_left ? "left" : "dead");
+  lock.unlock();
+  const Status status = joined.value()->barrier(own_deadline());
+  if (status.ok()) return 13;
+  std::printf("barrier: %d %s\n", status.code(), status.text().c_str());
+  for (;;) pause();  // until the test kills it: its own end must not be what the others see first
+}
+
+// ----------------------------------------------------------------------------------------------------------- helpers
+
+// Each test has its own name for the job, or its processes could meet those of another.
+std::string unique_port() {
+  static int next = 0;
+  return std::to_string(20000 + (getpid() * 16 + next++) % 40000);
+}
+
+Variables torchrun(int rank, int ranks, const std::string& port) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}, {"LOCAL_RANK", std::to_string(rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(ranks)}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}, {"TORCHELASTIC_RUN_ID", "test"}};
+}
+
+// Every rank on a host of its own, as far as it can see.
+Variables own_host(int rank, int ranks, const std::string& port) {
+  Variables variables = torchrun(rank, ranks, port);
+  variables[3] = {"LOCAL_WORLD_SIZE", "1"};
+  variables.push_back({"FSCCL_HOST_ID", "host " + std::to_string(rank)});
+  return variables;
+}
+
+std::string hexadecimal(const fsccl_unique_id_t& id) {
+  std::string text;
+  char pair[3];
+  for (const unsigned char byte : id.bytes) {
+    std::snprintf(pair, sizeof(pair), "%02x", byte);
+    text += pair;
+  }
+  return text;
+}
+
+// ------------------------------------------------------------------------------------------------------------- tests
+
+class ById : public ::testing::TestWithParam<int> {};
+
+TEST_P(ById, ProcessesJoinAndExchange) {
+  fsccl_unique_id_t id;
+  ASSERT_TRUE(create_unique_id(&id).ok());
+  Processes processes;
+  for (int rank = 0; rank < GetParam(); ++rank) processes.start("exchange", rank, GetParam(), {{"TEST_ID", hexadecimal(id)}});
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ById, ::testing::Values(2, 5, 33));
+
+TEST(Environment, TorchrunTwoJobsAfterEachOther) {
+  const std::string port = unique_port();
+  Processes processes;
+  for (int rank = 0; rank < 10; ++rank) {
+    Variables variables = torchrun(rank, 10, port);
+    variables.push_back({"TEST_JOBS", "2"});
+    processes.start("exchange", rank, 10, variables);
+  }
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST(Environment, OpenMpi) {
+  const std::string name = "prterun-test-" + unique_port() + "@1";
+  Processes processes;
+  for (int rank = 0; rank < 6; ++rank) {
+    processes.start("exchange", rank, 6, {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_SIZE", "6"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "6"},
+                                          {"PMIX_NAMESPACE", name}});
+  }
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST(Environment, OneRankAlone) {
+  Processes processes;
+  processes.start("exchange", 0, 1, {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST(Environment, RankZeroComesLast) {
+  const std::string port = unique_port();
+  Processes processes;
+  processes.start("exchange", 1, 2, torchrun(1, 2, port));
+  processes.start("exchange", 0, 2, torchrun(0, 2, port));
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
+  const std::string port = unique_port();
+  Processes processes;
+  for (int i = 0; i < 2; ++i) {
+    Variables variables = torchrun(0, 2, port);
+    variables.push_back({"TEST_TIMEOUT_MS", "3500"});
+    processes.start("exchange", 0, 2, variables);
+  }
+  EXPECT_FALSE(processes.finish(kPatienceMs));
+  // Whichever came second saw that the name is taken, and by whom; the first waited for rank 1 in vain.
+  const int second = processes.output(0).find("MASTER_PORT") == std::string::npos ? 1 : 0;
+  EXPECT_THAT(processes.output(second), HasSubstr("process " + std::to_string(processes.pid(1 - second)))) << processes.report();
+  EXPECT_THAT(processes.output(1 - second), HasSubstr("missing: 1")) << processes.report();
+}
+
+TEST(SeveralHosts, MeetOverTcpWithASecret) {
+  char folder[] = "/tmp/fsccl-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string good = std::string(folder) + "/good", bad = std::string(folder) + "/bad";
+  std::ofstream(good) << "0123456789abcdef0123456789abcdef";
+  std::ofstream(bad) << "an entirely different secret of a job";
+  ASSERT_EQ(chmod(good.c_str(), 0600) + chmod(bad.c_str(), 0600), 0);
+  {
+    const std::string port = unique_port();
+    Processes processes;
+    for (int rank = 0; rank < 4; ++rank) {
+      Variables variables = own_host(rank, 4, port);
+      variables.push_back({"FSCCL_JOB_SECRET_FILE", good});
+      processes.start("exchange", rank, 4, variables);
+    }
+    EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+  }
+  {
+    const std::string port = unique_port();
+    Processes processes;
+    for (int rank = 0; rank < 2; ++rank) {
+      Variables variables = own_host(rank, 2, port);
+      variables.push_back({"FSCCL_JOB_SECRET_FILE", rank == 0 ? good : bad});
+      variables.push_back({"TEST_TIMEOUT_MS", "2000"});
+      processes.start("exchange", rank, 2, variables);
+    }
+    EXPECT_FALSE(processes.finish(kPatienceMs));
+    EXPECT_THAT(processes.output(0), HasSubstr("missing: 1")) << processes.report();
+    EXPECT_THAT(processes.output(1), HasSubstr("error -62")) << processes.report();
+    EXPECT_THAT(processes.output(1), ::testing::Not(HasSubstr("entirely different")));
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(SeveralHosts, WithoutASecretOnlyWhenInsecureIsAskedFor) {
+  for (const bool insecure : {false, true}) {
+    const std::string port = unique_port();
+    Processes processes;
+    for (int rank = 0; rank < 3; ++rank) {
+      Variables variables = own_host(rank, 3, port);
+      variables.push_back({"FSCCL_INSECURE", insecure ? "1" : "0"});
+      processes.start("exchange", rank, 3, variables);
+    }
+    EXPECT_EQ(processes.finish(kPatienceMs), insecure) << processes.report();
+    if (insecure) continue;
+    EXPECT_THAT(processes.output(2), HasSubstr("FSCCL_INSECURE=1"));
+  }
+}
+
+TEST(Deaths, AKilledRankIsTheNewsOfAllOthers) {
+  constexpr int kRanks = 12;
+  for (int victim = 0; victim < kRanks; victim += 4) {
+    fsccl_unique_id_t id;
+    ASSERT_TRUE(create_unique_id(&id).ok());
+    Processes processes;
+    for (int rank = 0; rank < kRanks; ++rank) processes.start("wait_for_loss", rank, kRanks, {{"TEST_ID", hexadecimal(id)}});
+    for (int rank = 0; rank < kRanks; ++rank) ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
+    processes.kill(victim, SIGKILL);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_TRUE(processes.wait_for_output(rank, "barrier: -60", kPatienceMs)) << processes.report();
+      EXPECT_THAT(processes.output(rank), HasSubstr("lost " + std::to_string(victim) + " dead"));
+    }
+  }
+}
+
+TEST(Deaths, ARankThatNeverComesIsNamed) {
+  const std::string port = unique_port();
+  Processes processes;
+  for (int rank = 0; rank < 4; ++rank) {
+    Variables variables = torchrun(rank, 5, port);
+    variables.push_back({"TEST_TIMEOUT_MS", "1500"});
+    processes.start("exchange", rank, 5, variables);
+  }
+  EXPECT_FALSE(processes.finish(kPatienceMs));
+  for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
+}
+
+TEST(Deaths, RankZeroKilledWhileTheOthersWait) {
+  const std::string port = unique_port();
+  fsccl_unique_id_t id;
+  ASSERT_TRUE(create_unique_id(&id).ok());
+  Processes processes;
+  for (int rank = 0; rank < 3; ++rank) processes.start("wait_for_loss", rank, 4, {{"TEST_ID", hexadecimal(id)}, {"TEST_TIMEOUT_MS", "4000"}});
+  processes.kill(0, SIGKILL);
+  // Dead before it was known, or after: the others must end, with an error that says which.
+  EXPECT_FALSE(processes.finish(kPatienceMs));
+  EXPECT_EQ(processes.exit_code(1), 1) << processes.report();
+  EXPECT_EQ(processes.exit_code(2), 1) << processes.report();
+}
+
+}  // namespace
+
+testing::Roles roles() { return {{"exchange", exchange}, {"wait_for_loss", wait_for_loss}}; }
+
+}  // namespace fsccl
+
+int main(int argc, char** argv) {
+  if (const auto code = fsccl::testing::run_role(argc, argv, fsccl::roles())) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
