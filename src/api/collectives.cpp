@@ -1,4 +1,5 @@
-// The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found here or in Collectives::run, before anything is sent.
+// The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found here or in Collectives::run,
+// before anything is sent.
 #include "api/objects.h"
 
 using namespace fsccl;
@@ -21,31 +22,47 @@ constexpr const char* kLater = "it comes with a later release";
 
 extern "C" {
 
-fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_all_gather", [&] { return run({OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work); });
+fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
+                                fsccl_work_t* work) {
+  return guarded("fsccl_all_gather", [&] {
+    return run({OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
+  });
 }
 
-fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_reduce_scatter", [&] { return run({OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm, stream, work); });
+fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
+                                    fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return guarded("fsccl_reduce_scatter", [&] {
+    return run({OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm, stream, work);
+  });
 }
 
-fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_all_reduce", [&] { return run({OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream, work); });
+fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm,
+                                void* stream, fsccl_work_t* work) {
+  return guarded("fsccl_all_reduce", [&] {
+    return run({OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream, work);
+  });
 }
 
-fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_broadcast", [&] { return run({OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root}, comm, stream, work); });
+fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm, void* stream,
+                               fsccl_work_t* work) {
+  return guarded("fsccl_broadcast", [&] {
+    return run({OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root}, comm, stream, work);
+  });
 }
 
 fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
   return guarded("fsccl_barrier", [&] { return run({}, comm, stream, work); });
 }
 
-fsccl_status_t fsccl_all_gather_v(const void*, void*, const size_t*, const size_t*, fsccl_dtype_t, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_all_gather_v", kLater, "pad to equal counts and use fsccl_all_gather, or use a unit, whose shards may be uneven");
+fsccl_status_t fsccl_all_gather_v(const void*, void*, const size_t*, const size_t*, fsccl_dtype_t, fsccl_comm_t, void*,
+                                  fsccl_work_t*) {
+  return not_available("fsccl_all_gather_v", kLater,
+                       "pad to equal counts and use fsccl_all_gather, or use a unit, whose shards may be uneven");
 }
-fsccl_status_t fsccl_reduce_scatter_v(const void*, void*, const size_t*, fsccl_dtype_t, fsccl_op_t, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_reduce_scatter_v", kLater, "pad to equal counts and use fsccl_reduce_scatter, or use a unit, whose shards may be uneven");
+fsccl_status_t fsccl_reduce_scatter_v(const void*, void*, const size_t*, fsccl_dtype_t, fsccl_op_t, fsccl_comm_t, void*,
+                                      fsccl_work_t*) {
+  return not_available("fsccl_reduce_scatter_v", kLater,
+                       "pad to equal counts and use fsccl_reduce_scatter, or use a unit, whose shards may be uneven");
 }
 fsccl_status_t fsccl_reduce(const void*, void*, size_t, fsccl_dtype_t, fsccl_op_t, int, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_reduce", kLater, "use fsccl_all_reduce");
@@ -59,7 +76,8 @@ fsccl_status_t fsccl_scatter(const void*, void*, size_t, fsccl_dtype_t, int, fsc
 fsccl_status_t fsccl_all_to_all(const void*, void*, size_t, fsccl_dtype_t, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_all_to_all", kLater, "use fsccl_all_gather and read your parts");
 }
-fsccl_status_t fsccl_all_to_all_v(const void*, const size_t*, const size_t*, void*, const size_t*, const size_t*, fsccl_dtype_t, fsccl_comm_t, void*, fsccl_work_t*) {
+fsccl_status_t fsccl_all_to_all_v(const void*, const size_t*, const size_t*, void*, const size_t*, const size_t*, fsccl_dtype_t,
+                                  fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_all_to_all_v", kLater, "use fsccl_all_gather and read your parts");
 }
 fsccl_status_t fsccl_send(const void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
@@ -68,8 +86,12 @@ fsccl_status_t fsccl_send(const void*, size_t, fsccl_dtype_t, int, int, fsccl_co
 fsccl_status_t fsccl_recv(void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_recv", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
 }
-fsccl_status_t fsccl_group_start(void) { return not_available("fsccl_group_start", kLater, "issue the operations one by one, each with a work"); }
-fsccl_status_t fsccl_group_end(void) { return not_available("fsccl_group_end", kLater, "issue the operations one by one, each with a work"); }
+fsccl_status_t fsccl_group_start(void) {
+  return not_available("fsccl_group_start", kLater, "issue the operations one by one, each with a work");
+}
+fsccl_status_t fsccl_group_end(void) {
+  return not_available("fsccl_group_end", kLater, "issue the operations one by one, each with a work");
+}
 fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t*, size_t, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_all_gather_list", kLater, "use a unit, or one fsccl_all_gather per tensor");
 }

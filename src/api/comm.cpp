@@ -9,8 +9,10 @@ namespace {
 Status check_version(int version) {
   const int major = version / 10000, minor = version / 100 % 100;
   if (major == FSCCL_VERSION_MAJOR && minor <= FSCCL_VERSION_MINOR) return success();
-  return fail(FSCCL_ERR_VERSION, "the program was built with the header of version {} and runs with the library of version {}: rebuild it, or install the library it was built for", version,
-              FSCCL_VERSION);
+  return fail(FSCCL_ERR_VERSION,
+              "the program was built with the header of version {} and runs with the library of version {}: rebuild it, or install "
+              "the library it was built for",
+              version, FSCCL_VERSION);
 }
 
 struct Request {
@@ -21,7 +23,8 @@ struct Request {
 
 Status check_ranks(const fsccl_comm_config_t& config) {
   if (config.ranks < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is {}: a communicator has at least one", config.ranks);
-  if (config.rank < 0 || config.rank >= config.ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is not one of 0 .. {}", config.rank, config.ranks - 1);
+  if (config.rank < 0 || config.rank >= config.ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is not one of 0 .. {}", config.rank, config.ranks - 1);
   return success();
 }
 
@@ -29,8 +32,10 @@ Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* confi
   FSCCL_TRY(read_config(given, fsccl_comm_config_t FSCCL_COMM_CONFIG_INIT, config));
   FSCCL_TRY(check_version(config->version));
   FSCCL_TRY(config_status());
-  if (config->timeout_ms < 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS", config->timeout_ms);
-  if (config->unique_id && config->all_gather) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unique_id and all_gather are both set: choose one way for the ranks to meet");
+  if (config->timeout_ms < 0)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS", config->timeout_ms);
+  if (config->unique_id && config->all_gather)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unique_id and all_gather are both set: choose one way for the ranks to meet");
   if (config->unique_id || config->all_gather) {
     FSCCL_TRY(check_ranks(*config));
     request->join.rank = config->rank;
@@ -105,11 +110,13 @@ fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const f
   return guarded("fsccl_comm_split", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
     FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
-    if (color < 0 && color != FSCCL_COLOR_NONE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
+    if (color < 0 && color != FSCCL_COLOR_NONE)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
     fsccl_comm_config_t config;
     Request request;
     FSCCL_TRY(read_request(given, &config, &request));
-    if (config.nonblocking) return fail(FSCCL_ERR_NOT_AVAILABLE, "a split cannot be nonblocking in this release: set nonblocking to 0");
+    if (config.nonblocking)
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "a split cannot be nonblocking in this release: set nonblocking to 0");
     if (!request.options.timeout_ms) request.options.timeout_ms = parent->timeout_ms();
     auto object = std::make_unique<CommObject>();
     FSCCL_ASSIGN(object->comm, parent->split(color, key, request.options));
@@ -127,7 +134,8 @@ fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const f
 }
 
 fsccl_status_t fsccl_comm_shrink(fsccl_comm_t, const fsccl_comm_config_t*, fsccl_comm_t*) {
-  return not_available("fsccl_comm_shrink", "this release does not continue after a failure", "destroy the communicator and create one with the survivors");
+  return not_available("fsccl_comm_shrink", "this release does not continue after a failure",
+                       "destroy the communicator and create one with the survivors");
 }
 
 fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
@@ -149,10 +157,11 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
     if (object->creator.joinable()) object->creator.join();
     if (Communicator* comm = object->ready.load()) {
       if (comm->dependents)
-        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(), comm->dependents);
+        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(),
+                    comm->dependents);
       if (comm->engine().unattended())
-        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it", comm->name(),
-                    comm->engine().submitted() - comm->engine().completed());
+        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
+                    comm->name(), comm->engine().submitted() - comm->engine().completed());
       unregister_engine(&comm->engine());
     }
     comms().take(bits_of(handle));
@@ -219,7 +228,8 @@ fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state
 
 fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counters) {
   return guarded("fsccl_comm_counters", [&]() -> Status {
-    if (!counters || counters->size < sizeof(*counters)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
+    if (!counters || counters->size < sizeof(*counters))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     const size_t size = counters->size;
     *counters = comm->engine().counters();

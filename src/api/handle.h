@@ -1,5 +1,6 @@
-// Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the slot's generation, so a NULL, destroyed or foreign one is seen without
-// touching memory that may be gone. Looking one up is a bounds check and a compare; slots are never given back to the system.
+// Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the slot's generation, so a NULL,
+// destroyed or foreign one is seen without touching memory that may be gone. Looking one up is a bounds check and a compare; slots
+// are never given back to the system.
 #pragma once
 #include <array>
 #include <atomic>
@@ -46,7 +47,8 @@ class HandleTable {
     const HandleBits handle{bits};
     if (handle.kind() != Kind || handle.slot() >= Capacity) return nullptr;
     const Slot& slot = slots_[handle.slot()];
-    return slot.generation.load(std::memory_order_acquire) == handle.generation() ? slot.object.load(std::memory_order_acquire) : nullptr;
+    return slot.generation.load(std::memory_order_acquire) == handle.generation() ? slot.object.load(std::memory_order_acquire)
+                                                                                  : nullptr;
   }
   // By slot and part of a generation (works name their communicator in few bits).
   T* at(uint32_t slot, uint32_t generation, uint32_t mask) const {

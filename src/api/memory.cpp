@@ -24,13 +24,20 @@ Status declare_event(const fsccl_event_t& event, size_t index, Declared* declare
   if (unit.slot_part() == Part::shared) declared->host_rank = unit.host_rank();
   const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);
   switch (event.kind) {
-    case FSCCL_EVENT_UNSHARD: slots.push_back({true, unit.slot_key(), slot_bytes, true}); break;
+    case FSCCL_EVENT_UNSHARD:
+      slots.push_back({true, unit.slot_key(), slot_bytes, true});
+      break;
     case FSCCL_EVENT_RESHARD:
       if (!unit.keeps()) slots.push_back({false, unit.slot_key(), 0, true});
       break;
-    case FSCCL_EVENT_GRAD: declared->own.push_back({true, unit.grad_key(), grad_bytes, false}); break;
-    case FSCCL_EVENT_REDUCE: declared->own.push_back({false, unit.grad_key(), 0, false}); break;
-    default: return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", index, static_cast<int>(event.kind));
+    case FSCCL_EVENT_GRAD:
+      declared->own.push_back({true, unit.grad_key(), grad_bytes, false});
+      break;
+    case FSCCL_EVENT_REDUCE:
+      declared->own.push_back({false, unit.grad_key(), 0, false});
+      break;
+    default:
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", index, static_cast<int>(event.kind));
   }
   declared->hash = mix_hash(mix_hash(declared->hash, unit.slot_key()), static_cast<uint64_t>(event.kind));
   return success();
@@ -49,7 +56,9 @@ Status compare(Pool& pool, uint64_t hash) {
   fsccl_status_t state;
   FSCCL_TRY(comm.collectives().run(call, true, &state));
   for (size_t rank = 0; rank < all.size(); rank++)
-    if (all[rank] != hash) return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(), comm.rank());
+    if (all[rank] != hash)
+      return fail(FSCCL_ERR_MISMATCH, "rank {} declared another schedule for pool '{}' than rank {}", rank, pool.name(),
+                  comm.rank());
   return success();
 }
 
@@ -63,7 +72,8 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     fsccl_pool_config_t config;
     FSCCL_TRY(read_config(given, fsccl_pool_config_t FSCCL_POOL_CONFIG_INIT, &config));
-    if (config.memory != FSCCL_MEMORY_HOST) return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
+    if (config.memory != FSCCL_MEMORY_HOST)
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
     auto object = std::make_unique<PoolObject>();
     FSCCL_ASSIGN(object->pool, Pool::create(*comm, config));
     FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
@@ -101,12 +111,14 @@ fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream)
 }
 
 fsccl_status_t fsccl_pool_import(fsccl_pool_t, void*, size_t) {
-  return not_available("fsccl_pool_import", "no transport of this release registers memory", "pass the memory to the collectives as it is");
+  return not_available("fsccl_pool_import", "no transport of this release registers memory",
+                       "pass the memory to the collectives as it is");
 }
 
 fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {
   return guarded("fsccl_pool_stats", [&]() -> Status {
-    if (!stats || stats->size < sizeof(*stats)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
+    if (!stats || stats->size < sizeof(*stats))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
     pool->stats(stats);
     return success();

@@ -15,10 +15,14 @@ std::unordered_map<const Engine*, fsccl_comm_t>& engines() {
 
 const char* kind_name(HandleKind kind) {
   switch (kind) {
-    case HandleKind::comm: return "communicator";
-    case HandleKind::pool: return "pool";
-    case HandleKind::unit: return "unit";
-    case HandleKind::work: return "work";
+    case HandleKind::comm:
+      return "communicator";
+    case HandleKind::pool:
+      return "pool";
+    case HandleKind::unit:
+      return "unit";
+    case HandleKind::work:
+      return "work";
   }
   return "unknown";
 }
@@ -28,8 +32,10 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
   if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
   const HandleKind kind = HandleBits{bits}.kind();
   const bool known = kind >= HandleKind::comm && kind <= HandleKind::work;
-  if (known && kind != wanted) return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
-  return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} names nothing: it was destroyed, or never made", kind_name(wanted), bits);
+  if (known && kind != wanted)
+    return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
+  return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} names nothing: it was destroyed, or never made", kind_name(wanted),
+              bits);
 }
 
 // The tables outlive every thread that may look something up.
@@ -54,7 +60,8 @@ Result<Communicator*> comm_of(fsccl_comm_t handle) {
   if (comm) [[likely]]
     return comm;
   if (object->failed.load(std::memory_order_acquire)) return Status(object->error);
-  return fail(FSCCL_ERR_INVALID_STATE, "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
 }
 
 Result<Pool*> pool_of(fsccl_pool_t handle) {

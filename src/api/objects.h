@@ -12,11 +12,11 @@
 namespace fsccl {
 
 struct CommObject {
-  std::unique_ptr<Communicator> comm;          // the creator's until `ready`
+  std::unique_ptr<Communicator> comm;  // the creator's until `ready`
   std::atomic<Communicator*> ready{nullptr};
-  std::atomic<bool> failed{false};             // creation failed; `error` says how
+  std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
-  std::thread creator;                         // of a nonblocking creation
+  std::thread creator;  // of a nonblocking creation
 };
 struct PoolObject {
   std::unique_ptr<Pool> pool;
@@ -55,7 +55,8 @@ Status read_config(const T* given, const T& defaults, T* result) {
   *result = defaults;
   if (!given) return success();
   if (given->size < sizeof(size_t) || given->size > 4096)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro", given->size);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the config struct's size field is {}: initialise it with its FSCCL_..._INIT macro",
+                given->size);
   __builtin_memcpy(static_cast<void*>(result), given, given->size < sizeof(T) ? given->size : sizeof(T));
   result->size = sizeof(T);
   return success();

@@ -9,8 +9,11 @@ bool unit_float(fsccl_dtype_t dtype) { return dtype_valid(dtype) && dtype_float(
 
 Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_config_t& config, UnitSpec::Param* param) {
   param->name = given.name ? given.name : fmt::format("{}", index);
-  auto wrong = [&](std::string what) { return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}'): {}", index, param->name, what); };
-  if (given.dims < 0 || given.dims > FSCCL_MAX_DIMS) return wrong(fmt::format("dims is {}, it is 0 .. {}", given.dims, FSCCL_MAX_DIMS));
+  auto wrong = [&](std::string what) {
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}'): {}", index, param->name, what);
+  };
+  if (given.dims < 0 || given.dims > FSCCL_MAX_DIMS)
+    return wrong(fmt::format("dims is {}, it is 0 .. {}", given.dims, FSCCL_MAX_DIMS));
   if (!dtype_valid(given.dtype)) return wrong(fmt::format("dtype {} is not a fsccl_dtype_t", static_cast<int>(given.dtype)));
   if (given.flags & ~FSCCL_PARAM_FROZEN) return wrong(fmt::format("flags {:#x} has unknown bits", given.flags));
   param->dims.assign(given.shape, given.shape + given.dims);
@@ -21,7 +24,9 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   param->sharded_grad = given.sharded_grad;
   if (unit_float(given.dtype)) return success();
   if (given.dtype != config.wire_dtype || !param->frozen)
-    return wrong(fmt::format("{} travels only as it is and without gradient: mark it FSCCL_PARAM_FROZEN and put it in a unit with wire_dtype {}", dtype_name(given.dtype), dtype_name(given.dtype)));
+    return wrong(fmt::format(
+        "{} travels only as it is and without gradient: mark it FSCCL_PARAM_FROZEN and put it in a unit with wire_dtype {}",
+        dtype_name(given.dtype), dtype_name(given.dtype)));
   return success();
 }
 
@@ -32,8 +37,11 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
     FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
   }
   for (int rank = 0; rank < spec->shard_comm->size(); rank++)
-    if (&spec->pool->comm().context() != &spec->shard_comm->context() || spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent", rank);
+    if (&spec->pool->comm().context() != &spec->shard_comm->context() ||
+        spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent",
+                  rank);
   return success();
 }
 
@@ -42,16 +50,26 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   fsccl_unit_config_t config;
   FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
   if (count && !params) return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
-  if (count == 0 || count > 1u << 20) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
+  if (count == 0 || count > 1u << 20)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
   FSCCL_TRY(read_handles(config, spec));
-  if (config.layout == FSCCL_LAYOUT_RAGGED) return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_LAYOUT_RAGGED comes with a later release: use FSCCL_LAYOUT_FLAT or FSCCL_LAYOUT_PER_PARAM");
-  if (config.layout != FSCCL_LAYOUT_FLAT && config.layout != FSCCL_LAYOUT_PER_PARAM) return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t", static_cast<int>(config.layout));
-  if (config.sharing != FSCCL_SHARING_READ_ONLY && config.sharing != FSCCL_SHARING_PRIVATE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
-  if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET) return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t", static_cast<int>(config.keep));
-  if (!dtype_valid(config.wire_dtype)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "wire_dtype {} is not a fsccl_dtype_t", static_cast<int>(config.wire_dtype));
-  if (!unit_float(config.reduce_dtype) || !unit_float(config.grad_dtype) || !reduce_supported(config.reduce_dtype, config.grad_dtype, FSCCL_OP_SUM))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of float16, bfloat16, float32, float64", dtype_name(config.reduce_dtype),
-                dtype_name(config.grad_dtype));
+  if (config.layout == FSCCL_LAYOUT_RAGGED)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "FSCCL_LAYOUT_RAGGED comes with a later release: use FSCCL_LAYOUT_FLAT or FSCCL_LAYOUT_PER_PARAM");
+  if (config.layout != FSCCL_LAYOUT_FLAT && config.layout != FSCCL_LAYOUT_PER_PARAM)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t", static_cast<int>(config.layout));
+  if (config.sharing != FSCCL_SHARING_READ_ONLY && config.sharing != FSCCL_SHARING_PRIVATE)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
+  if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t", static_cast<int>(config.keep));
+  if (!dtype_valid(config.wire_dtype))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "wire_dtype {} is not a fsccl_dtype_t", static_cast<int>(config.wire_dtype));
+  if (!unit_float(config.reduce_dtype) || !unit_float(config.grad_dtype) ||
+      !reduce_supported(config.reduce_dtype, config.grad_dtype, FSCCL_OP_SUM))
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of float16, bfloat16, float32, float64",
+        dtype_name(config.reduce_dtype), dtype_name(config.grad_dtype));
   spec->name = config.name ? config.name : "unit";
   spec->layout = config.layout;
   spec->wire_dtype = config.wire_dtype;
@@ -65,7 +83,8 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
   for (size_t i = 0; i < count; i++)
     if (unit_float(spec->params[i].dtype) && !unit_float(config.wire_dtype))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i, spec->params[i].name, dtype_name(spec->params[i].dtype), dtype_name(config.wire_dtype));
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} ('{}') of {} cannot travel as {}", i, spec->params[i].name,
+                  dtype_name(spec->params[i].dtype), dtype_name(config.wire_dtype));
   return success();
 }
 
@@ -103,7 +122,8 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
 fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode, fsccl_work_t* work) {
   return guarded("fsccl_unit_unshard", [&]() -> Result<fsccl_status_t> {
     FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE) return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t", static_cast<int>(mode));
+    if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t", static_cast<int>(mode));
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
     FSCCL_TRY(unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted));

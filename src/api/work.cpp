@@ -34,8 +34,8 @@ namespace fsccl {
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence) {
   const HandleBits handle{bits_of(comm)};
   const uint64_t generation = handle.generation() & ((1u << kGenerationBits) - 1);
-  return reinterpret_cast<fsccl_work_t>(uint64_t{static_cast<uint8_t>(HandleKind::work)} << 56 | generation << (32 + kSlotBits) | uint64_t{handle.slot()} << 32 |
-                                        static_cast<uint32_t>(sequence));
+  return reinterpret_cast<fsccl_work_t>(uint64_t{static_cast<uint8_t>(HandleKind::work)} << 56 | generation << (32 + kSlotBits) |
+                                        uint64_t{handle.slot()} << 32 | static_cast<uint32_t>(sequence));
 }
 
 }  // namespace fsccl

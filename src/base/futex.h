@@ -1,6 +1,6 @@
-// Sleeping on a 32-bit word in memory that processes share, and the rule that makes it safe: a sleeper counts itself in `sleepers` with a full
-// barrier before it looks at the word a last time, and a signaller writes the word with a full barrier (an exchange) before it looks at `sleepers`.
-// One of the two always sees the other.
+// Sleeping on a 32-bit word in memory that processes share, and the rule that makes it safe: a sleeper counts itself in `sleepers`
+// with a full barrier before it looks at the word a last time, and a signaller writes the word with a full barrier (an exchange)
+// before it looks at `sleepers`. One of the two always sees the other.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>

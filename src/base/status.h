@@ -65,8 +65,8 @@ template <class... Args>
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT: implicit, so that functions return either
-  Result(Status status) : status_(std::move(status)) {}     // NOLINT
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit, so that functions return either
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT
   bool ok() const { return value_.has_value(); }
   T& value() { return *value_; }
   const T& value() const { return *value_; }
@@ -82,17 +82,17 @@ class [[nodiscard]] Result {
 }  // namespace fsccl
 
 // Returns from the calling function when `expression` (a Status) is an error.
-#define FSCCL_TRY(expression)                                \
-  do {                                                       \
-    ::fsccl::Status fsccl_try_status = (expression);         \
-    if (!fsccl_try_status.ok()) return fsccl_try_status;     \
+#define FSCCL_TRY(expression)                            \
+  do {                                                   \
+    ::fsccl::Status fsccl_try_status = (expression);     \
+    if (!fsccl_try_status.ok()) return fsccl_try_status; \
   } while (0)
 
 // FSCCL_ASSIGN(auto x, f()): x = the value of the Result f(), or returns its status.
 #define FSCCL_CONCAT_(a, b) a##b
 #define FSCCL_CONCAT(a, b) FSCCL_CONCAT_(a, b)
 #define FSCCL_ASSIGN(variable, expression) FSCCL_ASSIGN_(variable, expression, FSCCL_CONCAT(fsccl_result_, __LINE__))
-#define FSCCL_ASSIGN_(variable, expression, name)   \
-  auto name = (expression);                         \
-  if (!name.ok()) return name.take_status();        \
+#define FSCCL_ASSIGN_(variable, expression, name) \
+  auto name = (expression);                       \
+  if (!name.ok()) return name.take_status();      \
   variable = name.take()

@@ -1,11 +1,13 @@
-// A job is the control side of a communicator: who its members are, an authenticated tree of links between them, and the watch on their lives. It moves
-// small things rarely (addresses, descriptors, failures); no payload ever passes here.
+// A job is the control side of a communicator: who its members are, an authenticated tree of links between them, and the watch on
+// their lives. It moves small things rarely (addresses, descriptors, failures); no payload ever passes here.
 //
-// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the registrar, which listens at the id's address and
-// answers with a parent: the k-th to arrive hangs below an earlier one, so no rank waits for another to come up, and no socket of the registrar outlives
-// its answer. Links on one host are Unix sockets, between hosts TCP. The tree has a fixed fan-out; nobody holds more than O(fan-out) links.
+// Joining. Every rank proves the job's secret (or, on one host without a secret, its user) to the registrar, which listens at the
+// id's address and answers with a parent: the k-th to arrive hangs below an earlier one, so no rank waits for another to come up,
+// and no socket of the registrar outlives its answer. Links on one host are Unix sockets, between hosts TCP. The tree has a fixed
+// fan-out; nobody holds more than O(fan-out) links.
 //
-// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors that this rank has published, and the loss of a link.
+// Service. The process's service thread (base/reactor.h) answers requests of peers: descriptors that this rank has published, and
+// the loss of a link.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,17 +22,17 @@
 namespace fsccl {
 
 struct Member {
-  uint64_t host = 0;       // equal for ranks that share a host (boot id, or FSCCL_HOST_ID)
+  uint64_t host = 0;  // equal for ranks that share a host (boot id, or FSCCL_HOST_ID)
   int32_t pid = 0;
   uint32_t uid = 0;
-  uint64_t start_time = 0; // of the process: with pid, its identity
+  uint64_t start_time = 0;  // of the process: with pid, its identity
 };
 
 struct JoinRequest {
   const fsccl_unique_id_t* unique_id = nullptr;  // else
   fsccl_all_gather_fn all_gather = nullptr;      // else the environment
   void* all_gather_context = nullptr;
-  int rank = -1;                                 // from the environment: -1
+  int rank = -1;  // from the environment: -1
   int ranks = 0;
   Deadline deadline = Deadline::never();
 };
@@ -56,8 +58,8 @@ class Job {
   // Fetches what `rank` (of this host) offers; waits for it to be offered until the deadline.
   virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) = 0;
 
-  // Called once for each rank that is lost, from the service thread: with `left` when it said goodbye. A loss is learnt from the link itself when this
-  // rank is its neighbour in the tree, else from those who are, forwarded along what remains of the tree.
+  // Called once for each rank that is lost, from the service thread: with `left` when it said goodbye. A loss is learnt from the
+  // link itself when this rank is its neighbour in the tree, else from those who are, forwarded along what remains of the tree.
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 

@@ -1,5 +1,6 @@
-// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which means the same to every rank that maps the
-// arena. Reading is lock-free (an operation looks its buffers up); adding and removing happen when pools are made and destroyed, off the step path.
+// The arenas that this rank has mapped, so that a buffer's address becomes (arena, offset), which means the same to every rank that
+// maps the arena. Reading is lock-free (an operation looks its buffers up); adding and removing happen when pools are made and
+// destroyed, off the step path.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -19,8 +20,8 @@ struct Location {
   uint32_t arena = 0;
 };
 inline constexpr uint32_t kNowhere = 0;
-inline constexpr uint32_t kPrivate = 1;   // address in the process of its rank
-inline constexpr uint32_t kScratch = 2;   // offset in the rank's scratch of the channel
+inline constexpr uint32_t kPrivate = 1;  // address in the process of its rank
+inline constexpr uint32_t kScratch = 2;  // offset in the rank's scratch of the channel
 inline constexpr uint32_t kFirstArena = 16;
 
 class ArenaTable {
@@ -54,7 +55,8 @@ class ArenaTable {
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
       const Entry& entry = entries_[i];
       const uint32_t id = entry.id.load(std::memory_order_acquire);
-      if (id == 0 || p < entry.base || p >= entry.base + entry.bytes || bytes > static_cast<uint64_t>(entry.base + entry.bytes - p)) continue;
+      if (id == 0 || p < entry.base || p >= entry.base + entry.bytes || bytes > static_cast<uint64_t>(entry.base + entry.bytes - p))
+        continue;
       *location = {static_cast<uint64_t>(p - entry.base), id};
       return true;
     }
@@ -65,7 +67,8 @@ class ArenaTable {
     const std::lock_guard lock(mutex_);
     for (const Entry& entry : entries_)
       if (entry.id.load(std::memory_order_relaxed) == id)
-        return std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return std::binary_search(entry.members.begin(), entry.members.end(), rank); });
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [&](int rank) { return std::binary_search(entry.members.begin(), entry.members.end(), rank); });
     return false;
   }
   // The address of a location here; null when it does not lie whole in an arena of this rank (never trust a peer's numbers).

@@ -16,11 +16,16 @@ Plan make_plan(OpCode op, const Shape& shape) {
   const uint64_t part = shape.count * dtype_size(shape.dtype);
   const uint64_t whole = part * static_cast<uint64_t>(shape.ranks);
   switch (op) {
-    case OpCode::all_gather: return part <= kInlineBytes ? all_gather_inline(shape) : all_gather_direct(shape);
-    case OpCode::reduce_scatter: return whole <= kInlineBytes ? reduce_scatter_inline(shape) : reduce_scatter_direct(shape);
-    case OpCode::all_reduce: return part <= kInlineBytes ? all_reduce_inline(shape) : all_reduce_direct(shape);
-    case OpCode::broadcast: return part <= kInlineBytes ? broadcast_inline(shape) : broadcast_direct(shape);
-    default: return barrier(shape.rank, shape.ranks);
+    case OpCode::all_gather:
+      return part <= kInlineBytes ? all_gather_inline(shape) : all_gather_direct(shape);
+    case OpCode::reduce_scatter:
+      return whole <= kInlineBytes ? reduce_scatter_inline(shape) : reduce_scatter_direct(shape);
+    case OpCode::all_reduce:
+      return part <= kInlineBytes ? all_reduce_inline(shape) : all_reduce_direct(shape);
+    case OpCode::broadcast:
+      return part <= kInlineBytes ? broadcast_inline(shape) : broadcast_direct(shape);
+    default:
+      return barrier(shape.rank, shape.ranks);
   }
 }
 
@@ -54,15 +59,19 @@ void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
 }
 
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
-    : engine_(engine), options_(options), inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
+    : engine_(engine),
+      options_(options),
+      inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
 
 size_t Collectives::KeyHash::operator()(const Key& key) const {
-  return mix_hash(key.count, (uint64_t{static_cast<uint8_t>(key.op)} << 40) ^ (uint64_t{key.dtype} << 32) ^ static_cast<uint32_t>(key.root));
+  return mix_hash(key.count,
+                  (uint64_t{static_cast<uint8_t>(key.op)} << 40) ^ (uint64_t{key.dtype} << 32) ^ static_cast<uint32_t>(key.root));
 }
 
 const Collectives::Entry& Collectives::plan_for(OpCode op, uint64_t count, fsccl_dtype_t dtype, int root) {
   const Key key{count, op, static_cast<uint8_t>(dtype), root};
-  Recent& recent = recent_[(count ^ (count >> 12) ^ (uint64_t{static_cast<uint8_t>(op)} << 2) ^ static_cast<uint64_t>(dtype)) % kRecent];
+  Recent& recent =
+      recent_[(count ^ (count >> 12) ^ (uint64_t{static_cast<uint8_t>(op)} << 2) ^ static_cast<uint64_t>(dtype)) % kRecent];
   if (recent.entry && recent.key == key) return *recent.entry;
   if (plans_.size() >= kMostPlans && engine_.completed() == engine_.submitted()) {
     plans_.clear();
@@ -89,23 +98,28 @@ const Collectives::Entry& Collectives::plan_for(OpCode op, uint64_t count, fsccl
 Status Collectives::check(const CollectiveCall& call) const {
   if (call.op == OpCode::barrier) return success();
   const auto ranks = static_cast<uint64_t>(engine_.ranks());
-  if (!dtype_valid(call.dtype)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
+  if (!dtype_valid(call.dtype))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
   const uint64_t size = dtype_size(call.dtype);
   uint64_t bytes = 0;
   if (call.count >> 60 || __builtin_mul_overflow(call.count * size, ranks, &bytes) || bytes >> 62) [[unlikely]]
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks, dtype_name(call.dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks,
+                dtype_name(call.dtype));
   if (call.op == OpCode::broadcast && (call.root < 0 || call.root >= engine_.ranks()))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);
   if (call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) {
     const int kind = call.reduction.kind;
-    if (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM) return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
-    if (!reduce_supported(call.dtype, call.dtype, static_cast<fsccl_op_kind_t>(kind)) || (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(call.dtype)))
+    if (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
+    if (!reduce_supported(call.dtype, call.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
+        (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(call.dtype)))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}", dtype_name(call.dtype),
                   dtype_bytes_only(call.dtype) ? ": fp8 values are only moved; cast them first" : "");
   }
   if (call.count == 0) return success();
   const bool both = call.op != OpCode::broadcast;
-  if (!call.output || (both && !call.input)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", call.count);
+  if (!call.output || (both && !call.input))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", call.count);
   const uint64_t part = call.count * size;
   const auto own = part * static_cast<uint64_t>(engine_.rank());
   const auto* in = static_cast<const std::byte*>(call.input);
@@ -114,7 +128,9 @@ Status Collectives::check(const CollectiveCall& call) const {
   if (call.op == OpCode::all_gather) wrong = in != out + own && overlap(in, part, out, part * ranks);
   if (call.op == OpCode::reduce_scatter) wrong = out != in + own && overlap(in, part * ranks, out, part);
   if (call.op == OpCode::all_reduce) wrong = in != out && overlap(in, part, out, part);
-  if (wrong) return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}", op_name(call.op));
+  if (wrong)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
+                op_name(call.op));
   return success();
 }
 

@@ -1,8 +1,9 @@
-// Plain collectives on any memory: from a call to an operation. The plan of a (operation, count, dtype, root) is made at its first use and kept. What a call adds is where the
-// buffers are, and how peers reach them:
+// Plain collectives on any memory: from a call to an operation. The plan of a (operation, count, dtype, root) is made at its first
+// use and kept. What a call adds is where the buffers are, and how peers reach them:
 //   in an arena         by its offset: every rank maps it
 //   small private       copied to this rank's scratch when the operation begins
-//   large private       read by the system (Linux process_vm_readv), or, where that is forbidden on any rank, in chunks through scratch (staged.h)
+//   large private       read by the system (Linux process_vm_readv), or, where that is forbidden on any rank, in chunks through
+//   scratch (staged.h)
 // Each rank decides for its own buffers alone, and says so in its enter signal.
 #pragma once
 #include <array>

@@ -14,7 +14,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int64_t kDefaultSpin_us = 100;
+constexpr int64_t kDefaultSpinUs = 100;
 constexpr uint64_t kDefaultStreamingBytes = 24u << 20;
 
 std::atomic<uint64_t> communicators_made{0};
@@ -49,7 +49,8 @@ Status check_one_host(Job& job, const std::vector<int>& members) {
   for (const int member : members) hosts.insert(job.member(member).host);
   if (hosts.size() == 1) return success();
   return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "the ranks are on {} hosts, and this release has only the shm transport, which joins the ranks of one host. Run one job per host; "
+              "the ranks are on {} hosts, and this release has only the shm transport, which joins the ranks of one host. Run one "
+              "job per host; "
               "if they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them",
               hosts.size());
 }
@@ -118,14 +119,15 @@ int Communicator::rank_of(int job_rank) const {
 Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& request, const CommunicatorOptions& options) {
   FSCCL_TRY(config_status());
   FSCCL_ASSIGN(std::shared_ptr<JobContext> context, JobContext::join(request));
+  set_log_rank(context->job().rank());
   std::vector<int> members(static_cast<size_t>(context->job().size()));
   for (size_t i = 0; i < members.size(); i++) members[i] = static_cast<int>(i);
   const uint64_t tag = mix_hash(context->job().id(), 1);
   return open(std::move(context), std::move(members), tag, options);
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
-                                                         const CommunicatorOptions& options) {
+Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
+                                                         uint64_t tag, const CommunicatorOptions& options) {
   const ConfigRef settings = config();
   FSCCL_TRY(check_one_host(context->job(), members));
   std::unique_ptr<Communicator> comm(new Communicator);
@@ -168,7 +170,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   engine.ranks = comm->size();
   engine.oversubscribed = comm->context_->cores_of(comm->members_) < comm->size();
   engine.timeout_ms = comm->timeout_ms_;
-  engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpin_us : settings->spin_us) * 1000;
+  engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
   engine.name = comm->name_;
   engine.arenas = &comm->context_->arenas();
   engine.members = comm->members_;
@@ -176,7 +178,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   CollectiveOptions collectives;
   collectives.eager_bytes = request.eager_bytes;
   collectives.stage_bytes = request.stage_bytes;
-  collectives.streaming_bytes = settings->streaming_bytes == kConfigAuto ? kDefaultStreamingBytes : static_cast<uint64_t>(settings->streaming_bytes);
+  collectives.streaming_bytes =
+      settings->streaming_bytes == kConfigAuto ? kDefaultStreamingBytes : static_cast<uint64_t>(settings->streaming_bytes);
   comm->collectives_ = std::make_unique<Collectives>(*comm->engine_, collectives);
   comm->context_->add(comm.get());
   return comm;
@@ -200,7 +203,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   std::vector<int> group;
   for (int rank = 0; rank < size(); rank++)
     if (all[static_cast<size_t>(rank)].color == color) group.push_back(rank);
-  std::stable_sort(group.begin(), group.end(), [&](int a, int b) { return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key; });
+  std::stable_sort(group.begin(), group.end(),
+                   [&](int a, int b) { return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key; });
   for (int& rank : group) rank = job_rank(rank);
   return open(context_, std::move(group), mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options);
 }

@@ -21,10 +21,11 @@ inline void relax() {
 #endif
 }
 
-// How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that shares our core.
+// How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that
+// shares our core.
 constexpr int kBarePolls = 400;
 constexpr int kYields = 40;
-constexpr int64_t kSleepSlice_ns = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
+constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
 }  // namespace
 
@@ -213,7 +214,7 @@ void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
 }
 
 void Engine::sleep_blocked(int64_t until_ns) {
-  const int64_t slice = Deadline::at(until_ns).left_ns(kSleepSlice_ns);
+  const int64_t slice = Deadline::at(until_ns).left_ns(kSleepSliceNs);
   fsccl_transport_word_t word;
   fill_word(blocked_, &word);
   if (met(blocked_)) return;
@@ -259,15 +260,17 @@ void Engine::check_blocked(Operation& op) {
   error.peer = blocked_.peer;
   if (const uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire); lost && !met(blocked_)) {
     error.code = FSCCL_ERR_PEER_DEAD;
-    error.text = fmt::format("rank {} {} while {} waited for it", blocked_.peer, lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));
+    error.text = fmt::format("rank {} {} while {} waited for it", blocked_.peer,
+                             lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));
     return fail_all(error);
   }
   const int64_t now = now_ns();
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
   if (now >= op.deadline_ns) {
     error.code = FSCCL_ERR_TIMEOUT;
-    error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS", describe(op.fingerprint),
-                             options_.name, options_.timeout_ms, rank_, missing(op), blocked_.release ? " to give back a slot (reshard)" : "");
+    error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
+                             describe(op.fingerprint), options_.name, options_.timeout_ms, rank_, missing(op),
+                             blocked_.release ? " to give back a slot (reshard)" : "");
     fail_all(error);
   }
 }

@@ -1,9 +1,10 @@
-// The engine of a communicator: a queue of operations, run in order by whoever drives it. Submitting runs an operation in the calling thread until a peer is not there yet; after
-// that any waiter of the process, or the service thread, moves it on. One flag (`driving_`) decides who; nothing is handed over just to be asynchronous.
+// The engine of a communicator: a queue of operations, run in order by whoever drives it. Submitting runs an operation in the
+// calling thread until a peer is not there yet; after that any waiter of the process, or the service thread, moves it on. One flag
+// (`driving_`) decides who; nothing is handed over just to be asynchronous.
 //
-// Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `head_`. Operations of a communicator
-// run one after the other: when one completes on a rank, every peer has entered it, so every peer has left the one before (plan.h, rule 1). That is why
-// sixteen lines of signals are enough for any plan of at most eight ticks.
+// Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `head_`. Operations of
+// a communicator run one after the other: when one completes on a rank, every peer has entered it, so every peer has left the one
+// before (plan.h, rule 1). That is why sixteen lines of signals are enough for any plan of at most eight ticks.
 #pragma once
 #include <array>
 #include <atomic>
@@ -18,7 +19,7 @@ namespace fsccl {
 
 struct EngineOptions {
   const fsccl_transport_ops_t* transport = nullptr;
-  void* channel = nullptr;   // owned by the engine from here on
+  void* channel = nullptr;  // owned by the engine from here on
   uint32_t first_tick = 1;
   int rank = 0, ranks = 1;
   bool oversubscribed = false;  // more ranks than cores: do not spin
@@ -50,7 +51,8 @@ class Engine {
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
   uint64_t completed() const { return head_.load(std::memory_order_acquire); }
-  // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms (negative: no limit of its own).
+  // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms
+  // (negative: no limit of its own).
   Status test(uint64_t sequence, fsccl_status_t* state);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
 
@@ -107,7 +109,7 @@ class Engine {
   std::atomic<bool> failed_{false};
   alignas(64) std::atomic<uint64_t> head_{0};  // operations completed
   std::atomic<uint64_t> tail_{0};              // operations submitted
-  uint32_t next_tick_;  // of the next plan to run; the driver's
+  uint32_t next_tick_;                         // of the next plan to run; the driver's
   Blocked blocked_;
   // What peers published with their enter signal of the operation at the head: [published buffer][rank].
   std::vector<Remote> remote_;

@@ -19,10 +19,17 @@ static_assert(sizeof(Published) == kInlineBytes);
 // memcpy of 1 .. kInlineBytes bytes; the sizes of one to three words without a call.
 inline void copy_inline(void* to, const void* from, uint64_t bytes) {
   switch (bytes) {
-    case 8: std::memcpy(to, from, 8); return;
-    case 16: std::memcpy(to, from, 16); return;
-    case 24: std::memcpy(to, from, 24); return;
-    default: std::memcpy(to, from, std::min(bytes, kInlineBytes));
+    case 8:
+      std::memcpy(to, from, 8);
+      return;
+    case 16:
+      std::memcpy(to, from, 16);
+      return;
+    case 24:
+      std::memcpy(to, from, 24);
+      return;
+    default:
+      std::memcpy(to, from, std::min(bytes, kInlineBytes));
   }
 }
 
@@ -61,7 +68,8 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
     Fingerprint theirs;
     std::memcpy(&theirs, line.fingerprint, sizeof theirs);
     give_up(FSCCL_ERR_MISMATCH, peer,
-            fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same order",
+            fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same "
+                        "operations in the same order",
                         engine_.rank_, describe(op_.fingerprint), peer, describe(theirs), difference(op_.fingerprint, theirs)));
     return false;
   }
@@ -89,7 +97,8 @@ bool Executor::learn_locations(int peer, const fsccl_transport_line_t& line) {
     }
     if (!remote.mapped) {
       give_up(FSCCL_ERR_PROTOCOL, peer,
-              fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a communicator of both",
+              fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a "
+                          "communicator of both",
                           peer, describe(op_.fingerprint), engine_.rank_, location.arena, bytes));
       return false;
     }
@@ -119,7 +128,9 @@ bool Executor::wait(const Step& step) {
 bool Executor::wait_released() {
   for (; op_.peer < engine_.ranks_; op_.peer++) {
     const ReleaseLine* line = op_.releases[op_.peer];
-    if (op_.peer == engine_.rank_ || std::atomic_ref(const_cast<uint64_t&>(line->position)).load(std::memory_order_acquire) >= op_.released) continue;
+    if (op_.peer == engine_.rank_ ||
+        std::atomic_ref(const_cast<uint64_t&>(line->position)).load(std::memory_order_acquire) >= op_.released)
+      continue;
     engine_.blocked_ = {line, op_.released, op_.peer, 0};
     return false;
   }
@@ -131,7 +142,8 @@ Remote Executor::there(const Place& place, int rank) const {
   const Binding& binding = op_.bindings[place.buffer];
   if (rank == engine_.rank_ || plan_.buffers[place.buffer].shared) return {binding.base + place.offset, 0};
   if (binding.table) return binding.table[rank].plus(binding.table_offset + place.offset);
-  return engine_.remote_[(place.buffer == op_.published[0] ? 0 : static_cast<size_t>(engine_.ranks_)) + static_cast<size_t>(rank)].plus(place.offset);
+  return engine_.remote_[(place.buffer == op_.published[0] ? 0 : static_cast<size_t>(engine_.ranks_)) + static_cast<size_t>(rank)]
+      .plus(place.offset);
 }
 
 bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
@@ -204,14 +216,16 @@ bool Executor::fold(const Step& step) {
     mapped &= source.mapped != nullptr;
   }
   if (op_.own_sources) engine_.sources_[static_cast<size_t>(engine_.rank_)] = op_.own_sources[step.dst.buffer - 1];
-  const bool folded = mapped ? fold_range(step, engine_.sources_.data(), engine_.ranks_, there(step.dst, step.dst.rank).mapped, step.count)
-                             : fold_windowed(step, element_bytes);
+  const bool folded =
+      mapped ? fold_range(step, engine_.sources_.data(), engine_.ranks_, there(step.dst, step.dst.rank).mapped, step.count)
+             : fold_windowed(step, element_bytes);
   if (folded && op_.step_done) op_.step_done(op_, step);
   return folded;
 }
 
 bool Executor::fold_local(const Step& step) {
-  for (int q = 0; q < engine_.ranks_; q++) engine_.sources_[static_cast<size_t>(q)] = here(step.src) + static_cast<uint64_t>(q) * step.stride;
+  for (int q = 0; q < engine_.ranks_; q++)
+    engine_.sources_[static_cast<size_t>(q)] = here(step.src) + static_cast<uint64_t>(q) * step.stride;
   return fold_range(step, engine_.sources_.data(), engine_.ranks_, here(step.dst), step.count);
 }
 
@@ -222,13 +236,25 @@ Engine::Outcome Executor::run() {
     const Step& step = steps[op_.step];
     bool on = true;
     switch (step.kind) {
-      case StepKind::signal: signal(step); break;
-      case StepKind::wait: on = wait(step); break;
-      case StepKind::wait_released: on = wait_released(); break;
+      case StepKind::signal:
+        signal(step);
+        break;
+      case StepKind::wait:
+        on = wait(step);
+        break;
+      case StepKind::wait_released:
+        on = wait_released();
+        break;
       case StepKind::copy:
-      case StepKind::cast: on = move(step); break;
-      case StepKind::reduce: on = fold(step); break;
-      case StepKind::reduce_local: on = fold_local(step); break;
+      case StepKind::cast:
+        on = move(step);
+        break;
+      case StepKind::reduce:
+        on = fold(step);
+        break;
+      case StepKind::reduce_local:
+        on = fold_local(step);
+        break;
     }
     if (!on) [[unlikely]]
       return engine_.failed() ? Engine::Outcome::failed : Engine::Outcome::blocked;

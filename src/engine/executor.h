@@ -1,5 +1,5 @@
-// Runs the steps of one operation until it is done or a peer is not there yet. Steps are the plan's; addresses come from the operation's bindings and, for
-// buffers that peers published, from their enter signals.
+// Runs the steps of one operation until it is done or a peer is not there yet. Steps are the plan's; addresses come from the
+// operation's bindings and, for buffers that peers published, from their enter signals.
 #pragma once
 #include "engine/engine.h"
 
@@ -12,12 +12,12 @@ class Executor {
 
  private:
   void signal(const Step& step);
-  bool wait(const Step& step);                // false: blocked
+  bool wait(const Step& step);  // false: blocked
   bool wait_released();
   bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint
   bool learn_locations(int peer, const fsccl_transport_line_t& line);
-  bool move(const Step& step);                // copy and cast
-  bool fold(const Step& step);                // reduce
+  bool move(const Step& step);  // copy and cast
+  bool fold(const Step& step);  // reduce
   bool fold_windowed(const Step& step, uint64_t element_bytes);
   bool fold_local(const Step& step);
   bool fold_range(const Step& step, const void* const* sources, int n, std::byte* dst, uint64_t count);

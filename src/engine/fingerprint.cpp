@@ -5,8 +5,9 @@
 namespace fsccl {
 namespace {
 
-constexpr const char* kOpNames[] = {"none",      "barrier",     "all_gather",   "reduce_scatter",  "all_reduce",  "broadcast",
-                                    "unit_create", "unit_unshard", "unit_reduce_grads", "unit_broadcast_state", "pool_create", "pool_schedule"};
+constexpr const char* kOpNames[] = {"none",        "barrier",      "all_gather",   "reduce_scatter",    "all_reduce",
+                                    "broadcast",   "unit_create",  "unit_unshard", "unit_reduce_grads", "unit_broadcast_state",
+                                    "pool_create", "pool_schedule"};
 constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premul_sum"};
 
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
@@ -32,13 +33,17 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
   if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
   if (a.count != b.count) add(fmt::format("count {} and {}", a.count, b.count));
-  if (a.dtype != b.dtype) add(fmt::format("dtype {} and {}", dtype_name(static_cast<fsccl_dtype_t>(a.dtype)), dtype_name(static_cast<fsccl_dtype_t>(b.dtype))));
+  if (a.dtype != b.dtype)
+    add(fmt::format("dtype {} and {}", dtype_name(static_cast<fsccl_dtype_t>(a.dtype)),
+                    dtype_name(static_cast<fsccl_dtype_t>(b.dtype))));
   if (a.kind != b.kind) add(fmt::format("operator {} and {}", kind_name(a.kind), kind_name(b.kind)));
   if (a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
   if (text.empty() && a.history != b.history)
-    add(std::string("the history of collective memory events (units taken and given back in another order, other definitions, or another scale)"));
+    add(
+        std::string("the history of collective memory events (units taken and given back in another order, other definitions, or "
+                    "another scale)"));
   return text;
 }
 

@@ -1,5 +1,5 @@
-// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks whose fingerprints differ do not run the
-// same program; both get an error that says how.
+// What an operation claims to be: 32 bytes that ride in the line of its first signal. Two ranks whose fingerprints differ do not
+// run the same program; both get an error that says how.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -10,19 +10,30 @@
 namespace fsccl {
 
 enum class OpCode : uint8_t {
-  none = 0, barrier, all_gather, reduce_scatter, all_reduce, broadcast, unit_create, unshard, reduce_grads, broadcast_state, pool_create, pool_schedule,
+  none = 0,
+  barrier,
+  all_gather,
+  reduce_scatter,
+  all_reduce,
+  broadcast,
+  unit_create,
+  unshard,
+  reduce_grads,
+  broadcast_state,
+  pool_create,
+  pool_schedule,
 };
 const char* op_name(OpCode op);
 
 struct Fingerprint {
   OpCode op = OpCode::none;
   uint8_t dtype = 0;
-  uint8_t kind = 0;      // fsccl_op_kind_t
-  uint8_t flags = 0;     // of the operation: unshard mode, changed or kept ...
+  uint8_t kind = 0;   // fsccl_op_kind_t
+  uint8_t flags = 0;  // of the operation: unshard mode, changed or kept ...
   int32_t root = -1;
-  uint64_t count = 0;    // elements
-  uint64_t sequence = 0; // number of the operation in its communicator, from 1
-  uint64_t history = 0;  // of collective memory events, and whatever else must agree (scale, definition)
+  uint64_t count = 0;     // elements
+  uint64_t sequence = 0;  // number of the operation in its communicator, from 1
+  uint64_t history = 0;   // of collective memory events, and whatever else must agree (scale, definition)
 };
 static_assert(sizeof(Fingerprint) == 32);
 

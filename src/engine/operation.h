@@ -1,5 +1,5 @@
-// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not change the plan (scale, operator), and how far it has
-// come. Operations live in a ring of their engine: submitting one allocates nothing.
+// An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not change the plan (scale,
+// operator), and how far it has come. Operations live in a ring of their engine: submitting one allocates nothing.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace fsccl {
 
-// How far a rank has come in the history of collective memory events: what it held before `position` it uses no more. One line per rank in a pool's
-// control pages, written by its rank alone (sleepers excepted).
+// How far a rank has come in the history of collective memory events: what it held before `position` it uses no more. One line per
+// rank in a pool's control pages, written by its rank alone (sleepers excepted).
 struct alignas(64) ReleaseLine {
   uint64_t position = 0;
   uint32_t sleepers = 0;
@@ -31,14 +31,16 @@ struct Remote {
 
 // What a symbolic buffer of the plan is in memory.
 struct Binding {
-  std::byte* base = nullptr;      // this rank's
-  const Remote* table = nullptr;  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the signals say.
+  std::byte* base = nullptr;  // this rank's
+  const Remote* table =
+      nullptr;  // symmetric and tabled buffers: each rank's; plus `table_offset`. Published ones: null, the signals say.
   uint64_t table_offset = 0;
-  Location location;              // published buffers: where peers find it
+  Location location;  // published buffers: where peers find it
 };
 
-// Hooks run in the driving thread. `begin` runs before the first step (staging may be in use until then). `complete` runs after the last one and says
-// whether the operation is over; it may instead give it another plan (operations that go in chunks). Neither may fail but through Engine::fail_all.
+// Hooks run in the driving thread. `begin` runs before the first step (staging may be in use until then). `complete` runs after the
+// last one and says whether the operation is over; it may instead give it another plan (operations that go in chunks). Neither may
+// fail but through Engine::fail_all.
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
@@ -49,7 +51,8 @@ struct OperationSettings {
   std::array<uint32_t, 2> published{};
 
   // reductions
-  const void* const* own_sources = nullptr;  // per destination buffer (less one): where this rank's own contribution is, instead of in the source buffer
+  const void* const* own_sources =
+      nullptr;  // per destination buffer (less one): where this rank's own contribution is, instead of in the source buffer
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
   double premul = 1, scale = 1;
   int64_t divisor = 1;

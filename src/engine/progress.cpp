@@ -34,14 +34,14 @@ struct WaitEntry {
 };
 constexpr uint32_t kFutex32 = 2;
 constexpr size_t kMostWords = 100;
-constexpr int64_t kSlice_ns = 10'000'000;
-constexpr int64_t kShortSlice_ns = 200'000;
+constexpr int64_t kSliceNs = 10'000'000;
+constexpr int64_t kShortSliceNs = 200'000;
 
 // 0 or an errno: ENOSYS when the kernel has no futex_waitv.
 int wait_any(const std::vector<WaitEntry>& entries) {
   timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += kSlice_ns;
+  until.tv_nsec += kSliceNs;
   if (until.tv_nsec >= 1'000'000'000) until.tv_sec++, until.tv_nsec -= 1'000'000'000;
   return syscall(SYS_futex_waitv, entries.data(), entries.size(), 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
 }
@@ -114,7 +114,7 @@ void Progress::sleep(const std::vector<Sleep>& words, uint32_t kicks) {
   entries.push_back({kicks, reinterpret_cast<uint64_t>(&kicks_), kFutex32, 0});
   for (const Sleep& sleep : words) entries.push_back({sleep.word.value, reinterpret_cast<uint64_t>(sleep.word.word), kFutex32, 0});
   std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
-  if (wait_any(entries) == ENOSYS) futex_wait(&kicks_, kicks, kShortSlice_ns);
+  if (wait_any(entries) == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
   std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);
 }
 

@@ -1,5 +1,5 @@
-// Moves on operations that nobody waits for. The service thread visits the engines that have such operations, and sleeps on all the words they are blocked
-// on at once (futex_waitv, Linux 5.16; else in short slices).
+// Moves on operations that nobody waits for. The service thread visits the engines that have such operations, and sleeps on all the
+// words they are blocked on at once (futex_waitv, Linux 5.16; else in short slices).
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -22,11 +22,11 @@ class Progress {
   int64_t visit();
   void sleep(const std::vector<struct Sleep>& words, uint32_t kicks);
 
-  std::mutex mutex_;            // engines_
-  std::mutex visiting_;         // held during a visit, but for its sleep
+  std::mutex mutex_;     // engines_
+  std::mutex visiting_;  // held during a visit, but for its sleep
   std::vector<Engine*> engines_;
   int hook_ = -1;
-  uint32_t kicks_ = 0;          // grows at each attend; a futex
+  uint32_t kicks_ = 0;  // grows at each attend; a futex
   uint32_t sleeping_ = 0;
 };
 

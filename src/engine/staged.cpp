@@ -17,8 +17,8 @@ struct Staged {
   uint8_t vote = 0;
   const Plan* chunk_plan = nullptr;
   const Plan* tail_plan = nullptr;
-  uint64_t done = 0;             // elements of the call that are through
-  uint64_t chunk = 0;            // of the current chunk
+  uint64_t done = 0;   // elements of the call that are through
+  uint64_t chunk = 0;  // of the current chunk
 
   std::byte* half(size_t slot) const {
     size_t bytes = 0;
@@ -51,7 +51,8 @@ void load_chunk(Operation& op) {
   const auto* in = static_cast<const std::byte*>(s.call.op == OpCode::broadcast ? s.call.output : s.call.input);
   if (s.call.op == OpCode::reduce_scatter) {
     for (int q = 0; q < engine.ranks(); q++)
-      std::memcpy(s.half(0) + static_cast<uint64_t>(q) * s.chunk * size, in + (static_cast<uint64_t>(q) * s.call.count + s.done) * size, s.chunk * size);
+      std::memcpy(s.half(0) + static_cast<uint64_t>(q) * s.chunk * size,
+                  in + (static_cast<uint64_t>(q) * s.call.count + s.done) * size, s.chunk * size);
   } else {
     std::memcpy(s.half(0), in + s.done * size, s.chunk * size);
   }
@@ -71,7 +72,8 @@ void store_chunk(const Operation& op, const Staged& s) {
     return;
   }
   for (int q = 0; q < s.collectives.engine().ranks(); q++)
-    std::memcpy(out + (static_cast<uint64_t>(q) * s.call.count + s.done) * size, from + static_cast<uint64_t>(q) * s.chunk * size, s.chunk * size);
+    std::memcpy(out + (static_cast<uint64_t>(q) * s.call.count + s.done) * size, from + static_cast<uint64_t>(q) * s.chunk * size,
+                s.chunk * size);
 }
 
 Completion next_chunk(Operation& op) {
@@ -106,7 +108,8 @@ Completion voted(Operation& op) {
 
 void begin_staged(Collectives& collectives, Operation& op, const CollectiveCall& call, bool reachable) {
   const auto ranks = static_cast<size_t>(collectives.engine().ranks());
-  auto s = std::make_shared<Staged>(Staged{collectives, call, op, std::vector<uint8_t>(ranks), static_cast<uint8_t>(reachable ? 0 : 1)});
+  auto s =
+      std::make_shared<Staged>(Staged{collectives, call, op, std::vector<uint8_t>(ranks), static_cast<uint8_t>(reachable ? 0 : 1)});
   const uint64_t chunk = chunk_elements(*s), tail = call.count % chunk;
   s->chunk_plan = &collectives.plan_for(call.op, std::min(chunk, call.count), call.dtype, call.root).plan;
   s->tail_plan = tail ? &collectives.plan_for(call.op, tail, call.dtype, call.root).plan : s->chunk_plan;

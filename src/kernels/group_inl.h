@@ -125,12 +125,15 @@ HWY_INLINE hn::Vec<HalfBits> float_to_fp16(hn::Vec<Floats> value) {
 #endif
 }
 
-// The bf16 of each lane, round to nearest even, in the upper 16 bits. NaN stays NaN, quiet.
+// The bf16 of each lane, round to nearest even, in the upper 16 bits. NaN stays NaN, quiet; if all NaN are
+// known to be the plain quiet one, rounding leaves them alone.
+template <bool kPlainNan>
 HWY_INLINE hn::Vec<FloatBits> float_to_bf16_high(hn::Vec<Floats> value) {
   const FloatBits d;
   const auto bits = hn::BitCast(d, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fffu)));
+  if constexpr (kPlainNan) return rounded;
   const auto quiet = hn::Or(bits, hn::Set(d, 0x00400000u));
   return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, rounded);
 }
@@ -155,7 +158,7 @@ HWY_INLINE void load(const Fp16* from, Group<float>& g) {
   for (size_t k = 0; k < kVectors<float>; ++k) g.v[k] = fp16_to_float(hn::LoadU(HalfBits(), bits + k * kLanes<float>));
 }
 
-// ---- Store 16 elements, rounded to nearest even. kStream needs `to` aligned to the group's size.
+// ---- Store 16 elements, rounded to nearest even. kStream needs `to` aligned to the group's size; kPlainNan: see above.
 
 template <bool kStream, class D, class V>
 HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
@@ -165,35 +168,35 @@ HWY_INLINE void put(V v, D d, hn::TFromD<D>* to) {
     hn::StoreU(v, d, to);
   }
 }
-template <bool kStream>
+template <bool kStream, bool kPlainNan = false>
 HWY_INLINE void store(const Group<float>& g, float* to) {
   for (size_t k = 0; k < kVectors<float>; ++k) put<kStream>(g.v[k], Floats(), to + k * kLanes<float>);
 }
-template <bool kStream>
+template <bool kStream, bool kPlainNan = false>
 HWY_INLINE void store(const Group<double>& g, double* to) {
   for (size_t k = 0; k < kVectors<double>; ++k) put<kStream>(g.v[k], Doubles(), to + k * kLanes<double>);
 }
 // 16-bit results: two float vectors make one whole vector, where there are two.
-template <bool kStream, class G>
+template <bool kStream, bool kPlainNan = false, class G>
 HWY_INLINE void store(const G& g, Bf16* to) {
   uint16_t* out = reinterpret_cast<uint16_t*>(to);
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (sizeof(g.v) > sizeof(g.v[0])) {
     const hn::Repartition<uint16_t, typename G::D> d;
     for (size_t k = 0; k < kVectors<float>; k += 2) {
-      const auto low = hn::BitCast(d, float_to_bf16_high(g.v[k]));
-      const auto high = hn::BitCast(d, float_to_bf16_high(g.v[k + 1]));
+      const auto low = hn::BitCast(d, float_to_bf16_high<kPlainNan>(g.v[k]));
+      const auto high = hn::BitCast(d, float_to_bf16_high<kPlainNan>(g.v[k + 1]));
       put<kStream>(hn::ConcatOdd(d, high, low), d, out + k * kLanes<float>);
     }
     return;
   }
 #endif
   for (size_t k = 0; k < kVectors<float>; ++k) {
-    const auto bits = hn::ShiftRight<16>(float_to_bf16_high(g.v[k]));
+    const auto bits = hn::ShiftRight<16>(float_to_bf16_high<kPlainNan>(g.v[k]));
     put<kStream>(hn::TruncateTo(HalfBits(), bits), HalfBits(), out + k * kLanes<float>);
   }
 }
-template <bool kStream, class G>
+template <bool kStream, bool kPlainNan = false, class G>
 HWY_INLINE void store(const G& g, Fp16* to) {
   uint16_t* out = reinterpret_cast<uint16_t*>(to);
 #if HWY_TARGET != HWY_SCALAR
@@ -208,13 +211,13 @@ HWY_INLINE void store(const G& g, Fp16* to) {
   for (size_t k = 0; k < kVectors<float>; ++k) put<kStream>(float_to_fp16(g.v[k]), HalfBits(), out + k * kLanes<float>);
 }
 
-// What the group becomes when it is stored as T and read again.
+// What the group becomes when it is stored as T and read again. Its NaN are plain.
 template <class T, class A>
 HWY_INLINE void round_to(Group<A>& g) {
   if constexpr (std::is_same_v<T, Bf16>) {
     for (size_t k = 0; k < kVectors<float>; ++k) {
       const FloatBits d;
-      g.v[k] = hn::BitCast(Floats(), hn::And(float_to_bf16_high(g.v[k]), hn::Set(d, 0xffff0000u)));
+      g.v[k] = hn::BitCast(Floats(), hn::And(float_to_bf16_high<true>(g.v[k]), hn::Set(d, 0xffff0000u)));
     }
   } else if constexpr (std::is_same_v<T, Fp16>) {
     for (size_t k = 0; k < kVectors<float>; ++k) g.v[k] = fp16_to_float(float_to_fp16(g.v[k]));

@@ -17,14 +17,14 @@ enum class Stores : uint8_t { cached, streaming };
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 
-// dst[i] = src[i] converted, round to nearest even; NaN stays NaN, overflow to infinity in fp16. Any pair of fp16, bf16, fp32, fp64, and equal
-// dtypes (a copy). Returns false for an unsupported pair, touching nothing.
+// dst[i] = src[i] converted, round to nearest even; NaN stays NaN, overflow to infinity in fp16. Any pair of fp16, bf16, fp32,
+// fp64, and equal dtypes (a copy). Returns false for an unsupported pair, touching nothing.
 bool cast(void* dst, fsccl_dtype_t to, const void* src, fsccl_dtype_t from, size_t count, Stores stores);
 bool cast_supported(fsccl_dtype_t to, fsccl_dtype_t from);
 
 // The sum of squares of what a reduce stored, and whether all of it is finite. Elements are taken in blocks of kNormBlock; within a
-// block, 16 fp64 partial sums by (index mod 16), folded pairwise (8+8, 4+4, 2+2, 1+1); blocks are added in order. A range that does not begin at
-// a multiple of the block begins a block of its own, so callers cut at multiples.
+// block, 16 fp64 partial sums by (index mod 16), folded pairwise (8+8, 4+4, 2+2, 1+1); blocks are added in order. A range that does
+// not begin at a multiple of the block begins a block of its own, so callers cut at multiples.
 inline constexpr size_t kNormBlock = 4096;
 struct Norm {
   double sum = 0;
@@ -35,19 +35,19 @@ struct Reduce {
   const void* const* sources;  // n pointers, folded in this order
   int n;
   fsccl_dtype_t from;
-  void* dst;                   // may equal one of the sources, element for element
-  fsccl_dtype_t to;            // equal to `from`, or both of fp16, bf16, fp32, fp64
-  size_t count;                // elements
+  void* dst;                          // may equal one of the sources, element for element
+  fsccl_dtype_t to;                   // equal to `from`, or both of fp16, bf16, fp32, fp64
+  size_t count;                       // elements
   fsccl_op_kind_t op = FSCCL_OP_SUM;  // AVG is SUM with scale 1/n for floats; for integers AVG divides by `divisor`
-  double premul = 1;           // PREMUL_SUM: each source times this (in the accumulator's precision) before the sum
-  double scale = 1;            // floats: the folded value times this (in the accumulator's precision)
-  int64_t divisor = 1;         // integer AVG
-  bool accumulate = false;     // dst += instead of dst = (added in the accumulator's precision)
-  Norm* norm = nullptr;        // floats: adds to it what was stored (after rounding to `to`)
+  double premul = 1;                  // PREMUL_SUM: each source times this (in the accumulator's precision) before the sum
+  double scale = 1;                   // floats: the folded value times this (in the accumulator's precision)
+  int64_t divisor = 1;                // integer AVG
+  bool accumulate = false;            // dst += instead of dst = (added in the accumulator's precision)
+  Norm* norm = nullptr;               // floats: adds to it what was stored (after rounding to `to`)
   Stores stores = Stores::cached;
 };
-// Accumulators: fp32 for fp16, bf16 and fp32, fp64 for fp64 (or when `to` is fp64), integers their own width with wrapping; bool: SUM and MAX are or,
-// PROD, MIN and AVG are and. One rounding, at the store. No fused multiply-add: the same bits on every machine.
+// Accumulators: fp32 for fp16, bf16 and fp32, fp64 for fp64 (or when `to` is fp64), integers their own width with wrapping; bool:
+// SUM and MAX are or, PROD, MIN and AVG are and. One rounding, at the store. No fused multiply-add: the same bits on every machine.
 // Returns false for an unsupported combination (fp8), touching nothing.
 bool reduce(const Reduce& args);
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op);

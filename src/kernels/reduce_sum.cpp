@@ -111,9 +111,9 @@ struct SumPass {
     }
     for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::IfThenElse(hn::IsNaN(g.v[k]), nan, g.v[k]);
     if (streaming) {
-      store<true>(g, out);
+      store<true, true>(g, out);
     } else {
-      store<false>(g, out);
+      store<false, true>(g, out);
     }
   }
 
@@ -173,6 +173,7 @@ struct SumPass {
   HWY_INLINE void groups(size_t i, NormLanes<A>& lanes) const {
     Group<A> g[kCount];
     fold<kCount>(i, g);
+    HWY_UNROLL(4)  // or the groups leave the registers
     for (size_t u = 0; u < kCount; ++u) {
       finish(g[u], dst + i + u * kGroup, dst + i + u * kGroup, stream);
       if constexpr (kNorm) round_to<To>(g[u]), lanes.add(g[u]);

@@ -12,8 +12,8 @@
 //      after a wait that covers their last touch, unless the buffer's reuse is guarded by release counters (`guarded`).
 //   3. ticks <= kMaxTicks.
 //
-// Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all ranks map
-// (a host-shared slot): every rank's is the same bytes. Reading a place of another rank is a get, writing one is a put.
+// Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all
+// ranks map (a host-shared slot): every rank's is the same bytes. Reading a place of another rank is a get, writing one is a put.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,11 +28,12 @@ inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // what a signal can carry itself
 
 enum class StepKind : uint8_t {
-  copy,           // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
-  cast,           // likewise, converted from `from` to `to`; both are this rank's places or shared
-  reduce,         // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is ignored; operator, scale,
-                  //   accumulate and norm come with the operation (they do not change the plan)
-  reduce_local,   // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride, all in one buffer of this rank
+  copy,    // dst = src, `count` elements of dtype `from`; one of the two may be a peer's place
+  cast,    // likewise, converted from `from` to `to`; both are this rank's places or shared
+  reduce,  // dst = fold over rank q = 0 .. ranks-1 of (src.buffer of rank q at src.offset); src.rank is ignored; operator, scale,
+           //   accumulate and norm come with the operation (they do not change the plan)
+  reduce_local,   // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride, all in one buffer
+                  // of this rank
   signal,         // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on this rank
   wait,           // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at dst, on this rank
   wait_released,  // until every rank of the operation has released what was in buffer dst.buffer before (release counters)
@@ -63,15 +64,16 @@ enum class Role : uint8_t {
 };
 
 struct Buffer {
-  std::string name;       // for messages and `explain`
+  std::string name;  // for messages and `explain`
   Role role{};
-  uint64_t bytes = 0;     // on this rank; 0: not present on this rank
-  bool shared = false;    // one piece of memory for all ranks
-  bool guarded = false;   // reuse after the plan is guarded by release counters
-  bool published = false; // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not shared, symmetric or tabled)
-  bool symmetric = false; // a slot at the same arena offset on every rank: peers know where it is
-  bool writable = false;  // the caller may write to it when the plan ends: peers are through with it by then, guarded or not
-  bool tabled = false;    // peers touch it and know where it is: its location was exchanged when the unit was made
+  uint64_t bytes = 0;      // on this rank; 0: not present on this rank
+  bool shared = false;     // one piece of memory for all ranks
+  bool guarded = false;    // reuse after the plan is guarded by release counters
+  bool published = false;  // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
+                           // shared, symmetric or tabled)
+  bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is
+  bool writable = false;   // the caller may write to it when the plan ends: peers are through with it by then, guarded or not
+  bool tabled = false;     // peers touch it and know where it is: its location was exchanged when the unit was made
 };
 
 struct Plan {
@@ -83,8 +85,9 @@ struct Plan {
   std::vector<Step> steps;
 };
 
-// --- builders, one algorithm a file; `count` in elements, as in the public header. All but the in_place forms are also right when any of the
-// ranks passes input and output that are the same memory as the public header allows (a copy from a place to itself is then skipped) ---
+// --- builders, one algorithm a file; `count` in elements, as in the public header. All but the in_place forms are also right when
+// any of the ranks passes input and output that are the same memory as the public header allows (a copy from a place to itself is
+// then skipped) ---
 
 struct Shape {
   int rank = 0;
@@ -97,11 +100,13 @@ struct Shape {
 
 // Payload rides in the signals: for count * size <= kInlineBytes. Buffers: 0 input (in place: absent), 1 output.
 Plan all_gather_inline(const Shape&);
-// Each rank pulls every peer's part from its buffer (rotated order). In place: the input is the rank's part of the output, which is published.
+// Each rank pulls every peer's part from its buffer (rotated order). In place: the input is the rank's part of the output, which is
+// published.
 Plan all_gather_direct(const Shape&);
 // Each rank folds its part of all inputs (for parts whose whole input fits the line, see reduce_scatter_inline).
 Plan reduce_scatter_direct(const Shape&);
-// ranks * count * size <= kInlineBytes: the whole input rides in the signal, through a scratch buffer per peer (buffer 2, ranks slots of kInlineBytes).
+// ranks * count * size <= kInlineBytes: the whole input rides in the signal, through a scratch buffer per peer (buffer 2, ranks
+// slots of kInlineBytes).
 Plan reduce_scatter_inline(const Shape&);
 // Reduce-scatter then all-gather, by parts cut at multiples of 64 bytes; the tail goes to the last rank that has one.
 Plan all_reduce_direct(const Shape&);

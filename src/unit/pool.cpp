@@ -41,7 +41,8 @@ Status agree(Communicator& comm, Status mine) {
   if (!mine.ok()) return mine;
   const auto first = std::find(all.begin(), all.end(), 1);
   if (first == all.end()) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not make or map the pool's arena; its own error says why", first - all.begin());
+  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not make or map the pool's arena; its own error says why",
+              first - all.begin());
 }
 
 uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
@@ -50,12 +51,14 @@ Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<Host
   if (comm.rank() == 0) return made;
   if (!terms.made) return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the pool's arena");
   FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline()));
-  return HostArena::open(std::move(fd), comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine), 3 * terms.part_bytes);
+  return HostArena::open(std::move(fd), comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine),
+                         3 * terms.part_bytes);
 }
 
 }  // namespace
 
-Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
+Pool::Pool(Communicator& comm, std::byte* control)
+    : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
 
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config) {
   FSCCL_TRY(config_status());
@@ -99,7 +102,8 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
   std::sort(members.begin(), members.end());
   const auto control_bytes = static_cast<uint64_t>(pool->arena_->region(0) - pool->arena_->control());
   FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(),
-                                        control_bytes + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(), std::move(members)));
+                                        control_bytes + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(),
+                                        std::move(members)));
   comm.dependents++;
   return pool;
 }
@@ -117,7 +121,9 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent) {
   const bool mine = host_rank == rank();
   const uint64_t held = own_extent_ + local_extent_ + (shared_host_ == rank() ? shared_extent_ : 0);
   if (mine && held + (wanted - exists) > limit_bytes_)
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or limit_bytes, or reshard more units",
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
+                "limit_bytes, or reshard more units",
                 name_, rank(), held, wanted - exists, limit_bytes_);
   FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, wanted - exists, prefault_));
   exists = wanted;
@@ -130,7 +136,10 @@ Result<void*> Pool::alloc(uint64_t bytes) {
   std::unique_lock lock(mutex_);
   const uint64_t alignment = bytes >= kLargeBlock ? kPage : 64;
   const std::optional<uint64_t> offset = local_.alloc(round_up(std::max<uint64_t>(bytes, 1), alignment), alignment);
-  if (!offset) return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)", name_, bytes, part_bytes_);
+  if (!offset)
+    return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)", name_,
+                bytes, part_bytes_);
   const uint64_t extent = local_.top();
   lock.unlock();
   Status grown = grow(Part::local, rank(), extent);
@@ -159,13 +168,17 @@ Status Pool::free(void* pointer) {
 Status Pool::check_empty() const {
   const std::lock_guard lock(mutex_);
   if (units == 0 && local_.blocks() == 0) return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' still has {} unit(s) and {} block(s) with {} bytes: destroy and free them first", name_, units, local_.blocks(), local_.live());
+  return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' still has {} unit(s) and {} block(s) with {} bytes: destroy and free them first",
+              name_, units, local_.blocks(), local_.live());
 }
 
 Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable) {
-  if (!ledger_.room()) return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some", ReleaseLedger::kWindow);
+  if (!ledger_.room())
+    return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
+                ReleaseLedger::kWindow);
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
   const uint64_t position = ledger_.next();
   Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
   ledger_.done(position);
@@ -192,7 +205,8 @@ Result<uint64_t> Pool::give_back(Part part, uint64_t key) {
   return position;
 }
 
-Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own, int host_rank) {
+Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                     int host_rank) {
   FSCCL_TRY(shared_->declare(shared));
   FSCCL_TRY(own_->declare(own));
   if (host_rank >= 0) FSCCL_TRY(grow(Part::shared, host_rank, shared_->extent()));

@@ -2,8 +2,9 @@
 //
 //   | shared slots | own slots | local blocks |
 //
-// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold gradients and private parameters. Both are placed by collective
-// history (collective_region.h), so their offsets are equal on every rank. Local blocks are any rank's own affair.
+// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold
+// gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
+// every rank. Local blocks are any rank's own affair.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -39,7 +40,8 @@ class Pool {
   Result<uint64_t> give_back(Part part, uint64_t key);
   uint64_t open_position() { return ledger_.next(); }  // an event that moves no slot (a kept unit's reshard)
   void done(uint64_t position) { ledger_.done(position); }
-  Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own, int host_rank);
+  Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                 int host_rank);
   Status end_step();
   uint64_t history_hash() const;
 

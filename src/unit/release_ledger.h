@@ -1,6 +1,7 @@
-// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered; each is done at some time, in any order (a reduce that was submitted early
-// may end late). The ledger publishes the largest position up to which everything is done: peers that want to rewrite bytes given back at position p wait for p. Lock-free: the
-// thread of the program and the service thread both report.
+// How this rank tells its peers which bytes it uses no more. Collective memory events are numbered; each is done at some time, in
+// any order (a reduce that was submitted early may end late). The ledger publishes the largest position up to which everything is
+// done: peers that want to rewrite bytes given back at position p wait for p. Lock-free: the thread of the program and the service
+// thread both report.
 #pragma once
 #include <array>
 #include <atomic>

@@ -1,8 +1,9 @@
-// A unit: parameters that are gathered and freed together. Everything is made once, at creation: layout, slot maps, plans, shard storage, tables of where peers' slots are. A step then only takes slots,
-// binds offsets and submits; see unit_step.cpp and unit_reduce.cpp for what each call composes.
+// A unit: parameters that are gathered and freed together. Everything is made once, at creation: layout, slot maps, plans, shard
+// storage, tables of where peers' slots are. A step then only takes slots, binds offsets and submits; see unit_step.cpp and
+// unit_reduce.cpp for what each call composes.
 //
-// States of the parameters:  sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot outlives reshard, and its contents are valid until the shards change.
-// The gradient slot is taken by the first grad() and given back by reduce_grads().
+// States of the parameters:  sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot outlives reshard, and its
+// contents are valid until the shards change. The gradient slot is taken by the first grad() and given back by reduce_grads().
 #pragma once
 #include <memory>
 #include <string>
@@ -97,10 +98,10 @@ class Unit {
   void make_tables();
 
   Status check_index(size_t index) const;
-  Status finish(uint64_t sequence);                  // waits for an operation of this unit
-  Status wait_released(uint64_t position);           // by the calling thread, moving its own operations on
+  Status finish(uint64_t sequence);         // waits for an operation of this unit
+  Status wait_released(uint64_t position);  // by the calling thread, moving its own operations on
   Status take_grad_slot();
-  void publish_private(const void* const* grads);    // copies what peers need of the caller's gradients into the slot
+  void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
   Status reduce_replicas(const ReduceRequest& request, double scale, bool wait, fsccl_status_t* state, Submitted* submitted);
   void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
 
@@ -114,10 +115,10 @@ class Unit {
   bool keep_ = false;
   int pool_host_ = 0;  // pool rank that hosts the shared slot
 
-  std::vector<std::byte*> shards_, sharded_grads_;   // per parameter, this rank's; null where it holds none
-  std::byte* shard_block_ = nullptr;                 // owned storage in the pool
+  std::vector<std::byte*> shards_, sharded_grads_;  // per parameter, this rank's; null where it holds none
+  std::byte* shard_block_ = nullptr;                // owned storage in the pool
   std::byte* grad_block_ = nullptr;
-  std::vector<const void*> own_grads_;               // private gradients of this rank's own pieces, by parameter
+  std::vector<const void*> own_grads_;  // private gradients of this rank's own pieces, by parameter
 
   struct Planned {
     Plan plan;
@@ -125,16 +126,16 @@ class Unit {
   };
   Planned unshard_plan_, writable_plan_, kept_plan_, reduce_plan_;
   std::vector<Binding> unshard_bindings_, reduce_bindings_;
-  std::vector<Remote> regions_;                      // own part of each shard rank
-  std::vector<const ReleaseLine*> releases_;         // of each shard rank
-  std::vector<Remote> replica_shards_;               // [parameter][replicate rank]
-  std::vector<Planned> broadcast_plans_;             // per root, made at first use
+  std::vector<Remote> regions_;               // own part of each shard rank
+  std::vector<const ReleaseLine*> releases_;  // of each shard rank
+  std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
+  std::vector<Planned> broadcast_plans_;      // per root, made at first use
   std::vector<Binding> broadcast_bindings_;
 
   // state
   bool unsharded_ = false;
-  bool writable_ = false;      // the present slot is a private, writable one
-  bool slot_held_ = false;     // a kept slot between reshard and unshard, too
+  bool writable_ = false;   // the present slot is a private, writable one
+  bool slot_held_ = false;  // a kept slot between reshard and unshard, too
   bool contents_valid_ = false;
   bool changed_ = true;
   bool grad_held_ = false;

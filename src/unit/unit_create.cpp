@@ -95,16 +95,23 @@ Status Unit::compare_definitions() {
     FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
     const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
     if (odd != all.end())
-      return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec_.name, all[0].params, odd - all.begin(), odd->params);
+      return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec_.name,
+                  all[0].params, odd - all.begin(), odd->params);
     if (std::all_of(all.begin(), all.end(), [&](const Summary& other) { return other.hash == all[0].hash; })) continue;
     std::vector<uint64_t> table(ranks * hashes.size());
     FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
     for (size_t rank = 1; rank < ranks; rank++)
       for (size_t i = 0; i < hashes.size(); i++) {
         if (table[rank * hashes.size() + i] == table[i]) continue;
-        if (i == 0) return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep or replicas)", spec_.name, rank);
-        return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, dtype, tie or flag on rank 0 than on rank {}", spec_.name, i - 1,
-                    spec_.params[i - 1].name, rank);
+        if (i == 0)
+          return fail(
+              FSCCL_ERR_MISMATCH,
+              "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep or replicas)",
+              spec_.name, rank);
+        return fail(
+            FSCCL_ERR_MISMATCH,
+            "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, dtype, tie or flag on rank 0 than on rank {}",
+            spec_.name, i - 1, spec_.params[i - 1].name, rank);
       }
   }
   return success();
@@ -209,10 +216,13 @@ Status Unit::exchange_shards() {
       const Location& location = all[rank * count() + i];
       Remote& remote = replica_shards_[i * ranks + rank];
       if (location.arena >= kFirstArena) remote.mapped = arenas.resolve(location, bytes[i]);
-      if (location.arena == kPrivate && replicas.engine().options().same_process[rank]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
+      if (location.arena == kPrivate && replicas.engine().options().same_process[rank])
+        remote.mapped = reinterpret_cast<std::byte*>(location.address);
       if (location.arena == kPrivate) remote.address = location.address;
       if (bytes[i] && !remote.mapped && (location.arena != kPrivate || !replicas.engine().single_copy()))
-        return fail(FSCCL_ERR_NOT_AVAILABLE, "the shard of parameter '{}' of unit '{}' on replica {} cannot be reached: let the unit allocate its shards (shard = NULL) from a pool made on a communicator of all ranks",
+        return fail(FSCCL_ERR_NOT_AVAILABLE,
+                    "the shard of parameter '{}' of unit '{}' on replica {} cannot be reached: let the unit allocate its shards "
+                    "(shard = NULL) from a pool made on a communicator of all ranks",
                     spec_.params[i].name, spec_.name, rank);
     }
   broadcast_bindings_.resize(count());

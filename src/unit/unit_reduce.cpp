@@ -1,5 +1,6 @@
-// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slot into this rank's sharded gradient and gives the slot back. Peers read a slot until they
-// have folded, so its bytes may be written again when every rank has reported the position of this reduce as done.
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slot into this rank's
+// sharded gradient and gives the slot back. Peers read a slot until they have folded, so its bytes may be written again when every
+// rank has reported the position of this reduce as done.
 #include <bit>
 #include <cstring>
 
@@ -49,7 +50,9 @@ Status Unit::take_grad_slot() {
 
 Status Unit::grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
-  if (!has_grad(index)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name, spec_.name);
+  if (!has_grad(index))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+                spec_.name);
   FSCCL_TRY(take_grad_slot());
   const uint64_t elements = layout_->numel(index);
   *view = {elements ? reduce_bindings_[0].base + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
@@ -58,7 +61,9 @@ Status Unit::grad(size_t index, fsccl_view_t* view) {
 
 Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
-  if (!has_grad(index)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name, spec_.name);
+  if (!has_grad(index))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+                spec_.name);
   if (engine().completed() < reduce_sequence_) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
@@ -71,7 +76,8 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
 // Peers fold what they need of this rank's gradients from its slot; its own part is folded from where it is.
 void Unit::publish_private(const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
-  const Stores stores = reduce_plan_.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
+  const Stores stores =
+      reduce_plan_.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
   for (size_t i = 0; i < count(); i++) {
     if (!has_grad(i) || layout_->tied(i)) continue;
     const auto* from = static_cast<const std::byte*>(grads[i]);
@@ -88,15 +94,22 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   Communicator* replicas = spec_.replicate_comm;
   if (engine().failed()) return engine().failure();
   if (request.grads) {
-    if (grad_held_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
+    if (grad_held_)
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
     for (size_t i = 0; i < count(); i++)
       if (has_grad(i) && !layout_->tied(i) && layout_->numel(i) && !request.grads[i])
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name, spec_.name);
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name,
+                    spec_.name);
   } else if (!grad_held_ && grad_map_.bytes) {
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads", spec_.name);
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
+                spec_.name);
   }
   if (replicas && request.accumulate && reduced_once_ && !replicas_pending_)
-    return fail(FSCCL_ERR_INVALID_STATE, "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and end with one call without it", spec_.name);
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and "
+                "end with one call without it",
+                spec_.name);
   FSCCL_TRY(take_grad_slot());
   FSCCL_TRY(finish(reduce_sequence_));
   if (request.grads) publish_private(request.grads);
@@ -113,12 +126,20 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   op->accumulate = request.accumulate;
   op->want_norm = request.result && !replicas;
   op->own_sources = request.grads ? own_grads_.data() : nullptr;
-  new (op->context.data()) Finish{this, &pool(), reduce_position_, replicas ? nullptr : request.result, request.shard_ready, request.shard_ready_context, request.handle};
+  new (op->context.data()) Finish{this,
+                                  &pool(),
+                                  reduce_position_,
+                                  replicas ? nullptr : request.result,
+                                  request.shard_ready,
+                                  request.shard_ready_context,
+                                  request.handle};
   op->complete = reduced;
   if (request.shard_ready && !replicas) op->step_done = shard_done;
-  fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(), static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
+  fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(),
+                   static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
   op->fingerprint.history = mix_hash(op->fingerprint.history, std::bit_cast<uint64_t>(scale));
-  if (reduce_plan_.bytes_read + reduce_plan_.bytes_written >= comm().collectives().options().streaming_bytes) op->stores = Stores::streaming;
+  if (reduce_plan_.bytes_read + reduce_plan_.bytes_written >= comm().collectives().options().streaming_bytes)
+    op->stores = Stores::streaming;
   engine().counters().bytes_read += reduce_plan_.bytes_read;
   engine().counters().bytes_written += reduce_plan_.bytes_written;
   if (!spec_.marks_changes) changed_ = true;
@@ -131,7 +152,8 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   return request.defer_replicas ? success() : reduce_replicas(request, scale, wait, state, submitted);
 }
 
-// HSDP's second phase: the sharded gradients summed over the replicas. In one operation when the unit owns them (they lie in one block).
+// HSDP's second phase: the sharded gradients summed over the replicas. In one operation when the unit owns them (they lie in one
+// block).
 Status Unit::reduce_replicas(const ReduceRequest& request, double, bool wait, fsccl_status_t* state, Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
   const bool last_word = request.result || request.shard_ready;

@@ -25,11 +25,13 @@ Status Unit::check_idle() {
   return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
 }
 
-// Until every rank has released `position`. Rare: a slot that was given back long ago is free. Moves this rank's own operations on meanwhile, which others may wait for.
+// Until every rank has released `position`. Rare: a slot that was given back long ago is free. Moves this rank's own operations on
+// meanwhile, which others may wait for.
 Status Unit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
   auto released = [&](int rank) {
-    return std::atomic_ref(const_cast<uint64_t&>(releases_[static_cast<size_t>(rank)]->position)).load(std::memory_order_acquire) >= position;
+    return std::atomic_ref(const_cast<uint64_t&>(releases_[static_cast<size_t>(rank)]->position)).load(std::memory_order_acquire) >=
+           position;
   };
   for (int rank = 0; rank < comm().size(); rank++) {
     for (unsigned tries = 0; !released(rank); tries++) {
@@ -40,7 +42,8 @@ Status Unit::wait_released(uint64_t position) {
         continue;
       }
       if (deadline.passed())
-        return fail(FSCCL_ERR_TIMEOUT, "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot", spec_.name, comm().timeout_ms(), rank);
+        return fail(FSCCL_ERR_TIMEOUT, "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot",
+                    spec_.name, comm().timeout_ms(), rank);
       const timespec pause{0, 20'000};
       nanosleep(&pause, nullptr);
     }
@@ -132,9 +135,12 @@ Status Unit::shard(size_t index, fsccl_view_t* view) const {
 }
 
 Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  if (!spec_.replicate_comm) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to bring into step", spec_.name);
+  if (!spec_.replicate_comm)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to bring into step", spec_.name);
   Communicator& replicas = *spec_.replicate_comm;
-  if (root < 0 || root >= replicas.size()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root, replicas.size() - 1);
+  if (root < 0 || root >= replicas.size())
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root,
+                replicas.size() - 1);
   FSCCL_TRY(check_idle());
   Operation* op = nullptr;
   FSCCL_TRY(replicas.engine().acquire(&op));

@@ -2,8 +2,8 @@
 //
 //   | Header | RankBlock 0 | RankBlock 1 | ... | scratch of rank 0 (input, output) | scratch of rank 1 | ...
 //
-// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first come). Nothing read from here
-// is used as an index or a length without a check: a peer is the same user, yet may be broken.
+// A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
+// come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Signals through cache lines of a shared segment. signal() fills the line and then exchanges its tick: on x86 the exchange asks for the line's
-// ownership at once, and it is the full barrier that the sleeping rule of base/futex.h needs. poll() is one load of a line that the peer owns.
+// Signals through cache lines of a shared segment. signal() fills the line and then exchanges its tick: on x86 the exchange asks
+// for the line's ownership at once, and it is the full barrier that the sleeping rule of base/futex.h needs. poll() is one load of
+// a line that the peer owns.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>
@@ -42,7 +43,9 @@ struct Channel {
   }
 };
 
-size_t scratch_half_bytes(const fsccl_transport_request_t& request) { return round_up(std::max(request.eager_bytes, request.stage_bytes)); }
+size_t scratch_half_bytes(const fsccl_transport_request_t& request) {
+  return round_up(std::max(request.eager_bytes, request.stage_bytes));
+}
 
 size_t segment_bytes(const fsccl_transport_request_t& request) {
   const auto ranks = static_cast<size_t>(request.ranks);
@@ -60,8 +63,10 @@ Result<Fd> create_segment(const fsccl_transport_request_t& request) {
   Fd fd(memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
   if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(request)))) return fail_errno(errno, "cannot size a shm channel");
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
-  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + static_cast<size_t>(request.ranks) * sizeof(RankBlock), "the signals of a communicator"));
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+    return fail_errno(errno, "cannot seal a shm channel");
+  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + static_cast<size_t>(request.ranks) * sizeof(RankBlock),
+                    "the signals of a communicator"));
   return fd;
 }
 
@@ -69,7 +74,9 @@ Status check_segment(int fd, size_t bytes) {
   struct stat st {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
-    return fail(FSCCL_ERR_PROTOCOL, "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: the ranks run different settings or versions",
+    return fail(FSCCL_ERR_PROTOCOL,
+                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: the ranks run different settings "
+                "or versions",
                 st.st_size, bytes);
   return success();
 }
@@ -118,8 +125,10 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
         std::this_thread::yield();
         continue;
       }
-      if (now_ns() > request.deadline_ns) return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
-      if (request.cancelled(request.context)) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
+      if (now_ns() > request.deadline_ns)
+        return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
+      if (request.cancelled(request.context))
+        return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
       RankBlock& block = channel.blocks[peer];
       uint32_t& word = block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
       const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
@@ -153,7 +162,8 @@ Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& requ
   FSCCL_TRY(meet(channel, tick++, request));
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
   uint64_t value = 0;
-  const bool read = request.single_copy && read_memory(other.pid, other.probe_address, &value, sizeof value) && value == other.probe_value;
+  const bool read =
+      request.single_copy && read_memory(other.pid, other.probe_address, &value, sizeof value) && value == other.probe_value;
   mine.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
@@ -176,7 +186,8 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   FSCCL_TRY(check_segment(fd.get(), segment_bytes(request)));
   FSCCL_TRY(map_segment(channel, fd.get(), request));
   if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
-    return fail(FSCCL_ERR_PROTOCOL, "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
+    return fail(FSCCL_ERR_PROTOCOL,
+                "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
   return success();
 }
 
@@ -210,7 +221,8 @@ int op_available(char* why, size_t capacity) {
   return 0;
 }
 
-fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error, size_t capacity) {
+fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
+                       size_t capacity) {
   std::unique_ptr<Channel> result;
   const Status status = open_channel(*request, result, *first_tick);
   if (status.ok())
@@ -236,8 +248,11 @@ int op_can_read(void* channel) { return as_channel(channel).can_read; }
 fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
   if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
   if (capacity)
-    *fmt::format_to_n(error, capacity - 1, "cannot read {} bytes of rank {}'s memory: {}; is its buffer as large as the call says? (FSCCL_SINGLE_COPY=off avoids such reads)",
-                      bytes, peer, std::strerror(errno)).out = '\0';
+    *fmt::format_to_n(error, capacity - 1,
+                      "cannot read {} bytes of rank {}'s memory: {}; is its buffer as large as the call says? "
+                      "(FSCCL_SINGLE_COPY=off avoids such reads)",
+                      bytes, peer, std::strerror(errno))
+         .out = '\0';
   return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
 }
 
@@ -270,9 +285,20 @@ namespace fsccl {
 
 const fsccl_transport_ops_t* shm_transport() {
   using namespace shm;
-  static const fsccl_transport_ops_t ops = {sizeof(fsccl_transport_ops_t), FSCCL_TRANSPORT_ABI, "shm",       op_available, op_open,
-                                            op_close,                      op_signal,           op_poll,     op_word,      op_can_read,
-                                            op_read,                       op_scratch,          op_fail,     op_failure};
+  static const fsccl_transport_ops_t ops = {sizeof(fsccl_transport_ops_t),
+                                            FSCCL_TRANSPORT_ABI,
+                                            "shm",
+                                            op_available,
+                                            op_open,
+                                            op_close,
+                                            op_signal,
+                                            op_poll,
+                                            op_word,
+                                            op_can_read,
+                                            op_read,
+                                            op_scratch,
+                                            op_fail,
+                                            op_failure};
   return &ops;
 }
 
