@@ -6,14 +6,19 @@ using namespace fsccl;
 
 namespace {
 
-Result<fsccl_status_t> run(const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
-  FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
-  if (stream) [[unlikely]]
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
+inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
-  FSCCL_TRY(comm->collectives().run(call, work == nullptr, &state));
-  if (work) *work = make_work(handle, comm->engine().submitted());
-  return state;
+  const fsccl_status_t code = guarded(name, [&]() -> Status {
+    Communicator* comm = live_comm(handle);
+    if (!comm) [[unlikely]]
+      return comm_of(handle).take_status();
+    if (stream) [[unlikely]]
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
+    Status status = comm->collectives().run(call, work == nullptr, &state);
+    if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
+    return status;
+  });
+  return code == FSCCL_OK ? state : code;
 }
 
 constexpr const char* kLater = "it comes with a later release";
@@ -24,34 +29,26 @@ extern "C" {
 
 fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
                                 fsccl_work_t* work) {
-  return guarded("fsccl_all_gather", [&] {
-    return run({OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
-  });
+  return run("fsccl_all_gather", {OpCode::all_gather, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
                                     fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_reduce_scatter", [&] {
-    return run({OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm, stream, work);
-  });
+  return run("fsccl_reduce_scatter", {OpCode::reduce_scatter, send, recv, count, dtype, op, -1}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, fsccl_comm_t comm,
                                 void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_all_reduce", [&] {
-    return run({OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream, work);
-  });
+  return run("fsccl_all_reduce", {OpCode::all_reduce, send, recv, count, dtype, op, -1}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm, void* stream,
                                fsccl_work_t* work) {
-  return guarded("fsccl_broadcast", [&] {
-    return run({OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root}, comm, stream, work);
-  });
+  return run("fsccl_broadcast", {OpCode::broadcast, nullptr, buffer, count, dtype, FSCCL_SUM, root}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
-  return guarded("fsccl_barrier", [&] { return run({}, comm, stream, work); });
+  return run("fsccl_barrier", {}, comm, stream, work);
 }
 
 fsccl_status_t fsccl_all_gather_v(const void*, void*, const size_t*, const size_t*, fsccl_dtype_t, fsccl_comm_t, void*,

@@ -37,6 +37,12 @@ uint64_t bits_of(Handle handle) {
   return reinterpret_cast<uint64_t>(handle);
 }
 
+// The communicator behind a handle if it is usable, without a word otherwise (comm_of says why).
+inline Communicator* live_comm(fsccl_comm_t handle) {
+  const CommObject* object = comms().find(bits_of(handle));
+  return object && !forked() ? object->ready.load(std::memory_order_acquire) : nullptr;
+}
+
 // The object behind a handle, or the error for the caller.
 Result<Communicator*> comm_of(fsccl_comm_t handle);
 Result<Pool*> pool_of(fsccl_pool_t handle);

@@ -7,11 +7,6 @@
 namespace fsccl {
 namespace {
 
-bool overlap(const void* a, uint64_t a_bytes, const void* b, uint64_t b_bytes) {
-  const auto x = reinterpret_cast<uintptr_t>(a), y = reinterpret_cast<uintptr_t>(b);
-  return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
-}
-
 Plan make_plan(OpCode op, const Shape& shape) {
   const uint64_t part = shape.count * dtype_size(shape.dtype);
   const uint64_t whole = part * static_cast<uint64_t>(shape.ranks);
@@ -63,46 +58,74 @@ Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
       options_(options),
       inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
 
-size_t Collectives::KeyHash::operator()(const Key& key) const {
-  return mix_hash(key.count,
-                  (uint64_t{static_cast<uint8_t>(key.op)} << 40) ^ (uint64_t{key.dtype} << 32) ^ static_cast<uint32_t>(key.root));
+std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call) const {
+  auto entry = std::make_unique<Entry>();
+  Shape shape;
+  shape.rank = engine_.rank();
+  shape.ranks = engine_.ranks();
+  shape.count = call.count;
+  shape.dtype = call.dtype;
+  shape.root = call.root;
+  entry->plan = make_plan(call.op, shape);
+  count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
+
+  const uint64_t part = call.count * dtype_size(call.dtype), whole = part * static_cast<uint64_t>(engine_.ranks());
+  const auto own = static_cast<int64_t>(part) * engine_.rank();
+  switch (call.op) {
+    case OpCode::all_gather:
+      entry->input_bytes = part, entry->output_bytes = whole, entry->in_place = own;
+      break;
+    case OpCode::reduce_scatter:
+      entry->input_bytes = whole, entry->output_bytes = part, entry->in_place = -own;
+      break;
+    case OpCode::all_reduce:
+      entry->input_bytes = entry->output_bytes = part;
+      break;
+    case OpCode::broadcast:
+      entry->output_bytes = part;
+      break;
+    default:
+      break;
+  }
+  OperationSettings& settings = entry->settings;
+  for (uint32_t i = 0; i < entry->plan.buffers.size(); i++) {
+    if (!entry->plan.buffers[i].published) continue;
+    settings.published[settings.publishes++] = i;
+    entry->private_large |= entry->plan.buffers[i].bytes > options_.eager_bytes;
+  }
+  if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
+  entry->fingerprint.op = call.op;
+  entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  entry->fingerprint.count = call.count;
+  entry->fingerprint.root = call.root;
+  if (call.op != OpCode::reduce_scatter && call.op != OpCode::all_reduce) return entry;
+  entry->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+  settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
+  if (settings.kind == FSCCL_OP_AVG) {
+    settings.scale = 1.0 / engine_.ranks();
+    settings.divisor = engine_.ranks();
+  }
+  return entry;
 }
 
-const Collectives::Entry& Collectives::plan_for(OpCode op, uint64_t count, fsccl_dtype_t dtype, int root) {
-  const Key key{count, op, static_cast<uint8_t>(dtype), root};
-  Recent& recent =
-      recent_[(count ^ (count >> 12) ^ (uint64_t{static_cast<uint8_t>(op)} << 2) ^ static_cast<uint64_t>(dtype)) % kRecent];
-  if (recent.entry && recent.key == key) return *recent.entry;
-  if (plans_.size() >= kMostPlans && engine_.completed() == engine_.submitted()) {
-    plans_.clear();
+Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call) {
+  FSCCL_TRY(check_call(call));
+  if (entries_.size() >= kMostEntries && engine_.completed() == engine_.submitted()) {
+    entries_.clear();
     recent_.fill({});
   }
-  std::unique_ptr<Entry>& entry = plans_[key];
-  if (!entry) {
-    entry = std::make_unique<Entry>();
-    Shape shape;
-    shape.rank = engine_.rank();
-    shape.ranks = engine_.ranks();
-    shape.count = count;
-    shape.dtype = dtype;
-    shape.root = root;
-    entry->plan = make_plan(op, shape);
-    count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
-    for (uint32_t i = 0; i < entry->plan.buffers.size(); i++)
-      if (entry->plan.buffers[i].published) entry->published[entry->publishes++] = i;
-  }
-  recent = {key, entry.get()};
-  return *entry;
+  std::unique_ptr<Entry>& entry = entries_[key_of(call)];
+  if (!entry) entry = make_entry(call);
+  return static_cast<const Entry*>(entry.get());
 }
 
-Status Collectives::check(const CollectiveCall& call) const {
+Status Collectives::check_call(const CollectiveCall& call) const {
   if (call.op == OpCode::barrier) return success();
   const auto ranks = static_cast<uint64_t>(engine_.ranks());
   if (!dtype_valid(call.dtype))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
-  const uint64_t size = dtype_size(call.dtype);
   uint64_t bytes = 0;
-  if (call.count >> 60 || __builtin_mul_overflow(call.count * size, ranks, &bytes) || bytes >> 62) [[unlikely]]
+  if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 62)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks,
                 dtype_name(call.dtype));
   if (call.op == OpCode::broadcast && (call.root < 0 || call.root >= engine_.ranks()))
@@ -116,22 +139,14 @@ Status Collectives::check(const CollectiveCall& call) const {
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}", dtype_name(call.dtype),
                   dtype_bytes_only(call.dtype) ? ": fp8 values are only moved; cast them first" : "");
   }
-  if (call.count == 0) return success();
-  const bool both = call.op != OpCode::broadcast;
-  if (!call.output || (both && !call.input))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", call.count);
-  const uint64_t part = call.count * size;
-  const auto own = part * static_cast<uint64_t>(engine_.rank());
-  const auto* in = static_cast<const std::byte*>(call.input);
-  const auto* out = static_cast<const std::byte*>(call.output);
-  bool wrong = false;
-  if (call.op == OpCode::all_gather) wrong = in != out + own && overlap(in, part, out, part * ranks);
-  if (call.op == OpCode::reduce_scatter) wrong = out != in + own && overlap(in, part * ranks, out, part);
-  if (call.op == OpCode::all_reduce) wrong = in != out && overlap(in, part, out, part);
-  if (wrong)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
-                op_name(call.op));
   return success();
+}
+
+Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) const {
+  if ((entry.output_bytes && !call.output) || (entry.input_bytes && !call.input))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", call.count);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
+              op_name(call.op));
 }
 
 // Whether every rank of this communicator maps the arena. Arena ids are never reused, so the answer never changes.
@@ -147,6 +162,10 @@ bool Collectives::common(uint32_t arena) {
 bool Collectives::publish(Operation& op, uint32_t buffer, size_t slot) {
   const uint64_t bytes = op.plan->buffers[buffer].bytes;
   Binding& binding = op.inline_bindings[buffer];
+  if (op.fingerprint.op == OpCode::broadcast && op.fingerprint.root != engine_.rank()) {
+    binding.location = {};  // nobody reads it
+    return true;
+  }
   if (engine_.options().arenas->locate(binding.base, bytes, &binding.location) && common(binding.location.arena)) return true;
   if (bytes <= options_.eager_bytes) {
     const bool output = op.plan->buffers[buffer].role == Role::output;
@@ -165,51 +184,40 @@ bool Collectives::publish(Operation& op, uint32_t buffer, size_t slot) {
   return engine_.single_copy();
 }
 
-void Collectives::bind(Operation& op, const CollectiveCall& call, const Entry& entry) {
-  op.plan = &entry.plan;
-  op.publishes = entry.publishes;
-  op.published = entry.published;
-  if (call.op == OpCode::broadcast) {
-    op.inline_bindings[0].base = static_cast<std::byte*>(call.output);
-  } else {
-    op.inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(call.input));
-    op.inline_bindings[1].base = static_cast<std::byte*>(call.output);
-    op.inline_bindings[2].base = inline_scratch_.get();
-  }
-  op.inline_bindings[0].table = op.inline_bindings[1].table = op.inline_bindings[2].table = nullptr;
-  op.fingerprint.op = call.op;
-  op.fingerprint.dtype = static_cast<uint8_t>(call.dtype);
-  op.fingerprint.count = call.count;
-  op.fingerprint.root = call.root;
-  if (call.op != OpCode::reduce_scatter && call.op != OpCode::all_reduce) return;
-  op.fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
-  op.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
-  if (op.kind == FSCCL_OP_PREMUL_SUM) {
-    op.premul = call.reduction.scale;
-    std::memcpy(&op.fingerprint.history, &op.premul, sizeof op.premul);
-  }
-  if (op.kind == FSCCL_OP_AVG) {
-    op.scale = 1.0 / engine_.ranks();
-    op.divisor = engine_.ranks();
-  }
-}
-
 Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
-  FSCCL_TRY(check(call));
-  const Entry& entry = plan_for(call.op, call.count, call.dtype, call.root);
-  Operation* op = nullptr;
-  FSCCL_TRY(engine_.acquire(&op));
-  bind(*op, call, entry);
-  bool reachable = true;
-  bool private_large = false;
-  if (entry.publishes) op->context = {};
-  for (uint32_t i = 0; i < entry.publishes; i++) {
-    private_large |= entry.plan.buffers[entry.published[i]].bytes > options_.eager_bytes;
-    reachable &= publish(*op, entry.published[i], i);
+  const Key key = key_of(call);
+  Recent& recent = recent_[(key.count ^ key.count >> 12 ^ key.rest << 2 ^ key.rest >> 8) % kRecent];
+  if (!(recent.key == key && recent.entry)) [[unlikely]] {
+    FSCCL_ASSIGN(const Entry* found, entry_for(call));
+    recent = {key, found};
   }
-  if (entry.bytes_read + entry.bytes_written >= options_.streaming_bytes) op->stores = Stores::streaming;
-  // Without single copy all ranks first agree whether somebody's buffer has to go through scratch.
-  if (private_large && !engine_.single_copy()) begin_staged(*this, *op, call, reachable);
+  const Entry& entry = *recent.entry;
+  const auto in = reinterpret_cast<intptr_t>(call.input), out = reinterpret_cast<intptr_t>(call.output);
+  const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
+  if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
+    if (entry.output_bytes) return bad_buffers(call, entry);
+
+  Operation* op = nullptr;
+  FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
+  op->plan = &entry.plan;
+  if (call.op == OpCode::broadcast) {
+    op->inline_bindings[0].base = static_cast<std::byte*>(call.output);
+  } else {
+    op->inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(call.input));
+    op->inline_bindings[1].base = static_cast<std::byte*>(call.output);
+    op->inline_bindings[2].base = inline_scratch_.get();
+  }
+  if (entry.settings.kind == FSCCL_OP_PREMUL_SUM) {
+    op->premul = call.reduction.scale;
+    std::memcpy(&op->fingerprint.history, &op->premul, sizeof op->premul);
+  }
+  if (entry.settings.publishes) {
+    op->context = {};
+    bool reachable = true;
+    for (uint32_t i = 0; i < entry.settings.publishes; i++) reachable &= publish(*op, entry.settings.published[i], i);
+    // Without single copy all ranks first agree whether somebody's buffer has to go through scratch.
+    if (entry.private_large && !engine_.single_copy()) FSCCL_TRY(begin_staged(*this, *op, call, reachable));
+  }
   engine_.counters().bytes_read += entry.bytes_read;
   engine_.counters().bytes_written += entry.bytes_written;
   return engine_.submit(*op, wait, state);

@@ -37,43 +37,51 @@ class Collectives {
   // Checks, submits. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
 
+  // Everything about a call but its buffers and its scale, made once.
   struct Entry {
     Plan plan;
+    OperationSettings settings;
+    Fingerprint fingerprint;
     uint64_t bytes_read = 0, bytes_written = 0;
-    uint32_t publishes = 0;
-    std::array<uint32_t, 2> published{};
+    uint64_t input_bytes = 0, output_bytes = 0;
+    int64_t in_place = 0;        // input - output where the two may overlap
+    bool private_large = false;  // private buffers are too large for scratch
   };
-  // The plan for a call of `count` elements; lives until the next trim of an idle engine.
-  const Entry& plan_for(OpCode op, uint64_t count, fsccl_dtype_t dtype, int root);
+  // The entry of a call that is right in all but its buffers; lives until the next clearing of an idle engine.
+  Result<const Entry*> entry_for(const CollectiveCall& call);
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
 
  private:
   struct Key {
-    uint64_t count;
-    OpCode op;
-    uint8_t dtype;
-    int32_t root;
+    uint64_t count = ~uint64_t{0};
+    uint64_t rest = 0;  // operation, dtype, operator, root
     bool operator==(const Key&) const = default;
   };
+  static Key key_of(const CollectiveCall& call) {
+    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | uint64_t{static_cast<uint8_t>(call.dtype)} << 8 |
+                            uint64_t{static_cast<uint8_t>(call.reduction.kind)} << 16 |
+                            uint64_t{static_cast<uint32_t>(call.root)} << 32};
+  }
   struct KeyHash {
-    size_t operator()(const Key& key) const;
+    size_t operator()(const Key& key) const { return mix_hash(key.count, key.rest); }
   };
-  static constexpr size_t kRecent = 64, kMostPlans = 4096;
+  static constexpr size_t kRecent = 64, kMostEntries = 4096;
 
-  Status check(const CollectiveCall& call) const;
-  void bind(Operation& op, const CollectiveCall& call, const Entry& entry);
+  Status check_call(const CollectiveCall& call) const;
+  [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
+  std::unique_ptr<Entry> make_entry(const CollectiveCall& call) const;
   bool publish(Operation& op, uint32_t buffer, size_t slot);
   bool common(uint32_t arena);
 
   Engine& engine_;
   const CollectiveOptions options_;
   struct Recent {
-    Key key{~uint64_t{0}, OpCode::none, 0, 0};
+    Key key;
     const Entry* entry = nullptr;
   };
   std::array<Recent, kRecent> recent_;
-  std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> plans_;
+  std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
   std::unique_ptr<std::byte[]> inline_scratch_;
   std::vector<std::pair<uint32_t, bool>> common_;  // arenas seen, and whether every rank here maps them
 };

@@ -50,7 +50,7 @@ std::byte* Engine::scratch(int rank, size_t* half_bytes) const {
   return static_cast<std::byte*>(transport_.scratch(channel_, rank, half_bytes));
 }
 
-Status Engine::acquire(Operation** operation) {
+Status Engine::acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint) {
   const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
   if (failed()) [[unlikely]]
     return failure();
@@ -59,10 +59,10 @@ Status Engine::acquire(Operation** operation) {
     FSCCL_TRY(wait(sequence - kRing, -1, &state));
   }
   Operation& op = ring_[sequence % kRing];
-  op.bindings = op.inline_bindings.data();
-  op.fingerprint = Fingerprint{};
+  static_cast<OperationSettings&>(op) = settings;
+  op.fingerprint = fingerprint;
   op.fingerprint.sequence = sequence;
-  static_cast<OperationSettings&>(op) = OperationSettings{};
+  op.bindings = op.inline_bindings.data();
   *operation = &op;
   return success();
 }
@@ -74,10 +74,6 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
     return wait(sequence, -1, state);
   }
   tail_.store(sequence, std::memory_order_seq_cst);  // before `attended` is looked at
-  if (try_drive()) {
-    drive();
-    stop_driving();
-  }
   FSCCL_TRY(test(sequence, state));
   if (*state == FSCCL_IN_PROGRESS && !attended.load(std::memory_order_seq_cst)) Progress::instance().attend(this);
   return success();
@@ -136,11 +132,8 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state) {
 Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state) {
   const int64_t until_ns = timeout_ms < 0 ? INT64_MAX : Deadline::in_ms(timeout_ms).at_ns();
   const bool done = wait_until(sequence, until_ns);
-  if (completed() >= sequence) {
-    *state = FSCCL_OK;
-    return success();
-  }
-  if (failed()) return failure();
+  if (completed() < sequence && failed()) [[unlikely]]
+    return failure();
   *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
   return success();
 }

@@ -44,8 +44,8 @@ class Engine {
   bool single_copy() const { return single_copy_; }
   std::byte* scratch(int rank, size_t* half_bytes) const;
 
-  // The next free operation, reset; drives older ones while the ring is full. Its fingerprint's sequence is set.
-  Status acquire(Operation** operation);
+  // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
+  Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);
   // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in *state.
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 

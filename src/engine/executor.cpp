@@ -94,6 +94,8 @@ bool Executor::learn_locations(int peer, const fsccl_transport_line_t& line) {
       remote.address = location.address;
       if (engine_.options_.same_process[static_cast<size_t>(peer)]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
       if (remote.mapped || engine_.single_copy_) continue;
+    } else if (location.arena == kNowhere) {
+      continue;  // a buffer that no plan of this operation touches
     }
     if (!remote.mapped) {
       give_up(FSCCL_ERR_PROTOCOL, peer,

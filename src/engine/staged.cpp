@@ -106,21 +106,32 @@ Completion voted(Operation& op) {
 
 }  // namespace
 
-void begin_staged(Collectives& collectives, Operation& op, const CollectiveCall& call, bool reachable) {
+Status begin_staged(Collectives& collectives, Operation& op, const CollectiveCall& call, bool reachable) {
   const auto ranks = static_cast<size_t>(collectives.engine().ranks());
   auto s =
       std::make_shared<Staged>(Staged{collectives, call, op, std::vector<uint8_t>(ranks), static_cast<uint8_t>(reachable ? 0 : 1)});
-  const uint64_t chunk = chunk_elements(*s), tail = call.count % chunk;
-  s->chunk_plan = &collectives.plan_for(call.op, std::min(chunk, call.count), call.dtype, call.root).plan;
-  s->tail_plan = tail ? &collectives.plan_for(call.op, tail, call.dtype, call.root).plan : s->chunk_plan;
-  op.plan = &collectives.plan_for(OpCode::all_gather, 1, FSCCL_UINT8, -1).plan;
+  const uint64_t chunk = chunk_elements(*s);
+  auto plan_of = [&](uint64_t count) -> Result<const Plan*> {
+    CollectiveCall part = call;
+    part.count = count;
+    FSCCL_ASSIGN(const Collectives::Entry* entry, collectives.entry_for(part));
+    return &entry->plan;
+  };
+  FSCCL_ASSIGN(s->chunk_plan, plan_of(std::min(chunk, call.count)));
+  FSCCL_ASSIGN(s->tail_plan, plan_of(call.count % chunk ? call.count % chunk : std::min(chunk, call.count)));
+  CollectiveCall vote;
+  vote.op = OpCode::all_gather;
+  vote.count = 1;
+  FSCCL_ASSIGN(const Collectives::Entry* entry, collectives.entry_for(vote));
+  op.plan = &entry->plan;
   op.owner = s.get();
-  op.state = s;
   op.begin = nullptr;
   op.publishes = 0;
   op.complete = voted;
   op.inline_bindings[0].base = reinterpret_cast<std::byte*>(&s->vote);
   op.inline_bindings[1].base = reinterpret_cast<std::byte*>(s->votes.data());
+  op.state = std::move(s);
+  return success();
 }
 
 }  // namespace fsccl

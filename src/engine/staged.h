@@ -7,6 +7,6 @@
 namespace fsccl {
 
 // Turns `op` into vote, then chunks or the direct plan. `reachable`: peers can reach this rank's buffers as bound.
-void begin_staged(Collectives& collectives, Operation& op, const CollectiveCall& call, bool reachable);
+Status begin_staged(Collectives& collectives, Operation& op, const CollectiveCall& call, bool reachable);
 
 }  // namespace fsccl

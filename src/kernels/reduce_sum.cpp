@@ -215,7 +215,10 @@ HWY_INLINE void sum_range_with(const Reduce& args) {
   pass.dst = static_cast<To*>(args.dst);
   pass.scale = hn::Set(Tag<A>(), static_cast<A>(args.scale));
   pass.accumulate = args.accumulate;
-  pass.stream = args.stores == Stores::streaming && can_stream<To>(args.dst);
+  // A line that was just read is in the cache: a plain store is cheaper than sending it past.
+  bool reads_dst = args.accumulate;
+  for (int s = 0; s < args.n; ++s) reads_dst = reads_dst || args.sources[s] == args.dst;
+  pass.stream = args.stores == Stores::streaming && !reads_dst && can_stream<To>(args.dst);
   pass.run(args.count, args.norm);
   if (pass.stream) hwy::FlushStream();
 }

@@ -117,7 +117,7 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
   const double scale = request.scale != 0 ? request.scale : 1 / contributions;
   Operation* op = nullptr;
-  FSCCL_TRY(engine().acquire(&op));
+  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
   FSCCL_ASSIGN(reduce_position_, pool().give_back(Part::own, grad_key()));
   grad_held_ = false;
   op->plan = &reduce_plan_.plan;
@@ -125,6 +125,7 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   op->scale = scale;
   op->accumulate = request.accumulate;
   op->want_norm = request.result && !replicas;
+  op->norm = Norm{};
   op->own_sources = request.grads ? own_grads_.data() : nullptr;
   new (op->context.data()) Finish{this,
                                   &pool(),

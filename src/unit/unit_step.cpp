@@ -77,7 +77,7 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   const uint64_t offset = own_writable ? writable_offset_ : slot_offset_;
 
   Operation* op = nullptr;
-  FSCCL_TRY(engine().acquire(&op));
+  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
   Binding& binding = unshard_bindings_[0];
   binding.base = pool().address(part, part == Part::shared ? pool_host_ : pool().rank(), offset);
   binding.table = part == Part::own ? regions_.data() : nullptr;
@@ -143,7 +143,7 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
                 replicas.size() - 1);
   FSCCL_TRY(check_idle());
   Operation* op = nullptr;
-  FSCCL_TRY(replicas.engine().acquire(&op));
+  FSCCL_TRY(replicas.engine().acquire(&op, OperationSettings{}, Fingerprint{}));
   const Planned& planned = broadcast_plans_[static_cast<size_t>(root)];
   op->plan = &planned.plan;
   op->bindings = broadcast_bindings_.data();
