@@ -1,4 +1,6 @@
 // fsccl_pool_*.
+#include <set>
+
 #include "api/objects.h"
 
 using namespace fsccl;
@@ -12,6 +14,7 @@ Status no_stream(void* stream) {
 // A declared step as events of the pool's two regions.
 struct Declared {
   std::vector<CollectiveRegion::Event> shared, own;
+  std::set<const Unit*> kept;
   int host_rank = -1;
   uint64_t hash = 0;
 };
@@ -25,7 +28,9 @@ Status declare_event(const fsccl_event_t& event, size_t index, Declared* declare
   const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);
   switch (event.kind) {
     case FSCCL_EVENT_UNSHARD:
-      slots.push_back({true, unit.slot_key(), slot_bytes, true});
+      // A kept slot is taken once and stays.
+      if (!unit.keeps() || (!unit.holds_slot() && declared->kept.insert(&unit).second))
+        slots.push_back({true, unit.slot_key(), slot_bytes, true});
       break;
     case FSCCL_EVENT_RESHARD:
       if (!unit.keeps()) slots.push_back({false, unit.slot_key(), 0, true});

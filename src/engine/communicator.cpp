@@ -14,7 +14,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int64_t kDefaultSpinUs = 100;
+constexpr int64_t kDefaultSpinUs = 20;  // a few context switches: longer only burns the core of a peer that shares it
 constexpr uint64_t kDefaultStreamingBytes = 24u << 20;
 
 std::atomic<uint64_t> communicators_made{0};

@@ -81,6 +81,7 @@ class Unit {
   Part slot_part() const { return shared_ ? Part::shared : Part::own; }
   int host_rank() const { return shared_ ? pool_host_ : pool().rank(); }
   bool keeps() const { return keep_; }
+  bool holds_slot() const { return slot_held_; }
 
  private:
   explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
