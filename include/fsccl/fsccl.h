@@ -91,7 +91,7 @@ typedef enum fsccl_status {
 } fsccl_status_t;
 
 /* The name and a one-line meaning, for any value. Never NULL. Any thread. */
-FSCCL_API const char *fsccl_status_string(fsccl_status_t status);
+FSCCL_API const char* fsccl_status_string(fsccl_status_t status);
 
 typedef struct fsccl_error_info {
   size_t size;           /* set by FSCCL_ERROR_INFO_INIT */
@@ -99,24 +99,25 @@ typedef struct fsccl_error_info {
   int rank;              /* this rank in the communicator, -1 if none was concerned */
   int peer;              /* the other rank concerned, -1 if none */
   uint64_t sequence;     /* the operation's sequence number in its communicator, 0 if none */
-  const char *operation; /* the function or operation, "" if none */
-  const char *text;      /* what happened, with the values, and what to do */
+  const char* operation; /* the function or operation, "" if none */
+  const char* text;      /* what happened, with the values, and what to do */
 } fsccl_error_info_t;
-#define FSCCL_ERROR_INFO_INIT { sizeof(fsccl_error_info_t), FSCCL_OK, -1, -1, 0, "", "" }
+#define FSCCL_ERROR_INFO_INIT \
+  { sizeof(fsccl_error_info_t), FSCCL_OK, -1, -1, 0, "", "" }
 
 /* The calling thread's last error. The strings live until this thread's next error. Any thread. */
-FSCCL_API fsccl_status_t fsccl_last_error(fsccl_error_info_t *info);
+FSCCL_API fsccl_status_t fsccl_last_error(fsccl_error_info_t* info);
 
 /* The library's FSCCL_VERSION. A program may compare it with its header's. */
-FSCCL_API fsccl_status_t fsccl_version(int *version);
+FSCCL_API fsccl_status_t fsccl_version(int* version);
 
 /* ----------------------------------------------------------------------------------------------------- types ---- */
 
 /* Handles. Create functions make them, destroy functions end them; zero is the null handle. */
-typedef struct fsccl_comm_s *fsccl_comm_t; /* a group of ranks */
-typedef struct fsccl_pool_s *fsccl_pool_t; /* the caching allocator over one arena */
-typedef struct fsccl_unit_s *fsccl_unit_t; /* parameters that are gathered and freed together */
-typedef struct fsccl_work_s *fsccl_work_t; /* an operation in flight */
+typedef struct fsccl_comm_s* fsccl_comm_t; /* a group of ranks */
+typedef struct fsccl_pool_s* fsccl_pool_t; /* the caching allocator over one arena */
+typedef struct fsccl_unit_s* fsccl_unit_t; /* parameters that are gathered and freed together */
+typedef struct fsccl_work_s* fsccl_work_t; /* an operation in flight */
 
 typedef enum fsccl_dtype {
   FSCCL_INT8 = 0,
@@ -183,19 +184,19 @@ static inline fsccl_op_t fsccl_premul_sum(double scale) {
 
 /* Sets variable `name` ("FSCCL_TIMEOUT_MS"). FSCCL_ERR_CONFIG names the accepted values, or the nearest known name. Affects
  * objects created afterwards. Any thread. */
-FSCCL_API fsccl_status_t fsccl_config_set(const char *name, const char *value);
+FSCCL_API fsccl_status_t fsccl_config_set(const char* name, const char* value);
 
 /* Copies the value of `name` as text, NUL-terminated, into buffer[capacity]; FSCCL_ERR_INVALID_ARGUMENT if it does not fit. */
-FSCCL_API fsccl_status_t fsccl_config_get(const char *name, char *buffer, size_t capacity);
+FSCCL_API fsccl_status_t fsccl_config_get(const char* name, char* buffer, size_t capacity);
 
 typedef struct fsccl_config_entry {
   const char *name, *value, *default_value;
-  const char *source; /* "default", "file", "environment" or "api" */
-  const char *accepted; /* the type and range, as text */
-  const char *doc;
+  const char* source;   /* "default", "file", "environment" or "api" */
+  const char* accepted; /* the type and range, as text */
+  const char* doc;
 } fsccl_config_entry_t;
 /* Calls visit(context, entry) once for each variable, in the order of docs/env.md. The entry lives during the call. */
-FSCCL_API fsccl_status_t fsccl_config_dump(void (*visit)(void *context, const fsccl_config_entry_t *entry), void *context);
+FSCCL_API fsccl_status_t fsccl_config_dump(void (*visit)(void* context, const fsccl_config_entry_t* entry), void* context);
 
 /* ---------------------------------------------------------------------------------------------- communicator ---- */
 
@@ -212,29 +213,30 @@ typedef struct fsccl_unique_id {
  * Makes an id and begins to listen for its ranks in this process, on a Unix socket and, unless FSCCL_BOOTSTRAP_TCP=0, on TCP.
  * The process must live until all ranks have joined; usually it is rank 0's. One id makes one communicator. Does not block.
  */
-FSCCL_API fsccl_status_t fsccl_unique_id_create(fsccl_unique_id_t *id);
+FSCCL_API fsccl_status_t fsccl_unique_id_create(fsccl_unique_id_t* id);
 
 /*
  * A caller's own all-gather: every rank calls it with `bytes` bytes at `mine` and receives size * bytes bytes at `all`, in
  * rank order. Must be collective and blocking; returns 0, or anything else to fail the communicator's creation.
  */
-typedef int (*fsccl_all_gather_fn)(void *context, const void *mine, void *all, size_t bytes);
+typedef int (*fsccl_all_gather_fn)(void* context, const void* mine, void* all, size_t bytes);
 
 typedef struct fsccl_comm_config {
   size_t size; /* set by FSCCL_COMM_CONFIG_INIT, like `version` */
   int version;
   /* How the ranks find each other. unique_id: rank and ranks are required. all_gather: likewise, the callback carries the
    * id. Neither: from the environment; see docs/env.md (torchrun and Open MPI are known), rank and ranks are taken from it. */
-  const fsccl_unique_id_t *unique_id;
+  const fsccl_unique_id_t* unique_id;
   fsccl_all_gather_fn all_gather;
-  void *all_gather_context;
+  void* all_gather_context;
   int rank;
   int ranks;
   int nonblocking;    /* 1: return FSCCL_IN_PROGRESS at once; fsccl_comm_async_error() tells when it is ready */
   int64_t timeout_ms; /* the deadline of every wait on this communicator; 0: FSCCL_TIMEOUT_MS */
-  const char *name;   /* for messages; copied; NULL: "comm" and a number */
+  const char* name;   /* for messages; copied; NULL: "comm" and a number */
 } fsccl_comm_config_t;
-#define FSCCL_COMM_CONFIG_INIT { sizeof(fsccl_comm_config_t), FSCCL_VERSION, NULL, NULL, NULL, -1, 0, 0, 0, NULL }
+#define FSCCL_COMM_CONFIG_INIT \
+  { sizeof(fsccl_comm_config_t), FSCCL_VERSION, NULL, NULL, NULL, -1, 0, 0, 0, NULL }
 
 /*
  * Joins a communicator. Collective: every rank calls it. Ranks are processes, or threads of one process (each with its own
@@ -243,7 +245,7 @@ typedef struct fsccl_comm_config {
  * FSCCL_JOB_SECRET_FILE, else, on one host, by both ends being the same user. Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the
  * text says how many joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG.
  */
-FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t *config, fsccl_comm_t *comm);
+FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* config, fsccl_comm_t* comm);
 
 #define FSCCL_COLOR_NONE (-1)
 /*
@@ -251,11 +253,11 @@ FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t *config, fs
  * FSCCL_COLOR_NONE gets the null handle. Collective, blocking. `config` may be NULL; only nonblocking = 0, timeout_ms and
  * name of it are used. The parent stays usable; the two may be destroyed in any order.
  */
-FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key, const fsccl_comm_config_t *config,
-                                          fsccl_comm_t *result);
+FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key, const fsccl_comm_config_t* config,
+                                          fsccl_comm_t* result);
 
 /* Continues with the survivors after a failure. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t *config, fsccl_comm_t *result);
+FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
 /*
  * Ends every operation of `comm` on every rank with FSCCL_ERR_ABORTED, including those in which threads wait now. Any thread,
@@ -271,12 +273,12 @@ FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
 /* This rank's number, 0 .. size - 1, and how many ranks there are. Any thread. */
-FSCCL_API fsccl_status_t fsccl_comm_rank(fsccl_comm_t comm, int *rank);
-FSCCL_API fsccl_status_t fsccl_comm_size(fsccl_comm_t comm, int *size);
+FSCCL_API fsccl_status_t fsccl_comm_rank(fsccl_comm_t comm, int* rank);
+FSCCL_API fsccl_status_t fsccl_comm_size(fsccl_comm_t comm, int* size);
 /* This rank's number among the ranks of its host, and how many those are. */
-FSCCL_API fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t comm, int *local_rank, int *local_size);
+FSCCL_API fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t comm, int* local_rank, int* local_size);
 /* *state: FSCCL_OK, FSCCL_IN_PROGRESS (still being created), or the error that ended the communicator. Any thread. */
-FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_t *state);
+FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_t* state);
 
 /* ---------------------------------------------------------------------------------------------------- memory ---- */
 
@@ -291,16 +293,17 @@ typedef struct fsccl_pool_config {
   int device;           /* for device memory */
   uint64_t limit_bytes; /* the most this rank may reserve; 0: FSCCL_POOL_LIMIT */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
-  const char *name;
+  const char* name;
 } fsccl_pool_config_t;
-#define FSCCL_POOL_CONFIG_INIT { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL }
+#define FSCCL_POOL_CONFIG_INIT \
+  { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL }
 
 /*
  * Makes a pool over one arena: memory that the ranks of a host map together, so that collectives on it move each byte once or not
  * at all. Collective over `comm`; blocking. The arena is an anonymous file: it vanishes with its processes, whatever ends
  * them. Memory is reserved when the pool grows: a shortage is FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
  */
-FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t *config, fsccl_pool_t *pool);
+FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
 /* Units must be destroyed and blocks freed before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not collective. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
@@ -308,38 +311,40 @@ FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
  * A block of `bytes` bytes, aligned to 64 (to 4096 from 64 KiB on), from the local region: any rank may allocate alone. Contents
  * are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for collectives.
  */
-FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void *stream, void **pointer);
+FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
 /* Gives a block back. NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing. */
-FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void *pointer, void *stream);
+FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /* Registers the caller's own memory with every transport. Not available yet: host collectives take any memory as it is. */
-FSCCL_API fsccl_status_t fsccl_pool_import(fsccl_pool_t pool, void *pointer, size_t bytes);
+FSCCL_API fsccl_status_t fsccl_pool_import(fsccl_pool_t pool, void* pointer, size_t bytes);
 
 typedef struct fsccl_pool_stats_s {
   size_t size;
   uint64_t limit_bytes;
-  uint64_t reserved_bytes;         /* physical memory this rank holds for the pool: its own regions and, on the rank that hosts it, the shared one */
-  uint64_t shared_reserved_bytes;  /* of which shared slots, one copy per host (0 on ranks that do not host them) */
-  uint64_t live_bytes;             /* in slots and blocks now */
-  uint64_t live_peak_bytes;        /* the most ever live at once */
-  uint64_t collective_live_bytes;  /* slots of units, shared ones included on every rank that uses them */
+  uint64_t reserved_bytes; /* physical memory this rank holds for the pool: its own regions and, on the rank that hosts it, the
+                              shared one */
+  uint64_t shared_reserved_bytes; /* of which shared slots, one copy per host (0 on ranks that do not host them) */
+  uint64_t live_bytes;            /* in slots and blocks now */
+  uint64_t live_peak_bytes;       /* the most ever live at once */
+  uint64_t collective_live_bytes; /* slots of units, shared ones included on every rank that uses them */
   uint64_t collective_peak_bytes;
-  uint64_t local_live_bytes;       /* blocks of fsccl_pool_alloc() */
+  uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc() */
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
   uint64_t plan_hits, plan_misses; /* slot requests served from the plan, and beside it */
   uint64_t allocations, frees;
-  uint64_t growths;                /* times memory was asked of the system */
-  uint64_t steps;                  /* fsccl_pool_step() calls */
+  uint64_t growths; /* times memory was asked of the system */
+  uint64_t steps;   /* fsccl_pool_step() calls */
 } fsccl_pool_stats_t;
-#define FSCCL_POOL_STATS_INIT { sizeof(fsccl_pool_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define FSCCL_POOL_STATS_INIT \
+  { sizeof(fsccl_pool_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* What the pool holds and has done so far. Any thread. */
-FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t *stats);
+FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t* stats);
 
 /* Gives unused memory at the end of each region back to the system. *released: bytes. Not collective. */
-FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t *released);
+FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 /* Writes a memory snapshot to `path`. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char *path);
+FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path);
 
 /* One event of a step: what happens to the slots of a unit, in order. */
 typedef enum fsccl_event_kind {
@@ -357,7 +362,7 @@ typedef struct fsccl_event {
  * all ranks), between steps, with no slot in use. The schedule repeats at each fsccl_pool_step(). A step that deviates is
  * served from the gaps and counted (plan_misses); when it repeats it becomes the new plan.
  */
-FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t *events, size_t count);
+FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events, size_t count);
 /* Marks the end of a step. Same place in the order of collective calls on all ranks; does not communicate. */
 FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
 
@@ -366,8 +371,8 @@ FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
 /*
  * A unit's life in a step:  unshard -> param(i) is valid -> reshard -> unshard -> grad(i), filled by the caller ->
  * reshard -> reduce_grads -> sharded_grad(i) is valid -> the optimizer writes shard(i) -> (mark_changed).
- * All calls that take a slot or give one back (unshard, reshard, the first grad of a step, reduce_grads) come in the same order on all
- * ranks.
+ * All calls that take a slot or give one back (unshard, reshard, the first grad of a step, reduce_grads) come in the same order on
+ * all ranks.
  */
 
 typedef enum fsccl_layout {
@@ -394,20 +399,21 @@ typedef enum fsccl_keep {
 #define FSCCL_PARAM_FROZEN 1u /* gets no gradient */
 
 typedef struct fsccl_param {
-  const char *name; /* for messages; copied; may be NULL */
+  const char* name; /* for messages; copied; may be NULL */
   int dims;         /* 0 (a scalar) .. FSCCL_MAX_DIMS */
   int64_t shape[FSCCL_MAX_DIMS];
   fsccl_dtype_t dtype; /* of the shard: the "master" copy, e.g. FSCCL_FLOAT32 */
   uint32_t flags;
   int tied_to;        /* index of the parameter of this unit that it shares all bytes with, else -1 */
-  void *shard;        /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
-  void *sharded_grad; /* likewise for the reduced gradient (in grad_dtype) */
+  void* shard;        /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
+  void* sharded_grad; /* likewise for the reduced gradient (in grad_dtype) */
 } fsccl_param_t;
-#define FSCCL_PARAM_INIT { NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL }
+#define FSCCL_PARAM_INIT \
+  { NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL }
 
 typedef struct fsccl_unit_config {
   size_t size;
-  const char *name; /* for messages; copied */
+  const char* name; /* for messages; copied */
   fsccl_layout_t layout;
   fsccl_comm_t shard_comm;     /* the ranks that share the parameters */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
@@ -420,26 +426,28 @@ typedef struct fsccl_unit_config {
   uint64_t keep_budget_bytes;
   int marks_changes; /* 1: the caller calls mark_changed() itself; 0: reduce_grads() implies it */
 } fsccl_unit_config_t;
-#define FSCCL_UNIT_CONFIG_INIT                                                                                            \
-  { sizeof(fsccl_unit_config_t), NULL, FSCCL_LAYOUT_PER_PARAM, NULL, NULL, NULL, FSCCL_BFLOAT16, FSCCL_BFLOAT16,             \
-    FSCCL_FLOAT32, FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0 }
+#define FSCCL_UNIT_CONFIG_INIT                                                                                                  \
+  {                                                                                                                             \
+    sizeof(fsccl_unit_config_t), NULL, FSCCL_LAYOUT_PER_PARAM, NULL, NULL, NULL, FSCCL_BFLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, \
+        FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0                                                                          \
+  }
 
 /*
- * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the ranks' definitions are compared and
- * a difference is FSCCL_ERR_MISMATCH, naming the parameter. `params` is copied. Caller-owned shards must live as long as the unit.
- * Supported dtypes: shards fp32, fp64, fp16, bf16; wire, reduce and grad: the same; fp8, integers and bool only where shard
+ * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the ranks' definitions are compared
+ * and a difference is FSCCL_ERR_MISMATCH, naming the parameter. `params` is copied. Caller-owned shards must live as long as the
+ * unit. Supported dtypes: shards fp32, fp64, fp16, bf16; wire, reduce and grad: the same; fp8, integers and bool only where shard
  * and wire dtype are equal and the parameter is frozen.
  */
-FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t *config, const fsccl_param_t *params, size_t count,
-                                           fsccl_unit_t *unit);
+FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_param_t* params, size_t count,
+                                           fsccl_unit_t* unit);
 /* Not collective. Slots in use are given back; the pool's blocks are freed. */
 FSCCL_API fsccl_status_t fsccl_unit_destroy(fsccl_unit_t unit);
 
 /* A piece of memory of a unit. */
 typedef struct fsccl_view {
-  void *data;          /* NULL when count is 0 */
-  uint64_t count;      /* elements */
-  uint64_t offset;     /* first element's place in the parameter, in elements (row major); 0 for whole parameters */
+  void* data;      /* NULL when count is 0 */
+  uint64_t count;  /* elements */
+  uint64_t offset; /* first element's place in the parameter, in elements (row major); 0 for whole parameters */
   fsccl_dtype_t dtype;
 } fsccl_view_t;
 
@@ -449,25 +457,29 @@ typedef enum fsccl_unshard_mode {
 } fsccl_unshard_mode_t;
 
 /*
- * Gathers the parameters into a slot, cast to wire_dtype. Collective. When complete, param(i) is valid until reshard. A second unshard before
- * reshard is FSCCL_ERR_INVALID_STATE. Waits (in the operation, not in the thread) until every rank has given back what was in the slot before.
+ * Gathers the parameters into a slot, cast to wire_dtype. Collective. When complete, param(i) is valid until reshard. A second
+ * unshard before reshard is FSCCL_ERR_INVALID_STATE. Waits (in the operation, not in the thread) until every rank has given back
+ * what was in the slot before. Addresses: param(i) is at the same address in every unshard of a step and in every step, from the
+ * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one.
  */
-FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t *work);
-/* The whole parameter `index`, row major, contiguous, aligned to 64 bytes (flat layout: to its element). FSCCL_ERR_INVALID_STATE unless unsharded. */
-FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl_view_t *view);
-/* This rank's part of parameter `index`, in the parameter's dtype; may be empty. Always valid; the caller's to read and write between
- * unshard operations. A flat layout may cut a parameter anywhere; a shard is always one contiguous piece. */
-FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t *view);
+FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t* work);
+/* The whole parameter `index`, row major, contiguous, aligned to 64 bytes (flat layout: to its element). FSCCL_ERR_INVALID_STATE
+ * unless unsharded. */
+FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
+/* This rank's part of parameter `index`, in the parameter's dtype; may be empty. Always valid; the caller's to read and write
+ * between unshard operations. A flat layout may cut a parameter anywhere; a shard is always one contiguous piece. */
+FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
 
-/* The whole gradient of parameter `index` in reduce_dtype, for the caller to write; the first call of a step takes the slot (contents undefined) and
- * it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen parameter; a tied one gives its owner's. */
-FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t *view);
+/* The whole gradient of parameter `index` in reduce_dtype, for the caller to write; the first call of a step takes the slot
+ * (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen parameter; a tied one gives its
+ * owner's. */
+FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* This rank's part of the reduced gradient, in grad_dtype. Valid after reduce_grads until the next one begins. */
-FSCCL_API fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t unit, size_t index, fsccl_view_t *view);
+FSCCL_API fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 
 typedef struct fsccl_reduce_result {
   double norm_squared; /* of this rank's sharded gradients of the unit, after scaling and accumulation; sum it over ranks for the
@@ -477,109 +489,116 @@ typedef struct fsccl_reduce_result {
 
 typedef struct fsccl_reduce_config {
   size_t size;
-  double scale;   /* multiplies the sum; 0: 1 / (all ranks that contribute), the mean */
-  int accumulate; /* 1: sharded_grad += , 0: sharded_grad = */
-  int defer_replicas; /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it */
-  const void *const *grads;      /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in reduce_dtype (frozen
-                                    and tied ones NULL): only what other ranks need of it is published */
-  fsccl_reduce_result_t *result; /* written at completion; NULL: not wanted */
-  void (*shard_ready)(void *context, fsccl_unit_t unit, size_t index); /* called as each sharded gradient is final, in the thread that drives the
-                                                                        operation; must not call fsccl operations of this communicator. NULL: none */
-  void *shard_ready_context;
+  double scale;                  /* multiplies the sum; 0: 1 / (all ranks that contribute), the mean */
+  int accumulate;                /* 1: sharded_grad += , 0: sharded_grad = */
+  int defer_replicas;            /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it */
+  const void* const* grads;      /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in
+                                    reduce_dtype (frozen      and tied ones NULL): only what other ranks need of it is published */
+  fsccl_reduce_result_t* result; /* written at completion; NULL: not wanted */
+  /* Called as each sharded gradient is final, in the thread that drives the operation; must not call fsccl operations of this
+   * communicator. NULL: none. */
+  void (*shard_ready)(void* context, fsccl_unit_t unit, size_t index);
+  void* shard_ready_context;
 } fsccl_reduce_config_t;
-#define FSCCL_REDUCE_CONFIG_INIT { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL }
+#define FSCCL_REDUCE_CONFIG_INIT \
+  { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL }
 
 /*
- * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or add, norm and
- * finite flag. Collective. config == NULL: FSCCL_REDUCE_CONFIG_INIT. To accumulate without communication, keep adding into grad(i) and call this once
- * at the end. Gives the gradient slot back. Implies mark_changed unless the unit marks changes itself.
+ * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or
+ * add, norm and finite flag. Collective. config == NULL: FSCCL_REDUCE_CONFIG_INIT. To accumulate without communication, keep adding
+ * into grad(i) and call this once at the end. Gives the gradient slot back. Implies mark_changed unless the unit marks changes
+ * itself. With a replicate_comm the sum over the shard ranks is complete when the call returns, and the work is that of the sum over
+ * the replicas (which is complete, too, when `result` or `shard_ready` is set).
  */
-FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t *config, fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 
-/* HSDP state sync: copies the shards of replicate_comm's rank `root` to the other replicas, in place, all parameters in one operation. Collective over
- * replicate_comm; implies mark_changed. FSCCL_ERR_INVALID_STATE without a replicate_comm. */
-FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root, fsccl_work_t *work);
+/* HSDP state sync: copies the shards of replicate_comm's rank `root` to the other replicas, in place, all parameters in one
+ * operation. Collective over replicate_comm; implies mark_changed. FSCCL_ERR_INVALID_STATE without a replicate_comm. */
+FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root, fsccl_work_t* work);
 
 /* ----------------------------------------------------------------------------------------------- collectives ---- */
 
 /*
- * Buffers may be any memory of the process; blocks of a pool on this communicator (or on its parent) cost least. Memory of the caller's own costs
- * a kernel copy where the system permits reading a peer's memory (process_vm_readv), and two more user copies where it does not.
- * Buffers of one call must not overlap, except in the in-place forms named below. Counts may be 0. S = dtype size.
+ * Buffers may be any memory of the process; blocks of a pool on this communicator (or on its parent) cost least. Memory of the
+ * caller's own costs a kernel copy where the system permits reading a peer's memory (process_vm_readv), and two more user copies
+ * where it does not. Buffers of one call must not overlap, except in the in-place forms named below. Counts may be 0. S = dtype
+ * size.
  */
 
 /* recv[r * count ...] = rank r's send[0 .. count). recv holds size * count elements. In place: send == recv + rank * count * S. */
-FSCCL_API fsccl_status_t fsccl_all_gather(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
-                                          void *stream, fsccl_work_t *work);
-/* recv[0 .. count) = op over ranks q of q's send[rank * count ...]. send holds size * count elements. In place: recv == send + rank * count * S. */
-FSCCL_API fsccl_status_t fsccl_reduce_scatter(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
-                                              fsccl_comm_t comm, void *stream, fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_all_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
+                                          void* stream, fsccl_work_t* work);
+/* recv[0 .. count) = op over ranks q of q's send[rank * count ...]. send holds size * count elements. In place: recv == send + rank
+ * * count * S. */
+FSCCL_API fsccl_status_t fsccl_reduce_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
+                                              fsccl_comm_t comm, void* stream, fsccl_work_t* work);
 /* recv[0 .. count) = op over all ranks' send[0 .. count). In place: recv == send. */
-FSCCL_API fsccl_status_t fsccl_all_reduce(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
-                                          fsccl_comm_t comm, void *stream, fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_all_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op,
+                                          fsccl_comm_t comm, void* stream, fsccl_work_t* work);
 /* buffer[0 .. count) of every rank = root's. */
-FSCCL_API fsccl_status_t fsccl_broadcast(void *buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                                         void *stream, fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm, void* stream,
+                                         fsccl_work_t* work);
 /* Complete when every rank has entered. */
-FSCCL_API fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void *stream, fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work);
 
 /* The forms below are not available yet. Counts and displacements are arrays of `size` elements, the same on all ranks. */
-FSCCL_API fsccl_status_t fsccl_all_gather_v(const void *send, void *recv, const size_t *counts, const size_t *displacements,
-                                            fsccl_dtype_t dtype, fsccl_comm_t comm, void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_reduce_scatter_v(const void *send, void *recv, const size_t *counts, fsccl_dtype_t dtype,
-                                                fsccl_op_t op, fsccl_comm_t comm, void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_reduce(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
-                                      fsccl_comm_t comm, void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_gather(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                                      void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_scatter(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                                       void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_all_to_all(const void *send, void *recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
-                                          void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_all_to_all_v(const void *send, const size_t *send_counts, const size_t *send_displacements, void *recv,
-                                            const size_t *recv_counts, const size_t *recv_displacements, fsccl_dtype_t dtype,
-                                            fsccl_comm_t comm, void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_send(const void *buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
-                                    void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_recv(void *buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void *stream,
-                                    fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts, const size_t* displacements,
+                                            fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts, fsccl_dtype_t dtype,
+                                                fsccl_op_t op, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
+                                      fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                                      void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                                       void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
+                                          void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, const size_t* send_displacements,
+                                            void* recv, const size_t* recv_counts, const size_t* recv_displacements,
+                                            fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
+                                    void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
+                                    void* stream, fsccl_work_t* work);
 /* Operations between start and end are issued together. */
 FSCCL_API fsccl_status_t fsccl_group_start(void);
 FSCCL_API fsccl_status_t fsccl_group_end(void);
 
-/* Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with its own count and dtype, the same on all ranks.
- * Not available yet: use a unit, or one call per tensor. */
+/* Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with its own count and dtype, the
+ * same on all ranks. Not available yet: use a unit, or one call per tensor. */
 typedef struct fsccl_tensor {
-  void *send;
-  void *recv;
-  const size_t *counts; /* per rank, `size` elements (uneven shards); broadcast: counts[0] */
+  void* send;
+  void* recv;
+  const size_t* counts; /* per rank, `size` elements (uneven shards); broadcast: counts[0] */
   fsccl_dtype_t dtype;
 } fsccl_tensor_t;
-FSCCL_API fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t *list, size_t tensors, fsccl_comm_t comm, void *stream,
-                                               fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t *list, size_t tensors, fsccl_op_t op, fsccl_comm_t comm,
-                                                   void *stream, fsccl_work_t *work);
-FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t *list, size_t tensors, int root, fsccl_comm_t comm, void *stream,
-                                              fsccl_work_t *work);
+FSCCL_API fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,
+                                               fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op, fsccl_comm_t comm,
+                                                   void* stream, fsccl_work_t* work);
+FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root, fsccl_comm_t comm, void* stream,
+                                              fsccl_work_t* work);
 
 /* ------------------------------------------------------------------------------------------------------ work ---- */
 
 /*
- * Operations of one communicator complete in the order of their submission. Submitting runs until the first peer that is not there yet; after
- * that any test or wait of the process moves it on, or the library's own thread.
- * A work stays valid until its communicator is destroyed; it may be tested and waited for any number of times, by any thread.
+ * Operations of one communicator complete in the order of their submission. Submitting runs until the first peer that is not there
+ * yet; after that any test or wait of the process moves it on, or the library's own thread. A work stays valid until its
+ * communicator is destroyed; it may be tested and waited for any number of times, by any thread.
  */
 
 /* FSCCL_OK: complete. FSCCL_IN_PROGRESS: not yet. Else the operation's error. Does not block. */
 FSCCL_API fsccl_status_t fsccl_work_test(fsccl_work_t work);
-/* Waits at most timeout_ms (negative: the communicator's deadline). FSCCL_IN_PROGRESS when the time is over and the operation is not. */
+/* Waits at most timeout_ms (negative: the communicator's deadline). FSCCL_IN_PROGRESS when the time is over and the operation is
+ * not. */
 FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /* The operation's error, with fsccl_last_error() set to it; FSCCL_OK when there is none (yet). */
 FSCCL_API fsccl_status_t fsccl_work_error(fsccl_work_t work);
 /* Calls done(context, status) at completion, from the library's thread. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void *context, fsccl_status_t status), void *context);
+FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void* context, fsccl_status_t status), void* context);
 /* A descriptor that becomes readable at completion. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int *fd);
+FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd);
 /* Says that the handle is no longer used. The operation goes on. NULL is allowed. */
 FSCCL_API fsccl_status_t fsccl_work_release(fsccl_work_t work);
 
@@ -587,22 +606,23 @@ FSCCL_API fsccl_status_t fsccl_work_release(fsccl_work_t work);
 
 typedef struct fsccl_counters {
   size_t size;
-  uint64_t operations;     /* completed on this rank */
-  uint64_t bytes_read;     /* of operands, by this rank's cores */
+  uint64_t operations; /* completed on this rank */
+  uint64_t bytes_read; /* of operands, by this rank's cores */
   uint64_t bytes_written;
-  uint64_t kernel_copies;  /* reads of a peer's private memory by the system */
-  uint64_t sleeps;         /* waits that gave up their core */
+  uint64_t kernel_copies; /* reads of a peer's private memory by the system */
+  uint64_t sleeps;        /* waits that gave up their core */
 } fsccl_counters_t;
-#define FSCCL_COUNTERS_INIT { sizeof(fsccl_counters_t), 0, 0, 0, 0, 0 }
+#define FSCCL_COUNTERS_INIT \
+  { sizeof(fsccl_counters_t), 0, 0, 0, 0, 0 }
 /* What this rank has done on `comm` so far. */
-FSCCL_API fsccl_status_t fsccl_comm_counters(fsccl_comm_t comm, fsccl_counters_t *counters);
+FSCCL_API fsccl_status_t fsccl_comm_counters(fsccl_comm_t comm, fsccl_counters_t* counters);
 
 /* The candidates for an operation with their predicted times, as JSON. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char *operation, size_t bytes, char *json, size_t capacity);
+FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);
 /* The machine as this process sees it, as JSON. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_topology_dump(char *json, size_t capacity);
+FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);
 /* Writes the flight recorder of this process. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_trace_dump(const char *path);
+FSCCL_API fsccl_status_t fsccl_trace_dump(const char* path);
 
 #ifdef __cplusplus
 }

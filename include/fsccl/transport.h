@@ -6,10 +6,10 @@
  * A channel connects the ranks of one communicator. It gives the engine three things:
  *   signals   Each rank has a line of signals that every peer can read. signal() publishes a line under a tick; poll() of a peer's
  *             tick returns that line once it is there. Everything a rank wrote to shared memory before signal() is visible to
- *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the engine
- *             guarantees that all peers have read it by then.
- *   bytes     read() copies from a peer's private memory; scratch() is a small area per rank that every rank can reach.
- *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
+ *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the
+ * engine guarantees that all peers have read it by then. bytes     read() copies from a peer's private memory; scratch() is a small
+ * area per rank that every rank can reach. failure   A board that any rank can write once and every rank reads: how an error of one
+ * rank ends the waits of all.
  *
  * Threads: signal, poll, word and read of one channel are called by one thread at a time; fail and failure by any thread.
  * Errors: functions that can fail fill `error` with text that says what to do.
@@ -37,9 +37,9 @@ typedef struct fsccl_transport_line {
 
 /* Where a waiter may sleep: until *word differs from value. It must count itself in *sleepers while it does. */
 typedef struct fsccl_transport_word {
-  uint32_t *word;
+  uint32_t* word;
   uint32_t value;
-  uint32_t *sleepers;
+  uint32_t* sleepers;
 } fsccl_transport_word_t;
 
 /* What the first failing rank wrote. */
@@ -54,44 +54,46 @@ typedef struct fsccl_transport_failure {
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
-  const int32_t *pids;   /* process of each rank */
-  uint64_t tag;          /* names the channel among those of the job */
-  int64_t deadline_ns;   /* on CLOCK_MONOTONIC */
-  int single_copy;       /* 0: do not read peers' private memory */
-  size_t eager_bytes;    /* least size of the input and of the output scratch area */
-  size_t stage_bytes;    /* their size when private memory cannot be read */
-  void *context;         /* of the functions below */
+  const int32_t* pids; /* process of each rank */
+  uint64_t tag;        /* names the channel among those of the job */
+  int64_t deadline_ns; /* on CLOCK_MONOTONIC */
+  int single_copy;     /* 0: do not read peers' private memory */
+  size_t eager_bytes;  /* least size of the input and of the output scratch area */
+  size_t stage_bytes;  /* their size when private memory cannot be read */
+  void* context;       /* of the functions below */
   /* Offers a descriptor to the ranks of this host, and fetches one from `rank` (returns it, or -1 with `error` filled). */
-  int (*publish_fd)(void *context, uint64_t tag, int fd, char *error, size_t capacity);
-  int (*fetch_fd)(void *context, int rank, uint64_t tag, char *error, size_t capacity);
-  void (*withdraw_fd)(void *context, uint64_t tag);
-  int (*cancelled)(void *context); /* nonzero: a member was lost, give up */
+  int (*publish_fd)(void* context, uint64_t tag, int fd, char* error, size_t capacity);
+  int (*fetch_fd)(void* context, int rank, uint64_t tag, char* error, size_t capacity);
+  void (*withdraw_fd)(void* context, uint64_t tag);
+  int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
 } fsccl_transport_request_t;
 
 typedef struct fsccl_transport_ops {
   size_t size;
   uint32_t abi; /* FSCCL_TRANSPORT_ABI */
-  const char *name;
+  const char* name;
   /* Whether it can work on this machine; *why* is filled when it cannot. */
-  int (*available)(char *why, size_t capacity);
-  /* Collective over the ranks of the request; blocking until its deadline. *first_tick: the first tick that the engine may use, equal on all ranks. */
-  fsccl_status_t (*open)(const fsccl_transport_request_t *request, void **channel, uint32_t *first_tick, char *error, size_t capacity);
-  void (*close)(void *channel);
+  int (*available)(char* why, size_t capacity);
+  /* Collective over the ranks of the request; blocking until its deadline. *first_tick: the first tick that the engine may use,
+   * equal on all ranks. */
+  fsccl_status_t (*open)(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
+                         size_t capacity);
+  void (*close)(void* channel);
 
-  void (*signal)(void *channel, const fsccl_transport_line_t *line);
-  const fsccl_transport_line_t *(*poll)(void *channel, int peer, uint32_t tick);
-  void (*word)(void *channel, int peer, uint32_t tick, fsccl_transport_word_t *word);
+  void (*signal)(void* channel, const fsccl_transport_line_t* line);
+  const fsccl_transport_line_t* (*poll)(void* channel, int peer, uint32_t tick);
+  void (*word)(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word);
 
   /* 1: read() works between all ranks of the channel. */
-  int (*can_read)(void *channel);
-  fsccl_status_t (*read)(void *channel, int peer, uint64_t address, void *destination, size_t bytes, char *error, size_t capacity);
+  int (*can_read)(void* channel);
+  fsccl_status_t (*read)(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity);
   /* Input scratch of `rank` (output scratch follows it): *bytes each. */
-  void *(*scratch)(void *channel, int rank, size_t *bytes);
+  void* (*scratch)(void* channel, int rank, size_t* bytes);
 
   /* Writes the board if nobody has. */
-  void (*fail)(void *channel, const fsccl_transport_failure_t *failure);
+  void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
-  const fsccl_transport_failure_t *(*failure)(void *channel);
+  const fsccl_transport_failure_t* (*failure)(void* channel);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

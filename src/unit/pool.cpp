@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 namespace fsccl {
 namespace {
@@ -125,6 +126,8 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent) {
                 "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
                 "limit_bytes, or reshard more units",
                 name_, rank(), held, wanted - exists, limit_bytes_);
+  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} memory to {}", name_, wanted - exists,
+            part == Part::shared ? "shared" : part == Part::own ? "slot" : "block", wanted);
   FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, wanted - exists, prefault_));
   exists = wanted;
   const std::lock_guard lock(mutex_);

@@ -1,0 +1,38 @@
+// Every test of these programs has a deadline: a test that hangs is named, and ends the program.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+char running[512];
+
+void on_alarm(int) {
+  constexpr char kText[] = "\nThis test passed its deadline: ";
+  (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
+  (void)!write(STDERR_FILENO, running, strlen(running));
+  (void)!write(STDERR_FILENO, "\n", 1);
+  abort();
+}
+
+class Deadlines : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& test) override {
+    const std::string name = std::string(test.test_suite_name()) + "." + test.name();
+    running[name.copy(running, sizeof running - 1)] = '\0';
+    const char* const seconds = std::getenv("TEST_SECONDS");
+    alarm(seconds ? static_cast<unsigned>(std::atoi(seconds)) : 120);
+  }
+  void OnTestEnd(const testing::TestInfo&) override { alarm(0); }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  signal(SIGALRM, on_alarm);
+  testing::UnitTest::GetInstance()->listeners().Append(new Deadlines);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,40 @@
+// What the public header says a reduction gives: contributions folded in rank order in the accumulator of the dtype, one rounding at
+// the end. Plain loops over values, nothing shared with the library.
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace fsccl::testing {
+
+inline bool is_float(fsccl_dtype_t dtype) { return dtype >= FSCCL_FLOAT16 && dtype <= FSCCL_FLOAT64; }
+inline bool is_fp8(fsccl_dtype_t dtype) { return dtype == FSCCL_FLOAT8_E4M3 || dtype == FSCCL_FLOAT8_E5M2; }
+
+const char* name_of(fsccl_dtype_t dtype);
+const char* name_of(fsccl_op_kind_t kind);
+
+// One value of a floating dtype at `place`, element `index`.
+double load_float(fsccl_dtype_t dtype, const void* place, size_t index);
+void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);  // from fp32 precision for the 16-bit ones
+double round_to(fsccl_dtype_t dtype, double value);                              // what storing and loading it gives
+
+
+// dst[i] = fold over the sources of element i.
+void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst);
+
+// The sum of one element over contributions in rank order, in fp32 (fp64 when either dtype is), times scale, plus `before`; not yet rounded to the result's dtype.
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale, const double* before);
+
+// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN, or, where a division by the number of ranks may be a
+// multiplication, one unit in the last place.
+bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index, bool last_place);
+
+// Fills `count` elements with values that depend on everything. `tame`: products of several stay finite.
+void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, bool tame);
+
+}  // namespace fsccl::testing

@@ -1,0 +1,92 @@
+#include "support.h"
+
+#include <ctime>
+#include <thread>
+
+namespace fsccl::testing {
+
+fsccl_error_info_t last_error() {
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  return info;
+}
+
+std::string explain(fsccl_status_t status) {
+  const fsccl_error_info_t info = last_error();
+  return std::string(fsccl_status_string(status)) + "; last error of " + info.operation + ": " + info.text;
+}
+
+void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line) {
+  const ::testing::ScopedTrace trace(file, line, "");
+  EXPECT_EQ(status, code) << explain(status);
+  if (status >= 0) return;
+  const fsccl_error_info_t info = last_error();
+  EXPECT_EQ(info.code, status);
+  EXPECT_STRNE(info.operation, "") << info.text;
+  EXPECT_STRNE(info.text, "");
+  for (const char* word : words) EXPECT_THAT(info.text, ::testing::HasSubstr(word));
+}
+
+void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options) {
+  fsccl_unique_id_t id;
+  ASSERT_OK(fsccl_unique_id_create(&id));
+  auto run = [&](int rank) {
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.unique_id = &id;
+    config.rank = rank;
+    config.ranks = ranks;
+    config.timeout_ms = options.timeout_ms;
+    config.name = options.name;
+    Rank self{rank, ranks, nullptr};
+    ASSERT_OK(fsccl_comm_create(&config, &self.comm));
+    body(self);
+    if (!self.comm) return;
+    if (::testing::Test::HasFailure() || options.abort_at_end) fsccl_comm_abort(self.comm);
+    EXPECT_OK(fsccl_comm_destroy(self.comm));
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
+Settings::Settings(std::initializer_list<std::pair<const char*, const char*>> values) {
+  for (const auto& [name, value] : values) {
+    char before[4096];
+    EXPECT_OK(fsccl_config_get(name, before, sizeof before));
+    before_.emplace_back(name, before);
+    EXPECT_OK(fsccl_config_set(name, value));
+  }
+}
+Settings::~Settings() {
+  for (const auto& [name, value] : before_) EXPECT_OK(fsccl_config_set(name.c_str(), value.c_str()));
+}
+
+void dawdle(Random& random) {
+  const uint64_t choice = random.below(8);
+  if (choice < 4) return;
+  if (choice < 7) {
+    volatile uint64_t sink = 0;
+    for (uint64_t i = random.below(20'000); i > 0; --i) sink = sink + i;
+    return;
+  }
+  const timespec pause{0, static_cast<long>(random.below(200'000))};
+  nanosleep(&pause, nullptr);
+}
+
+PoolScope::PoolScope(fsccl_comm_t comm, uint64_t limit_bytes, bool record) {
+  fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+  config.limit_bytes = limit_bytes;
+  config.record = record;
+  EXPECT_OK(fsccl_pool_create(comm, &config, &pool_));
+}
+PoolScope::~PoolScope() {
+  if (pool_) EXPECT_OK(fsccl_pool_destroy(pool_));
+}
+fsccl_pool_stats_t PoolScope::stats() const {
+  fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+  EXPECT_OK(fsccl_pool_stats(pool_, &stats));
+  return stats;
+}
+
+}  // namespace fsccl::testing

@@ -1,0 +1,96 @@
+// What every test of the public API needs: ranks as threads of this process, checks that print the library's own explanation, and a
+// limit on the time of each test. Uses fsccl.h alone, so the same tests hold for any transport.
+#pragma once
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <string>
+
+namespace fsccl::testing {
+
+inline constexpr int64_t kPatienceMs = 60'000;  // deadline of communicators in tests where nothing is meant to time out
+
+fsccl_error_info_t last_error();
+
+// "FSCCL_ERR_...: text of the last error" of this thread.
+std::string explain(fsccl_status_t status);
+
+#define EXPECT_OK(call)                                                                \
+  do {                                                                                 \
+    const fsccl_status_t status_ = (call);                                             \
+    EXPECT_EQ(status_, FSCCL_OK) << #call ": " << ::fsccl::testing::explain(status_);  \
+  } while (false)
+#define ASSERT_OK(call)                                                                \
+  do {                                                                                 \
+    const fsccl_status_t status_ = (call);                                             \
+    ASSERT_EQ(status_, FSCCL_OK) << #call ": " << ::fsccl::testing::explain(status_);  \
+  } while (false)
+
+// The status is `code`, and the last error says so with a text that holds every one of `words`.
+void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line);
+#define EXPECT_ERROR(call, code, ...) ::fsccl::testing::expect_error((call), code, {__VA_ARGS__}, __FILE__, __LINE__)
+
+struct Rank {
+  int rank = 0;
+  int ranks = 1;
+  fsccl_comm_t comm = nullptr;  // destroyed after the body unless the body has, and set it to null
+};
+
+struct RanksOptions {
+  int64_t timeout_ms = kPatienceMs;
+  const char* name = nullptr;
+  bool abort_at_end = false;  // operations may be in flight when a body returns
+};
+
+// Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
+void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
+
+// Sets variables for the communicators that are created while it lives.
+class Settings {
+ public:
+  Settings(std::initializer_list<std::pair<const char*, const char*>> values);
+  ~Settings();
+  Settings(const Settings&) = delete;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> before_;
+};
+
+// A generator with the same numbers on every machine (splitmix64).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t x = state_ += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  }
+  uint64_t below(uint64_t bound) { return next() % bound; }
+
+ private:
+  uint64_t state_;
+};
+inline uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x100000001b3u ^ b).next(); }
+
+// Spends a little time that the generator chooses: nothing, a computation, or a sleep of some microseconds.
+void dawdle(Random& random);
+
+// The pool of a communicator, for as long as the scope lives.
+class PoolScope {
+ public:
+  explicit PoolScope(fsccl_comm_t comm, uint64_t limit_bytes = 0, bool record = true);
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  fsccl_pool_t get() const { return pool_; }
+  fsccl_pool_stats_t stats() const;
+
+ private:
+  fsccl_pool_t pool_ = nullptr;
+};
+
+}  // namespace fsccl::testing
