@@ -30,7 +30,7 @@ extern "C" {
 /* One signal: 64 bytes, 64-byte aligned. */
 typedef struct fsccl_transport_line {
   uint32_t tick;
-  uint32_t reserved;
+  int32_t processor; /* on which its rank ran when it signalled, -1 if unknown; set by the transport */
   unsigned char fingerprint[32];
   unsigned char payload[FSCCL_TRANSPORT_INLINE];
 } fsccl_transport_line_t;
@@ -40,6 +40,7 @@ typedef struct fsccl_transport_word {
   uint32_t* word;
   uint32_t value;
   uint32_t* sleepers;
+  int32_t processor; /* on which the peer signalled last: if it is the waiter's own, the peer does not run now; -1 if unknown */
 } fsccl_transport_word_t;
 
 /* What the first failing rank wrote. */

@@ -25,6 +25,8 @@ inline void relax() {
 // shares our core.
 constexpr int kBarePolls = 400;
 constexpr int kYields = 40;
+constexpr int kIdleYields = 4;
+constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
 }  // namespace
@@ -175,15 +177,21 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
     bool on = false;
     for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
-    if (!on && !options_.oversubscribed) {
+    fsccl_transport_word_t word;
+    fill_word(blocked_, &word);
+    const bool same_core = word.processor >= 0 && word.processor == sched_getcpu();  // the peer cannot run while we spin
+    if (!on && !options_.oversubscribed && !same_core) {
       const int64_t spin_end = now_ns() + options_.spin_ns;
       do
         for (int i = 0; i < 64 && !on; i++, relax()) on = met(blocked_);
       while (!on && !failed() && now_ns() < spin_end);
     }
-    for (int i = 0; i < kYields && !on; i++) {
+    // A yield that comes back at once gave the core to nobody: then only sleep lets the peer run (or nobody needs the core).
+    for (int i = 0, idle = 0; i < kYields && idle < kIdleYields && !on; i++) {
+      const int64_t before = now_ns();
       sched_yield();
       on = met(blocked_);
+      idle = now_ns() - before < kIdleYieldNs ? idle + 1 : 0;
     }
     while (!on) {
       check_blocked(ring_[(completed() + 1) % kRing]);
@@ -204,6 +212,7 @@ void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
   word->word = reinterpret_cast<uint32_t*>(&line->position);  // its low half: little endian
   word->value = std::atomic_ref(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &line->sleepers;
+  word->processor = -1;
 }
 
 void Engine::sleep_blocked(int64_t until_ns) {

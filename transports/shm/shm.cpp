@@ -4,6 +4,7 @@
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -105,6 +106,7 @@ Status reserve_scratch(Channel& channel, int fd, size_t half) {
 void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
   RankBlock& block = channel.blocks[channel.rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
+  mine.processor = sched_getcpu();
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
 }
@@ -241,6 +243,7 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
   word->word = &block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
   word->value = std::atomic_ref<uint32_t>(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &block.sleepers;
+  word->processor = block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor;
 }
 
 int op_can_read(void* channel) { return as_channel(channel).can_read; }
