@@ -33,7 +33,7 @@ def read_cases(path):
 
 
 def program_name(command):
-    words = [pathlib.Path(word).name for word in command.split()]
+    words = [pathlib.Path(word).name for word in command.splitlines()]
     return ' '.join(words[1:4] if words and words[0].startswith('python') else words[:3])
 
 
@@ -88,7 +88,7 @@ SELF_TESTS = [
     ({'1.command': 'x', '1.status': '23', '1.xml': CASES % ''}, 1, '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
     ({'1.command': 'x', '1.xml': '<testsuites'}, 1, '0 passed, 1 failed'),
     ({'1.command': 'x'}, 1, '0 passed, 1 failed'),
-    ({'1.command': 'x', '1.status': '0', '2.command': '/a/y z', '2.status': '77'}, 0, '1 passed, 0 failed, 1 skipped: y z'),
+    ({'1.command': 'x', '1.status': '0', '2.command': '/a b/y\nz', '2.status': '77'}, 0, '1 passed, 0 failed, 1 skipped: y z'),
     ({'1.command': 'x', '1.status': '0'}, 1, '1 passed, 1 failed'),
 ]
 

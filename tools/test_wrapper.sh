@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs one test and leaves a record of it in $FSCCL_TEST_RESULTS for tools/count_tests.py: NAME.command (what was run),
-# NAME.status (its exit status; none when it was ended by force) and, from a GoogleTest program, NAME.xml (its cases).
-record=$FSCCL_TEST_RESULTS/$FSCCL_TEST_TREE-$$
-printf '%s' "$*" >"$record.command"
+# Runs one test and leaves a record of it in $TEST_RESULTS for tools/count_tests.py: NAME.command (what was run, a word a
+# line), NAME.status (its exit status; none when it was ended by force) and, from a GoogleTest program, NAME.xml (its cases).
+record=$TEST_RESULTS/$TEST_TREE-$$
+printf '%s\n' "$@" >"$record.command"
 GTEST_OUTPUT="xml:$record.xml"
 export GTEST_OUTPUT
 "$@"

@@ -95,6 +95,8 @@ typedef struct fsccl_transport_ops {
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
   const fsccl_transport_failure_t* (*failure)(void* channel);
+  /* 1: `peer` has closed its channel; what it signalled before can still be polled. */
+  int (*left)(void* channel, int peer);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

@@ -1,8 +1,10 @@
-// GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of everything read and written). A small set stays in a cache from
-// one iteration to the next; a large one comes from memory. Sub-microsecond calls are in the *Small benchmarks.
+// GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of everything read and written). A
+// small set stays in a cache from one iteration to the next; a large one comes from memory. The small_* benchmarks are about the
+// overhead of a call.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -15,7 +17,8 @@ using namespace fsccl;
 // Aligned, touched memory; pages of the system's own choice.
 class Memory {
  public:
-  explicit Memory(size_t bytes) : bytes_(bytes), at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+  explicit Memory(size_t bytes)
+      : bytes_(bytes), at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
     if (at_ == MAP_FAILED) std::abort();
     std::memset(at_, 0, bytes);
   }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a Llama model's list of FSDP units from its published configuration: one unit a layer, and the root (embedding, final norm).
+"""Writes a Llama model's list of FSDP units from its published configuration: one unit a layer, and the root (embedding,
+final norm).
 
     llama.py > llama-3.2-1b.json
 
-The numbers are those of config.json of meta-llama/Llama-3.2-1B. The output head is tied to the embedding, so it has no bytes of its own.
+The numbers are those of config.json of meta-llama/Llama-3.2-1B. The output head is tied to the embedding, so it has no bytes
+of its own.
 """
 import json
 

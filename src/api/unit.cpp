@@ -36,6 +36,12 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
   if (config.replicate_comm) {
     FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
   }
+  for (int rank = 0; spec->replicate_comm && rank < spec->shard_comm->size(); rank++)
+    if (rank != spec->shard_comm->rank() && &spec->replicate_comm->context() == &spec->shard_comm->context() &&
+        spec->replicate_comm->rank_of(spec->shard_comm->job_rank(rank)) >= 0)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "rank {} of shard_comm is in replicate_comm, too: the two share this rank alone (split by shard, and by replica)",
+                  rank);
   for (int rank = 0; rank < spec->shard_comm->size(); rank++)
     if (&spec->pool->comm().context() != &spec->shard_comm->context() ||
         spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)

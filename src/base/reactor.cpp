@@ -46,8 +46,8 @@ Reactor::Reactor() { pthread_atfork(before_fork, after_fork_parent, after_fork_c
 void Reactor::before_fork() { instance().mutex_.lock(); }
 void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
 
-// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes /dev/null: the number stays taken, so an owner's later close
-// hits nothing else, and the connection is the parent's alone.
+// The epoll set is shared with the parent, so it is not touched. Each watched descriptor becomes /dev/null: the number stays taken,
+// so an owner's later close hits nothing else, and the connection is the parent's alone.
 void Reactor::after_fork_child() {
   Reactor& self = instance();
   self.forked_ = true;
@@ -62,7 +62,8 @@ void Reactor::after_fork_child() {
 }
 
 Status Reactor::start_locked() {
-  if (forked_) return fail(FSCCL_ERR_FORKED, "the process forked after FSCCL was used: create new communicators in a program started by exec");
+  if (forked_)
+    return fail(FSCCL_ERR_FORKED, "the process forked after FSCCL was used: create new communicators in a program started by exec");
   if (running_) return success();
   if (thread_.joinable()) thread_.join();  // has left its loop
   if (!epoll_.valid()) {
@@ -91,7 +92,8 @@ Status Reactor::start_locked() {
   return status;
 }
 
-// Ends the thread when nothing is watched, and waits for its end; from the service thread itself that is left to the next user that goes.
+// Ends the thread when nothing is watched, and waits for its end; from the service thread itself that is left to the next user that
+// goes.
 void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   if (!running_ || !unused() || in_service_thread()) return;
   stopping_ = true;
@@ -186,7 +188,8 @@ void Reactor::remove_hook(int id) {
   stop_if_unused(lock);
 }
 
-// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks whether it sleeps. One of the two sees the other.
+// The thread says that it sleeps and then looks at kicked_; a kicker sets kicked_ and then looks whether it sleeps. One of the two
+// sees the other.
 void Reactor::kick() {
   if (forked_.load(std::memory_order_relaxed)) return;
   if (kicked_.exchange(true) || !sleeping_.load()) return;
@@ -228,7 +231,8 @@ void Reactor::dispatch(uint32_t watcher_id, uint32_t events) {
   if (found == watchers_.end()) return;
   const std::shared_ptr<Watcher> watcher = found->second;
   if ((events & EPOLLOUT) != 0 && watcher->writable) run_unlocked(lock, watcher.get(), [&] { watcher->writable(); });
-  if ((events & ~uint32_t{EPOLLOUT}) != 0 && watchers_.contains(watcher_id)) run_unlocked(lock, watcher.get(), [&] { watcher->readable(); });
+  if ((events & ~uint32_t{EPOLLOUT}) != 0 && watchers_.contains(watcher_id))
+    run_unlocked(lock, watcher.get(), [&] { watcher->readable(); });
 }
 
 void Reactor::wait_for_events(int64_t sleep_ns) {

@@ -29,7 +29,9 @@ IpAddress map_ip4(const in_addr& ip4) {
   return ip;
 }
 
-bool peer_gone(int error_number) { return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH; }
+bool peer_gone(int error_number) {
+  return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH;
+}
 bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR; }
 
 Status link_closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }

@@ -1,5 +1,6 @@
-// Stream sockets as the library uses them: never blocking, CLOEXEC, without SIGPIPE, every wait with a deadline. On one host Unix sockets in the abstract
-// namespace (nothing to leave behind in a file system, the peer's user known to the kernel), between hosts TCP.
+// Stream sockets as the library uses them: never blocking, CLOEXEC, without SIGPIPE, every wait with a deadline. On one host Unix
+// sockets in the abstract namespace (nothing to leave behind in a file system, the peer's user known to the kernel), between hosts
+// TCP.
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -37,7 +38,8 @@ bool is_loopback(const IpAddress& ip);
 std::string describe(const SocketAddress& address);
 // All addresses of a host name, in the system's order of preference.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
-// This host's addresses on interfaces that are up, without loopback unless there is nothing else; of one interface, if its name is given.
+// This host's addresses on interfaces that are up, without loopback unless there is nothing else; of one interface, if its name is
+// given.
 std::vector<IpAddress> local_ips(const std::string& interface_name);
 
 // In use: FSCCL_ERR_INVALID_STATE.

@@ -24,7 +24,8 @@ Status Channel::pump_in(Fd* passed) {
   }
   for (int i = 0; i < kReadsAtOnce; ++i) {
     uint8_t piece[kReadBytes];
-    Result<size_t> count = passed ? receive_with_fd(fd_.get(), piece, sizeof(piece), passed) : receive_some(fd_.get(), piece, sizeof(piece));
+    Result<size_t> count =
+        passed ? receive_with_fd(fd_.get(), piece, sizeof(piece), passed) : receive_some(fd_.get(), piece, sizeof(piece));
     if (!count.ok()) return count.take_status();
     in_.insert(in_.end(), piece, piece + count.value());
     if (count.value() < sizeof(piece)) return success();  // all that was there
@@ -92,7 +93,8 @@ Result<Frame> Channel::receive(Deadline deadline, Fd* passed) {
 Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed) {
   FSCCL_ASSIGN(Frame frame, receive(deadline, passed));
   if (frame.type != type)
-    return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected", static_cast<int>(frame.type), static_cast<int>(type));
+    return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected", static_cast<int>(frame.type),
+                static_cast<int>(type));
   return std::move(frame.payload);
 }
 

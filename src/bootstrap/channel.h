@@ -1,5 +1,5 @@
-// Frames over one socket, never blocking in the service thread and with a deadline elsewhere. Input is bounded by the longest payload that its owner
-// allows at the moment, output by what its owner queues.
+// Frames over one socket, never blocking in the service thread and with a deadline elsewhere. Input is bounded by the longest
+// payload that its owner allows at the moment, output by what its owner queues.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace fsccl {
 
-inline constexpr size_t kMaxRequestBytes = 4096;         // of messages of fixed form, and all that a stranger may send
+inline constexpr size_t kMaxRequestBytes = 4096;           // of messages of fixed form, and all that a stranger may send
 inline constexpr size_t kMaxTableBytes = size_t{1} << 28;  // of what an authenticated member of the job may send
 
 class Channel {
@@ -21,7 +21,8 @@ class Channel {
   bool valid() const { return fd_.valid(); }
   void allow(size_t max_payload_bytes) { max_payload_bytes_ = max_payload_bytes; }
 
-  // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that came before it are still there for next().
+  // Reads what has arrived, up to a bound. FSCCL_ERR_LINK: the other side has closed; frames that came before it are still there
+  // for next().
   Status pump_in();
   // Whether a whole frame was there. FSCCL_ERR_PROTOCOL: the bytes are not ours.
   Result<bool> next(Frame& frame);

@@ -1,5 +1,5 @@
-// What a rank trusts: the job's secret, from the unique id or from a file; on one host without a secret, the kernel's word that the other end belongs to the same
-// user. Connecting and proving it is here too; the listening side is in reception.h.
+// What a rank trusts: the job's secret, from the unique id or from a file; on one host without a secret, the kernel's word that the
+// other end belongs to the same user. Connecting and proving it is here too; the listening side is in reception.h.
 #pragma once
 #include <string>
 
@@ -17,10 +17,10 @@ Result<SecretKey> read_secret_file(const std::string& path);
 // For AuthMode::kUser: the other end is a process of this user. Always right for the other modes, which do not rest on it.
 Status check_peer_user(int fd, AuthMode mode);
 
-// Connects, once, and does the handshake. FSCCL_ERR_LINK: nobody there, or the connection was closed before it was done; trying again may help.
-// *versions: whether both run the same version; the listener knows it too.
-Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                           Deadline deadline, Status* versions);
+// Connects, once, and does the handshake. FSCCL_ERR_LINK: nobody there, or the connection was closed before it was done; trying
+// again may help. *versions: whether both run the same version; the listener knows it too.
+Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials, Purpose purpose, uint64_t job,
+                           int32_t rank, int32_t ranks, Deadline deadline, Status* versions);
 
 // Waits before the next attempt: 1 ms, then twice as long each time up to 20 ms, never beyond the deadline.
 class Backoff {

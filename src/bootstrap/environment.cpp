@@ -36,7 +36,9 @@ Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t mi
   return value;
 }
 
-bool means_this_host(const std::string& address) { return address.empty() || address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0; }
+bool means_this_host(const std::string& address) {
+  return address.empty() || address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
 
 // A text that only the ranks of this job have. A restarted job of torchrun has the same address and run id.
 std::string torch_job(const ReadVariable& read, const LaunchEnvironment& launch) {
@@ -47,7 +49,8 @@ std::string torch_job(const ReadVariable& read, const LaunchEnvironment& launch)
 
 std::string open_mpi_job(const ReadVariable& read) {
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri"})
-    if (const std::string text = text_of(read, name); !text.empty()) return fmt::format("mpi {} {}", text, text_of(read, "OMPI_MCA_orte_ess_jobid"));
+    if (const std::string text = text_of(read, name); !text.empty())
+      return fmt::format("mpi {} {}", text, text_of(read, "OMPI_MCA_orte_ess_jobid"));
   return {};
 }
 
@@ -77,7 +80,8 @@ Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Co
   credentials.mode = launch.one_host ? AuthMode::kUser : AuthMode::kNone;
   if (launch.one_host || settings.insecure) return credentials;
   return fail(FSCCL_ERR_AUTH,
-              "the {} ranks are on several hosts and nothing proves that they belong together: set FSCCL_JOB_SECRET_FILE to a file with the same secret on every "
+              "the {} ranks are on several hosts and nothing proves that they belong together: set FSCCL_JOB_SECRET_FILE to a file "
+              "with the same secret on every "
               "host (mode 0600), or use fsccl_unique_id_create(), or, on a closed network only, set FSCCL_INSECURE=1",
               launch.ranks);
 }
@@ -92,8 +96,9 @@ uint64_t number_from(const std::string& text) {
 Result<std::vector<Fd>> listen_on_host(const std::string& name, const LaunchEnvironment& launch, Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_unix(name); }, deadline);
   if (!listener.ok() && listener.status().code() == FSCCL_ERR_INVALID_STATE)
-    return fail(FSCCL_ERR_CONFIG, "another job with the same name (\"{}\") runs on this host: {} holds @{}; give each job its own MASTER_PORT", launch.job,
-                owner_of(name), name);
+    return fail(FSCCL_ERR_CONFIG,
+                "another job with the same name (\"{}\") runs on this host: {} holds @{}; give each job its own MASTER_PORT",
+                launch.job, owner_of(name), name);
   if (!listener.ok()) return listener.take_status();
   std::vector<Fd> listeners;
   listeners.push_back(listener.take());
@@ -103,7 +108,8 @@ Result<std::vector<Fd>> listen_on_host(const std::string& name, const LaunchEnvi
 Result<std::vector<Fd>> listen_between_hosts(uint16_t port, Deadline deadline) {
   Result<Fd> listener = patiently([&] { return listen_tcp(port); }, deadline);
   if (!listener.ok() && listener.status().code() == FSCCL_ERR_INVALID_STATE)
-    return fail(FSCCL_ERR_CONFIG, "TCP port {} is in use on the host of rank 0: set FSCCL_BOOTSTRAP_PORT to a free one, the same on all ranks", port);
+    return fail(FSCCL_ERR_CONFIG,
+                "TCP port {} is in use on the host of rank 0: set FSCCL_BOOTSTRAP_PORT to a free one, the same on all ranks", port);
   if (!listener.ok()) return listener.take_status();
   std::vector<Fd> listeners;
   listeners.push_back(listener.take());
@@ -112,11 +118,15 @@ Result<std::vector<Fd>> listen_between_hosts(uint16_t port, Deadline deadline) {
 
 Result<uint16_t> meeting_port(const LaunchEnvironment& launch, const Config& settings) {
   if (!settings.bootstrap_tcp)
-    return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_TCP=0, but the launcher says that the {} ranks are on several hosts (LOCAL_WORLD_SIZE and WORLD_SIZE differ)",
+    return fail(FSCCL_ERR_CONFIG,
+                "FSCCL_BOOTSTRAP_TCP=0, but the launcher says that the {} ranks are on several hosts (LOCAL_WORLD_SIZE and "
+                "WORLD_SIZE differ)",
                 launch.ranks);
   if (launch.master_address.empty())
-    return fail(FSCCL_ERR_CONFIG, "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of rank 0's (mpirun -x MASTER_ADDR=...)",
-                launch.ranks);
+    return fail(
+        FSCCL_ERR_CONFIG,
+        "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of rank 0's (mpirun -x MASTER_ADDR=...)",
+        launch.ranks);
   if (settings.bootstrap_port != 0) return static_cast<uint16_t>(settings.bootstrap_port);
   if (launch.master_port == 0 || launch.master_port == UINT16_MAX)
     return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT is not set, and MASTER_PORT + 1, its default, is not a port");
@@ -129,7 +139,9 @@ Result<LaunchEnvironment> read_environment(const ReadVariable& read) {
   const bool torch = !text_of(read, kTorchrun.rank).empty() || !text_of(read, kTorchrun.ranks).empty();
   const bool open_mpi = !torch && !text_of(read, kOpenMpi.rank).empty();
   if (!torch && !open_mpi)
-    return fail(FSCCL_ERR_CONFIG, "no launcher is known here: run under torchrun or Open MPI's mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
+    return fail(FSCCL_ERR_CONFIG,
+                "no launcher is known here: run under torchrun or Open MPI's mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+                "MASTER_PORT, or "
                 "pass a unique id");
   const Names& names = torch ? kTorchrun : kOpenMpi;
   LaunchEnvironment launch;
@@ -147,12 +159,15 @@ Result<LaunchEnvironment> read_environment(const ReadVariable& read) {
   launch.one_host = local_ranks == launch.ranks;
   launch.job = torch ? torch_job(read, launch) : open_mpi_job(read);
   if (launch.job.empty() && launch.ranks > 1)
-    return fail(FSCCL_ERR_CONFIG, "{}: no variable names the job; {}", torch ? "MASTER_ADDR is not set" : "neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri is set",
-                torch ? "set MASTER_ADDR and MASTER_PORT alike on all ranks (127.0.0.1 and any number on one host)" : "is this Open MPI 3 or newer?");
+    return fail(FSCCL_ERR_CONFIG, "{}: no variable names the job; {}",
+                torch ? "MASTER_ADDR is not set" : "neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri is set",
+                torch ? "set MASTER_ADDR and MASTER_PORT alike on all ranks (127.0.0.1 and any number on one host)"
+                      : "is this Open MPI 3 or newer?");
   return launch;
 }
 
-Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance, Deadline deadline) {
+Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance,
+                                           Deadline deadline) {
   const std::string name = fmt::format("{} #{}", launch.job, instance);
   MeetingPlace place;
   FSCCL_ASSIGN(place.credentials, choose_credentials(launch, settings));

@@ -15,8 +15,8 @@ using ReadVariable = std::function<const char*(const char* name)>;
 struct LaunchEnvironment {
   int32_t rank = -1;
   int32_t ranks = 0;
-  bool one_host = false;     // the launcher says so
-  std::string job;           // the same text on all ranks, another for every job of the user that runs at the same time
+  bool one_host = false;  // the launcher says so
+  std::string job;        // the same text on all ranks, another for every job of the user that runs at the same time
   std::string master_address;
   uint16_t master_port = 0;  // occupied by others; only a base for the default of FSCCL_BOOTSTRAP_PORT
 };
@@ -24,7 +24,9 @@ struct LaunchEnvironment {
 // FSCCL_ERR_CONFIG names the variable that is missing or wrong.
 Result<LaunchEnvironment> read_environment(const ReadVariable& read);
 
-// The place where the ranks meet; `instance` counts the communicators that this process has made from the environment. Rank 0 begins to listen there.
-Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance, Deadline deadline);
+// The place where the ranks meet; `instance` counts the communicators that this process has made from the environment. Rank 0
+// begins to listen there.
+Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance,
+                                           Deadline deadline);
 
 }  // namespace fsccl

@@ -17,7 +17,8 @@ namespace fsccl {
 namespace {
 
 Status check_rank(int rank, int ranks) {
-  if (ranks < 1 || ranks > kMaxRanks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a communicator of {} ranks: the number must be from 1 to {}", ranks, kMaxRanks);
+  if (ranks < 1 || ranks > kMaxRanks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a communicator of {} ranks: the number must be from 1 to {}", ranks, kMaxRanks);
   if (rank < 0 || rank >= ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1);
   return success();
 }
@@ -25,7 +26,8 @@ Status check_rank(int rank, int ranks) {
 Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks, Deadline deadline) {
   FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));
   const ConfigRef settings = config();
-  FSCCL_ASSIGN(const MeetingPlace place, meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
+  FSCCL_ASSIGN(const MeetingPlace place,
+               meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
   if (Status status = check_rank(rank, ranks); !status.ok()) return report_failure(place, rank, ranks, std::move(status), deadline);
   return join_at(place, rank, ranks, deadline);
 }
@@ -40,11 +42,12 @@ Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   return join_at(place, launch.rank, launch.ranks, deadline);
 }
 
-// What each rank passes through the caller's all-gather. The same form and the same single call on every rank, whatever fails before.
+// What each rank passes through the caller's all-gather. The same form and the same single call on every rank, whatever fails
+// before.
 struct CallbackEntry {
   uint32_t magic;
   int32_t rank, ranks;
-  int32_t code;  // why this rank cannot join, or FSCCL_OK
+  int32_t code;          // why this rank cannot join, or FSCCL_OK
   fsccl_unique_id_t id;  // rank 0's counts
   char text[240];
 };
@@ -55,21 +58,26 @@ Status check_entries(const std::vector<CallbackEntry>& entries) {
   for (int32_t rank = 0; rank < ranks; ++rank) {
     const CallbackEntry& entry = entries[static_cast<size_t>(rank)];
     if (entry.magic != kCallbackMagic)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the caller's all-gather gave something else than what rank {} put in; it must gather bytes, in rank order", rank);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "the caller's all-gather gave something else than what rank {} put in; it must gather bytes, in rank order",
+                  rank);
     if (entry.code != FSCCL_OK) {
-      Failure failure{static_cast<fsccl_status_t>(entry.code), rank, std::string(entry.text, strnlen(entry.text, sizeof(entry.text)))};
+      Failure failure{static_cast<fsccl_status_t>(entry.code), rank,
+                      std::string(entry.text, strnlen(entry.text, sizeof(entry.text)))};
       failure.text = fmt::format("rank {}: {}", rank, failure.text);
       return to_status(failure);
     }
     if (entry.rank != rank || entry.ranks != ranks)
-      return fail(FSCCL_ERR_MISMATCH, "the caller's all-gather gave at place {} of {} what comes from rank {} of {}", rank, ranks, entry.rank, entry.ranks)
+      return fail(FSCCL_ERR_MISMATCH, "the caller's all-gather gave at place {} of {} what comes from rank {} of {}", rank, ranks,
+                  entry.rank, entry.ranks)
           .with_peer(-1, rank);
   }
   return success();
 }
 
 Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status problem) {
-  if (request.ranks < 1 || request.ranks > kMaxRanks) return check_rank(request.rank, request.ranks);  // no room can be made for the answer
+  if (request.ranks < 1 || request.ranks > kMaxRanks)
+    return check_rank(request.rank, request.ranks);  // no room can be made for the answer
   CallbackEntry mine = {kCallbackMagic, request.rank, request.ranks, FSCCL_OK, {}, {}};
   if (problem.ok()) problem = check_rank(request.rank, request.ranks);
   if (problem.ok() && request.rank == 0) problem = create_unique_id(&mine.id);

@@ -25,12 +25,15 @@ struct Registration {
   Assign assign;
 };
 
-Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address, MemberRecord* self, int32_t ranks, Deadline deadline) {
+Result<Registration> register_once(const MeetingPlace& place, const SocketAddress& address, MemberRecord* self, int32_t ranks,
+                                   Deadline deadline) {
   Status versions;
   const Deadline attempt = address.is_unix() ? deadline : sooner(deadline, kTcpAttemptMs);
-  Result<Channel> connected = connect_as(address, place.credentials, Purpose::kRegister, place.meeting, self->rank, ranks, attempt, &versions);
+  Result<Channel> connected =
+      connect_as(address, place.credentials, Purpose::kRegister, place.meeting, self->rank, ranks, attempt, &versions);
   if (!connected.ok()) {
-    if (connected.status().code() == FSCCL_ERR_TIMEOUT && !deadline.passed()) return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
+    if (connected.status().code() == FSCCL_ERR_TIMEOUT && !deadline.passed())
+      return fail(FSCCL_ERR_LINK, "{}: no answer", describe(address));
     return connected.take_status();
   }
   Registration registration;
@@ -61,11 +64,13 @@ Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self
     backoff.sleep(deadline);
   }
   if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;  // the registrar's own words
-  return fail(FSCCL_ERR_TIMEOUT, "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? (last attempt: {})", self->rank, ranks,
-              (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
+  return fail(FSCCL_ERR_TIMEOUT,
+              "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? (last attempt: {})", self->rank,
+              ranks, (now_ns() - begin_ns) / 1'000'000, place.who_listens, last.text());
 }
 
-Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration, const MemberRecord& self, int32_t ranks, Deadline deadline) {
+Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& registration, const MemberRecord& self, int32_t ranks,
+                               Deadline deadline) {
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
   const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
@@ -73,7 +78,8 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
   Backoff backoff;
   Status versions, last;
   for (;;) {
-    Result<Channel> channel = connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
+    Result<Channel> channel =
+        connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
     if (channel.ok()) {
       const Result<Bytes> linked = channel.value().expect(FrameType::kLinked, deadline);
       if (linked.ok()) return channel;
@@ -85,7 +91,8 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
     if (patience.passed()) break;
     backoff.sleep(patience);
   }
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank, parent.rank, parent.pid, last.text())
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank,
+              parent.rank, parent.pid, last.text())
       .with_peer(self.rank, parent.rank);
 }
 
@@ -143,7 +150,8 @@ Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, St
   while (!patience.passed()) {
     for (const SocketAddress& address : place.addresses) {
       Status versions;
-      Result<Channel> channel = connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
+      Result<Channel> channel =
+          connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
       if (!channel.ok()) {
         if (worth_another_try(channel.status())) continue;
         return why;

@@ -14,11 +14,11 @@ namespace fsccl {
 
 struct MeetingPlace {
   Credentials credentials;
-  uint64_t meeting = 0;                   // the number under which to ask for it
-  std::vector<SocketAddress> addresses;   // of the registrar, tried in turn
-  bool tcp = false;                       // whether this rank, too, can be reached over TCP
-  std::string host_id;                    // FSCCL_HOST_ID
-  std::string who_listens;                // for messages
+  uint64_t meeting = 0;                  // the number under which to ask for it
+  std::vector<SocketAddress> addresses;  // of the registrar, tried in turn
+  bool tcp = false;                      // whether this rank, too, can be reached over TCP
+  std::string host_id;                   // FSCCL_HOST_ID
+  std::string who_listens;               // for messages
 };
 
 Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline);
@@ -26,7 +26,8 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
 // The only rank of a job.
 Result<std::shared_ptr<Job>> join_alone(const std::string& host_id);
 
-// Lets the others know that this rank will not come, if they can be reached soon. Returns why the job fails, `why` or what came before it.
+// Lets the others know that this rank will not come, if they can be reached soon. Returns why the job fails, `why` or what came
+// before it.
 Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline);
 
 }  // namespace fsccl

@@ -47,7 +47,8 @@ uint64_t host_number(const std::string& host_id) {
 }
 
 uint64_t parse_start_time(const std::string& stat) {
-  // The second field is the program's name in parentheses and may hold anything, so fields are counted from the last parenthesis. It is the 22nd field.
+  // The second field is the program's name in parentheses and may hold anything, so fields are counted from the last parenthesis.
+  // It is the 22nd field.
   size_t position = stat.rfind(')');
   if (position == std::string::npos) return 0;
   for (int field = 2; field < 22; ++field) {

@@ -5,8 +5,8 @@
 
 namespace fsccl {
 
-// Equal for processes that share the kernel and its name spaces for networks and processes (so that Unix sockets and process ids mean the same to both), or that
-// have the same FSCCL_HOST_ID.
+// Equal for processes that share the kernel and its name spaces for networks and processes (so that Unix sockets and process ids
+// mean the same to both), or that have the same FSCCL_HOST_ID.
 uint64_t host_number(const std::string& host_id);
 
 // When a process started, in the kernel's ticks since boot; 0 if unknown. From the text of /proc/<pid>/stat.

@@ -24,8 +24,8 @@ Nonce make_nonce() {
 
 }  // namespace
 
-Result<std::shared_ptr<Reception>> Reception::open(const Credentials& credentials, uint64_t job, int32_t rank, std::vector<Fd> listeners,
-                                                   Admit admit) {
+Result<std::shared_ptr<Reception>> Reception::open(const Credentials& credentials, uint64_t job, int32_t rank,
+                                                   std::vector<Fd> listeners, Admit admit) {
   std::shared_ptr<Reception> self(new Reception(credentials, job, rank, std::move(admit)));
   FSCCL_TRY(self->start(std::move(listeners)));
   return self;

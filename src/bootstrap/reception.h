@@ -1,5 +1,6 @@
-// The door of a listener: accepts connections, takes them through the handshake and hands over those that have proved themselves. A stranger gets a few seconds
-// and a few kilobytes, costs nobody a wait, and cannot keep others out: when too many stand at the door, the one that has stood longest goes.
+// The door of a listener: accepts connections, takes them through the handshake and hands over those that have proved themselves. A
+// stranger gets a few seconds and a few kilobytes, costs nobody a wait, and cannot keep others out: when too many stand at the
+// door, the one that has stood longest goes.
 //
 // Runs in the service thread, but for open() and close().
 #pragma once
@@ -30,7 +31,8 @@ class Reception : public std::enable_shared_from_this<Reception> {
   using Admit = std::function<void(Guest guest)>;
 
   // `rank`: who listens, -1 for the registrar. A guest for another job than `job` is sent away without a word; it will try again.
-  static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job, int32_t rank, std::vector<Fd> listeners, Admit admit);
+  static Result<std::shared_ptr<Reception>> open(const Credentials& credentials, uint64_t job, int32_t rank,
+                                                 std::vector<Fd> listeners, Admit admit);
   ~Reception() { close(); }
   void close();
   // Connections that ended without a proof.

@@ -39,7 +39,8 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
 Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners) {
   std::shared_ptr<Registrar> self(new Registrar(job));
   const std::weak_ptr<Registrar> weak = self;
-  FSCCL_ASSIGN(std::shared_ptr<Reception> reception, Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
+  FSCCL_ASSIGN(std::shared_ptr<Reception> reception,
+               Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
                  if (const auto registrar = weak.lock()) registrar->admit(std::move(guest));
                }));
   const std::lock_guard lock(self->mutex_);
@@ -71,7 +72,8 @@ void Registrar::cancel(uint64_t job) {
   std::shared_ptr<Registrar> last;  // ended after the lock: its end waits for callbacks, which may want the lock
   Open& open = open_registrars();
   const std::lock_guard lock(open.mutex);
-  const auto found = std::find_if(open.list.begin(), open.list.end(), [&](const auto& registrar) { return registrar->job_ == job; });
+  const auto found =
+      std::find_if(open.list.begin(), open.list.end(), [&](const auto& registrar) { return registrar->job_ == job; });
   if (found == open.list.end()) return;
   last = std::move(*found);
   open.list.erase(found);
@@ -106,13 +108,16 @@ void Registrar::admit_locked(Guest& guest) {
 // Checks who comes against those who have come. A rank that lost its connection and asks again gets its place again.
 Status Registrar::enter(const Guest& guest, MemberRecord* member, int32_t* order) {
   const int32_t rank = guest.hello.rank, ranks = guest.hello.ranks;
-  if (ranks < 1 || ranks > kMaxRanks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks).with_peer(-1, rank);
+  if (ranks < 1 || ranks > kMaxRanks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks).with_peer(-1, rank);
   if (members_.empty()) {
     ranks_ = ranks;
     order_of_rank_.assign(static_cast<size_t>(ranks), -1);
   }
   if (ranks != ranks_)
-    return fail(FSCCL_ERR_MISMATCH, "rank {} says that the job has {} ranks, rank {} says {}", rank, ranks, members_.front().rank, ranks_).with_peer(-1, rank);
+    return fail(FSCCL_ERR_MISMATCH, "rank {} says that the job has {} ranks, rank {} says {}", rank, ranks, members_.front().rank,
+                ranks_)
+        .with_peer(-1, rank);
   if (rank < 0 || rank >= ranks)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1).with_peer(-1, rank);
   member->rank = rank;
@@ -124,7 +129,8 @@ Status Registrar::enter(const Guest& guest, MemberRecord* member, int32_t* order
   *order = known;
   const MemberRecord& first = members_[static_cast<size_t>(known)];
   if (first.listener == member->listener) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} joined twice: from process {} and from process {}", rank, first.pid, member->pid).with_peer(-1, rank);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} joined twice: from process {} and from process {}", rank, first.pid, member->pid)
+      .with_peer(-1, rank);
 }
 
 Status Registrar::place(Guest& guest, const Register& request) {
@@ -149,8 +155,10 @@ Status Registrar::place(Guest& guest, const Register& request) {
     if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip))) assign.parent.ip = ip_of(here);
     const bool by_unix = assign.parent.via_unix && member.via_unix;
     if (!by_unix && assign.parent.port == 0)
-      return fail(FSCCL_ERR_LINK, "rank {} cannot reach rank {}: they are on different hosts or in different network namespaces, and TCP is off "
-                  "(FSCCL_BOOTSTRAP_TCP=0, or the launcher says that all ranks share one host)", member.rank, assign.parent.rank);
+      return fail(FSCCL_ERR_LINK,
+                  "rank {} cannot reach rank {}: they are on different hosts or in different network namespaces, and TCP is off "
+                  "(FSCCL_BOOTSTRAP_TCP=0, or the launcher says that all ranks share one host)",
+                  member.rank, assign.parent.rank);
   }
   answer(*guest.channel, FrameType::kAssign, encode(assign));
   if (order == 0) keep_root(guest);
@@ -203,7 +211,8 @@ void Registrar::on_root_readable() {
   }
   if (open.ok()) return;
   Reactor::instance().unwatch(root_->fd());
-  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", members_.front().rank, members_.front().pid)
+  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", members_.front().rank,
+                members_.front().pid)
                .with_peer(-1, members_.front().rank));
 }
 
@@ -231,8 +240,9 @@ int64_t Registrar::tick() {
   const int64_t now = now_ns();
   if (state_ == State::kCollecting && give_up_ns_ <= now) {
     const int strangers = reception_->strangers();
-    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", members_.size(), ranks_, (now - waited_since_ns_) / 1'000'000,
-                  missing_ranks(), strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
+    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", members_.size(), ranks_,
+                  (now - waited_since_ns_) / 1'000'000, missing_ranks(),
+                  strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
   }
   if (state_ == State::kFailed) {
     if (over_ns_ > now) return over_ns_ - now;

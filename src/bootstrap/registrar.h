@@ -1,8 +1,9 @@
-// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th below the ((k - 1) / fan-out)-th), and when all have arrived
-// hands the list of members to the first, from where the tree carries it on. It keeps one connection, to that first rank: whatever fails before the tree is
-// whole is told there, and to all who still come.
+// Where the ranks of a job meet. It gives each rank that arrives its place in the tree (the k-th below the ((k - 1) / fan-out)-th),
+// and when all have arrived hands the list of members to the first, from where the tree carries it on. It keeps one connection, to
+// that first rank: whatever fails before the tree is whole is told there, and to all who still come.
 //
-// Lives in the process that made it until the tree is whole, or for a while after a failure, so that late ranks learn the reason. Runs in the service thread.
+// Lives in the process that made it until the tree is whole, or for a while after a failure, so that late ranks learn the reason.
+// Runs in the service thread.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -46,13 +47,13 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   int hook_ = -1;
   State state_ = State::kCollecting;
   Status failure_;
-  int32_t ranks_ = 0;                  // as the first rank said
-  std::vector<MemberRecord> members_;  // in the order of arrival
-  std::vector<int32_t> order_of_rank_; // -1: not here yet
-  std::shared_ptr<Channel> root_;      // to the first rank
-  int64_t give_up_ns_ = INT64_MAX;     // shortly before the first of the ranks does
+  int32_t ranks_ = 0;                   // as the first rank said
+  std::vector<MemberRecord> members_;   // in the order of arrival
+  std::vector<int32_t> order_of_rank_;  // -1: not here yet
+  std::shared_ptr<Channel> root_;       // to the first rank
+  int64_t give_up_ns_ = INT64_MAX;      // shortly before the first of the ranks does
   int64_t waited_since_ns_ = 0;
-  int64_t over_ns_ = INT64_MAX;        // when a failed registrar ends
+  int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
 };
 
 // "3, 5, 8 and 12 more", for messages.

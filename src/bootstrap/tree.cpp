@@ -10,7 +10,8 @@
 
 namespace fsccl {
 
-TreeJob::TreeJob(TreePlace place) : place_(std::move(place)), members_(static_cast<size_t>(place_.ranks)), records_(members_.size()) {}
+TreeJob::TreeJob(TreePlace place)
+    : place_(std::move(place)), members_(static_cast<size_t>(place_.ranks)), records_(members_.size()) {}
 
 Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> listeners) {
   std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
@@ -20,9 +21,10 @@ Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> 
     self->phase_ = Phase::kJoined;
     return self;
   }
-  FSCCL_ASSIGN(self->reception_, Reception::open(self->place_.credentials, self->place_.job, self->place_.rank, std::move(listeners), [weak](Guest guest) {
-                 if (const auto job = weak.lock()) job->admit(std::move(guest));
-               }));
+  FSCCL_ASSIGN(self->reception_, Reception::open(self->place_.credentials, self->place_.job, self->place_.rank,
+                                                 std::move(listeners), [weak](Guest guest) {
+                                                   if (const auto job = weak.lock()) job->admit(std::move(guest));
+                                                 }));
   self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto job = weak.lock();
     return job ? job->tick() : -1;
@@ -47,7 +49,8 @@ void TreeJob::admit(Guest guest) {
     return send(*link, FrameType::kFailure, encode(to_failure(why)));
   }
   // A child that connects again has given its earlier connection up.
-  const auto earlier = std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) { return other->rank == rank && !other->is_parent; });
+  const auto earlier =
+      std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) { return other->rank == rank && !other->is_parent; });
   if (earlier != links_.end()) drop_link(LinkPtr(*earlier));
   send(*link, FrameType::kLinked, {});
   if (has_members_) {
@@ -181,7 +184,8 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       if (frame.type == FrameType::kGoodbye) lose({link.rank, true}, &link);
       return success();
     }
-    default: return bad_payload("tree");
+    default:
+      return bad_payload("tree");
   }
 }
 
@@ -193,11 +197,14 @@ void TreeJob::drop_link(const LinkPtr& link) {
 void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   drop_link(link);
   if (link->rank < 0) {
-    if (phase_ == Phase::kJoining) fail_all(fail(FSCCL_ERR_LINK, "the process where the ranks meet (the maker of the unique id, or rank 0) has ended"), nullptr);
+    if (phase_ == Phase::kJoining)
+      fail_all(fail(FSCCL_ERR_LINK, "the process where the ranks meet (the maker of the unique id, or rank 0) has ended"), nullptr);
     return;
   }
   if (phase_ == Phase::kJoining)
-    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what).with_peer(place_.rank, link->rank), nullptr);
+    fail_all(
+        fail(FSCCL_ERR_PEER_DEAD, "rank {} {} while the job was being joined", link->rank, what).with_peer(place_.rank, link->rank),
+        nullptr);
   lose({link->rank, false}, nullptr);
 }
 
@@ -220,7 +227,8 @@ Status TreeJob::take_members(ByteView payload) {
 std::vector<int32_t> TreeJob::child_ranks() const {
   std::vector<int32_t> ranks;
   const int64_t first = int64_t{place_.order} * kFanOut + 1;
-  for (int64_t order = first; order < first + kFanOut && order < place_.ranks; ++order) ranks.push_back(arrivals_[static_cast<size_t>(order)]);
+  for (int64_t order = first; order < first + kFanOut && order < place_.ranks; ++order)
+    ranks.push_back(arrivals_[static_cast<size_t>(order)]);
   return ranks;
 }
 
@@ -228,7 +236,8 @@ std::vector<int32_t> TreeJob::child_ranks() const {
 void TreeJob::advance_join() {
   if (phase_ != Phase::kJoining || !has_members_ || ready_sent_) return;
   for (const int32_t child : child_ranks()) {
-    const bool ready = std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; });
+    const bool ready =
+        std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; });
     if (!ready) return;
   }
   if (place_.order == 0) {
@@ -267,8 +276,10 @@ std::string TreeJob::what_is_missing() const {
   if (!has_members_) return "not all ranks have come, or the list of them has not";
   std::vector<int32_t> missing;
   for (const int32_t child : child_ranks())
-    if (std::none_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; })) missing.push_back(child);
-  return missing.empty() ? "this rank is ready, others are not" : fmt::format("ranks {} or ranks below them have not linked up", list_ranks(missing));
+    if (std::none_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; }))
+      missing.push_back(child);
+  return missing.empty() ? "this rank is ready, others are not"
+                         : fmt::format("ranks {} or ranks below them have not linked up", list_ranks(missing));
 }
 
 Status TreeJob::finish_join(Deadline deadline) {
@@ -279,9 +290,11 @@ Status TreeJob::finish_join(Deadline deadline) {
     const bool knows = has_members_ && !ready_sent_;
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
-    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns), [&] { return decided() || knows != (has_members_ && !ready_sent_); });
+    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns),
+                                           [&] { return decided() || knows != (has_members_ && !ready_sent_); });
     if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
-      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()), nullptr);
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
+               nullptr);
   }
   return phase_ == Phase::kJoined ? success() : failure_.clone();
 }

@@ -1,7 +1,9 @@
-// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven by events in the service thread; callers only post what they
-// have and wait for a state. What is known of a failure travels along all links that remain, once: nobody waits for what cannot come.
+// A job as its members run it: an arrival-order tree of authenticated links. Everything is driven by events in the service thread;
+// callers only post what they have and wait for a state. What is known of a failure travels along all links that remain, once:
+// nobody waits for what cannot come.
 //
-// Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
+// Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp (all-gather), tree_descriptors.cpp
+// (published descriptors).
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -23,7 +25,7 @@ struct TreePlace {
   uint64_t job = 0;
   int32_t rank = 0;
   int32_t ranks = 1;
-  int32_t order = 0;        // of arrival
+  int32_t order = 0;  // of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
 };
@@ -117,23 +119,23 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::mutex mutex_;
   std::condition_variable changed_;
   Phase phase_ = Phase::kJoining;
-  Status failure_;                      // of the join, or of an all-gather: nothing collective works afterwards
+  Status failure_;  // of the join, or of an all-gather: nothing collective works afterwards
   std::shared_ptr<Reception> reception_;
   int hook_ = -1;
   std::vector<LinkPtr> links_;
   bool has_members_ = false;
-  std::vector<Member> members_;         // by rank
-  std::vector<MemberRecord> records_;   // by rank
-  std::vector<int32_t> arrivals_;       // ranks by order
+  std::vector<Member> members_;        // by rank
+  std::vector<MemberRecord> records_;  // by rank
+  std::vector<int32_t> arrivals_;      // ranks by order
   bool ready_sent_ = false;
 
-  std::map<int32_t, bool> lost_;        // rank -> left
-  std::vector<LostRank> departures_;    // told to the neighbours together, a little later: a whole job leaves at once as a rule
+  std::map<int32_t, bool> lost_;      // rank -> left
+  std::vector<LostRank> departures_;  // told to the neighbours together, a little later: a whole job leaves at once as a rule
   int64_t departures_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
 
-  std::mutex gather_callers_;           // one all-gather at a time
+  std::mutex gather_callers_;  // one all-gather at a time
   GatherState gather_;
 
   std::map<uint64_t, Fd> published_;

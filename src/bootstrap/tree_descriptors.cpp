@@ -76,12 +76,14 @@ void TreeJob::on_fetch_readable(int fd) {
 }
 
 Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
-  if (rank < 0 || rank >= place_.ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, place_.ranks - 1);
+  if (rank < 0 || rank >= place_.ranks)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, place_.ranks - 1);
   std::string name;
   {
     std::unique_lock lock(mutex_);
     const MemberRecord& record = records_[static_cast<size_t>(rank)];
-    if (record.host != place_.self.host) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is on another host: no descriptor can come from there", rank);
+    if (record.host != place_.self.host)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is on another host: no descriptor can come from there", rank);
     while (rank == place_.rank) {
       if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
       if (const auto published = published_.find(tag); published != published_.end()) return duplicate(published->second.get());
@@ -94,7 +96,8 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
     name = listener_name(record.listener);
   }
   Status versions;
-  Result<Channel> channel = connect_as(unix_address(name), place_.credentials, Purpose::kFetch, place_.job, place_.rank, place_.ranks, deadline, &versions);
+  Result<Channel> channel = connect_as(unix_address(name), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
+                                       place_.ranks, deadline, &versions);
   if (!channel.ok()) return owner_gone(channel.status(), rank).with_peer(place_.rank, rank);
   FSCCL_TRY(channel.value().send(FrameType::kFetch, encode_tag(tag), deadline));
   Fd passed;
@@ -104,7 +107,8 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
   if (!answer.ok()) return owner_gone(answer.status(), rank).with_peer(place_.rank, rank);
   const Result<uint64_t> answered = decode_tag(answer.value());
   if (!answered.ok() || answered.value() != tag || !passed.valid())
-    return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?", rank, tag);
+    return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?",
+                rank, tag);
   return passed;
 }
 

@@ -31,7 +31,9 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   while (!gather_.result && (broken = gather_broken()).ok()) {
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     if (left_ns == 0) {
-      fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank, gather_missing()), nullptr);
+      fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
+                    gather_missing()),
+               nullptr);
       continue;
     }
     changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
@@ -42,21 +44,25 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   gather_.result.reset();
   FSCCL_ASSIGN(const Gathered gathered, decode_gathered(payload));
   if (gathered.sequence != gather_.sequence || gathered.data.size() != ranks * bytes) {
-    fail_all(fail(FSCCL_ERR_PROTOCOL, "the result of an exchange over the control tree does not fit what rank {} asked for", place_.rank), nullptr);
+    fail_all(fail(FSCCL_ERR_PROTOCOL, "the result of an exchange over the control tree does not fit what rank {} asked for",
+                  place_.rank),
+             nullptr);
     return failure_.clone();
   }
   if (bytes > 0) std::memcpy(all, gathered.data.data(), gathered.data.size());
   return success();
 }
 
-// Why no all-gather can succeed any more. One that everybody has given to still does: its result comes before the news of whoever left after it.
+// Why no all-gather can succeed any more. One that everybody has given to still does: its result comes before the news of whoever
+// left after it.
 Status TreeJob::gather_broken() const {
   if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
   if (!failure_.ok()) return failure_.clone();
   if (phase_ != Phase::kJoined) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   if (lost_.empty()) return success();
   const auto [rank, left] = *lost_.begin();
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, left ? "has left" : "is dead: its connection was closed without a goodbye").with_peer(place_.rank, rank);
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, left ? "has left" : "is dead: its connection was closed without a goodbye")
+      .with_peer(place_.rank, rank);
 }
 
 std::string TreeJob::gather_missing() const {
@@ -77,8 +83,9 @@ Result<Bytes> TreeJob::add_up_gather() const {
     if (link->is_parent) continue;
     FSCCL_ASSIGN(const Gather part, decode_gather(*link->gather, place_.ranks));
     if (part.sequence != sum.sequence || part.bytes != sum.bytes)
-      return fail(FSCCL_ERR_MISMATCH, "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of {} bytes on rank {}", sum.sequence, sum.bytes,
-                  place_.rank, part.sequence, part.bytes, link->rank);
+      return fail(FSCCL_ERR_MISMATCH,
+                  "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of {} bytes on rank {}", sum.sequence,
+                  sum.bytes, place_.rank, part.sequence, part.bytes, link->rank);
     sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
   }
   if (place_.order != 0) return encode(sum);

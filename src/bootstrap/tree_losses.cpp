@@ -17,7 +17,8 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
   if (!lost_.emplace(lost.rank, lost.left).second) return;
   if (lost.left && phase_ == Phase::kJoining)
-    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank), from);
+    fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank),
+             from);
   undelivered_.push_back(lost);
   changed_.notify_all();
   if (!lost.left) {

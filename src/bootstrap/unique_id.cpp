@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kIdMagic = 0x44495346;  // "FSID"
 constexpr uint16_t kIdVersion = 1;
-constexpr size_t kChecksumBytes = 8;       // at the end, against ids cut short or mixed up on their way
+constexpr size_t kChecksumBytes = 8;  // at the end, against ids cut short or mixed up on their way
 
 uint64_t checksum(const fsccl_unique_id_t& id) {
   const std::string_view content(reinterpret_cast<const char*>(id.bytes), sizeof(id.bytes) - kChecksumBytes);
@@ -53,9 +53,11 @@ Result<UniqueId> decode_unique_id(const fsccl_unique_id_t& bytes) {
   uint64_t sum = 0;
   std::memcpy(&sum, bytes.bytes + sizeof(bytes.bytes) - kChecksumBytes, sizeof(sum));
   if (magic != kIdMagic || sum != checksum(bytes))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the unique id is not one: pass all {} bytes that fsccl_unique_id_create() gave", sizeof(bytes.bytes));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the unique id is not one: pass all {} bytes that fsccl_unique_id_create() gave",
+                sizeof(bytes.bytes));
   if (version != kIdVersion)
-    return fail(FSCCL_ERR_VERSION, "the unique id is of form {}, this library knows form {}: all ranks need the same version", version, kIdVersion);
+    return fail(FSCCL_ERR_VERSION, "the unique id is of form {}, this library knows form {}: all ranks need the same version",
+                version, kIdVersion);
   UniqueId id;
   id.job = reader.get<uint64_t>();
   id.secret = SecretKey(reader.view(kKeyBytes));
@@ -82,8 +84,10 @@ Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp, 
   }
   for (const IpAddress& ip : id.ips) place.addresses.push_back(tcp_address(ip, id.port));
   if (!tcp || id.port == 0 || place.addresses.empty())
-    return fail(FSCCL_ERR_CONFIG, "the unique id was made on another host (or in another container), and TCP is off: remove FSCCL_BOOTSTRAP_TCP=0, or set "
-                "FSCCL_HOST_ID alike if the ranks share a host");
+    return fail(
+        FSCCL_ERR_CONFIG,
+        "the unique id was made on another host (or in another container), and TCP is off: remove FSCCL_BOOTSTRAP_TCP=0, or set "
+        "FSCCL_HOST_ID alike if the ranks share a host");
   return place;
 }
 
@@ -102,12 +106,14 @@ Status create_unique_id(fsccl_unique_id_t* result) {
   if (settings->bootstrap_tcp) {
     Result<Fd> tcp_listener = listen_tcp(static_cast<uint16_t>(settings->bootstrap_port));
     if (!tcp_listener.ok() && tcp_listener.status().code() == FSCCL_ERR_INVALID_STATE)
-      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT={}: the port is in use; choose another, or 0 for any", settings->bootstrap_port);
+      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT={}: the port is in use; choose another, or 0 for any",
+                  settings->bootstrap_port);
     if (!tcp_listener.ok()) return tcp_listener.take_status();
     id.port = port_of(local_address(tcp_listener.value().get()));
     id.ips = local_ips(settings->bootstrap_interface);
     if (id.ips.empty() && !settings->bootstrap_interface.empty())
-      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_INTERFACE={}: no such interface is up, or it has no address", settings->bootstrap_interface);
+      return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_INTERFACE={}: no such interface is up, or it has no address",
+                  settings->bootstrap_interface);
     listeners.push_back(tcp_listener.take());
   }
   Credentials credentials;

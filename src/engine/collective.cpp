@@ -110,10 +110,6 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
 
 Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call) {
   FSCCL_TRY(check_call(call));
-  if (entries_.size() >= kMostEntries && engine_.completed() == engine_.submitted()) {
-    entries_.clear();
-    recent_.fill({});
-  }
   std::unique_ptr<Entry>& entry = entries_[key_of(call)];
   if (!entry) entry = make_entry(call);
   return static_cast<const Entry*>(entry.get());
@@ -188,6 +184,10 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   const Key key = key_of(call);
   Recent& recent = recent_[(key.count ^ key.count >> 12 ^ key.rest << 2 ^ key.rest >> 8) % kRecent];
   if (!(recent.key == key && recent.entry)) [[unlikely]] {
+    if (entries_.size() >= kMostEntries && engine_.completed() == engine_.submitted()) {
+      entries_.clear();
+      recent_.fill({});
+    }
     FSCCL_ASSIGN(const Entry* found, entry_for(call));
     recent = {key, found};
   }

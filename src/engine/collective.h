@@ -6,6 +6,7 @@
 //   scratch (staged.h)
 // Each rank decides for its own buffers alone, and says so in its enter signal.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <unordered_map>
@@ -47,7 +48,7 @@ class Collectives {
     int64_t in_place = 0;        // input - output where the two may overlap
     bool private_large = false;  // private buffers are too large for scratch
   };
-  // The entry of a call that is right in all but its buffers; lives until the next clearing of an idle engine.
+  // The entry of a call that is right in all but its buffers; lives until run() of an idle engine clears them.
   Result<const Entry*> entry_for(const CollectiveCall& call);
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
@@ -59,8 +60,8 @@ class Collectives {
     bool operator==(const Key&) const = default;
   };
   static Key key_of(const CollectiveCall& call) {
-    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | uint64_t{static_cast<uint8_t>(call.dtype)} << 8 |
-                            uint64_t{static_cast<uint8_t>(call.reduction.kind)} << 16 |
+    const auto byte = [](auto value) { return std::min<uint64_t>(static_cast<uint32_t>(value), 255); };  // 255: nothing valid
+    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | byte(call.dtype) << 8 | byte(call.reduction.kind) << 16 |
                             uint64_t{static_cast<uint32_t>(call.root)} << 32};
   }
   struct KeyHash {

@@ -142,9 +142,11 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   Exchange exchange{*comm->context_, comm->members_, comm->deadline()};
   std::vector<int32_t> pids;
   EngineOptions engine;
-  for (const int member : comm->members_) {
-    pids.push_back(comm->context_->job().member(member).pid);
-    engine.same_process.push_back(pids.back() == getpid());
+  const Member& self = comm->context_->job().member(comm->context_->job().rank());
+  for (const int job_rank : comm->members_) {
+    const Member& member = comm->context_->job().member(job_rank);
+    pids.push_back(member.pid);
+    engine.same_process.push_back(member.pid == self.pid && member.start_time == self.start_time);
   }
   fsccl_transport_request_t request{};
   request.size = sizeof request;

@@ -247,7 +247,7 @@ void Engine::look_for_failure() {
   Error error;
   error.rank = rank_;
   error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
-  error.peer = board->rank == rank_ ? board->peer : board->rank;
+  error.peer = board->peer == rank_ || board->peer < 0 ? board->rank : board->peer;
   error.text.assign(board->text, strnlen(board->text, sizeof board->text));
   fail_all(error);
 }
@@ -260,7 +260,9 @@ void Engine::check_blocked(Operation& op) {
   error.operation = op_name(op.fingerprint.op);
   error.sequence = op.fingerprint.sequence;
   error.peer = blocked_.peer;
-  if (const uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire); lost && !met(blocked_)) {
+  uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
+  if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
+  if (lost && !met(blocked_)) {
     error.code = FSCCL_ERR_PEER_DEAD;
     error.text = fmt::format("rank {} {} while {} waited for it", blocked_.peer,
                              lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));

@@ -67,9 +67,14 @@ void Progress::attend(Engine* engine) {
     Reactor::instance().kick();
 }
 
-void Progress::forget(Engine* engine) {
+void Progress::settle() {
   std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);  // end its sleep
   futex_wake_all(&kicks_);
+  const std::lock_guard visiting(visiting_);
+}
+
+void Progress::forget(Engine* engine) {
+  settle();
   const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
   std::erase(engines_, engine);

@@ -16,6 +16,8 @@ class Progress {
   void attend(Engine* engine);
   // After it returns the service thread does not touch the engine any more.
   void forget(Engine* engine);
+  // After it returns the service thread sleeps on no word that it slept on before: memory that failed operations waited in may go.
+  void settle();
 
  private:
   Progress() = default;
@@ -23,7 +25,7 @@ class Progress {
   void sleep(const std::vector<struct Sleep>& words, uint32_t kicks);
 
   std::mutex mutex_;     // engines_
-  std::mutex visiting_;  // held during a visit, but for its sleep
+  std::mutex visiting_;  // held during a visit, with its sleep
   std::vector<Engine*> engines_;
   int hook_ = -1;
   uint32_t kicks_ = 0;  // grows at each attend; a futex

@@ -15,10 +15,10 @@ struct Staged {
   Operation direct;            // the operation as it would run without staging
   std::vector<uint8_t> votes;  // 1: this rank needs staging
   uint8_t vote = 0;
-  const Plan* chunk_plan = nullptr;
-  const Plan* tail_plan = nullptr;
-  uint64_t done = 0;   // elements of the call that are through
-  uint64_t chunk = 0;  // of the current chunk
+  const Collectives::Entry* whole_chunk = nullptr;
+  const Collectives::Entry* tail = nullptr;  // may go another way than a whole chunk: inside the signals, publishing nothing
+  uint64_t done = 0;                         // elements of the call that are through
+  uint64_t chunk = 0;                        // of the current chunk
 
   std::byte* half(size_t slot) const {
     size_t bytes = 0;
@@ -34,7 +34,7 @@ uint64_t chunk_elements(const Staged& s) {
   const bool parted = s.call.op == OpCode::reduce_scatter || s.call.op == OpCode::all_gather;
   const uint64_t parts = parted ? static_cast<uint64_t>(s.collectives.engine().ranks()) : 1;
   const uint64_t elements = s.collectives.options().stage_bytes / parts / dtype_size(s.call.dtype);
-  return std::max<uint64_t>(elements / 64 * 64, 1);
+  return elements < 64 ? std::max<uint64_t>(elements, 1) : elements / 64 * 64;
 }
 
 // Binds the next chunk to scratch and copies its input there.
@@ -42,9 +42,10 @@ void load_chunk(Operation& op) {
   Staged& s = staged_of(op);
   const uint64_t size = dtype_size(s.call.dtype);
   s.chunk = std::min(chunk_elements(s), s.call.count - s.done);
-  op.plan = s.chunk == chunk_elements(s) ? s.chunk_plan : s.tail_plan;
-  op.publishes = s.direct.publishes;
-  op.published = s.direct.published;
+  const Collectives::Entry& entry = s.chunk == chunk_elements(s) ? *s.whole_chunk : *s.tail;
+  op.plan = &entry.plan;
+  op.publishes = entry.settings.publishes;
+  op.published = entry.settings.published;
   size_t half = 0;
   Engine& engine = s.collectives.engine();
   engine.scratch(engine.rank(), &half);
@@ -111,14 +112,11 @@ Status begin_staged(Collectives& collectives, Operation& op, const CollectiveCal
   auto s =
       std::make_shared<Staged>(Staged{collectives, call, op, std::vector<uint8_t>(ranks), static_cast<uint8_t>(reachable ? 0 : 1)});
   const uint64_t chunk = chunk_elements(*s);
-  auto plan_of = [&](uint64_t count) -> Result<const Plan*> {
-    CollectiveCall part = call;
-    part.count = count;
-    FSCCL_ASSIGN(const Collectives::Entry* entry, collectives.entry_for(part));
-    return &entry->plan;
-  };
-  FSCCL_ASSIGN(s->chunk_plan, plan_of(std::min(chunk, call.count)));
-  FSCCL_ASSIGN(s->tail_plan, plan_of(call.count % chunk ? call.count % chunk : std::min(chunk, call.count)));
+  CollectiveCall part = call;
+  part.count = std::min(chunk, call.count);
+  FSCCL_ASSIGN(s->whole_chunk, collectives.entry_for(part));
+  if (call.count % chunk) part.count = call.count % chunk;
+  FSCCL_ASSIGN(s->tail, collectives.entry_for(part));
   CollectiveCall vote;
   vote.op = OpCode::all_gather;
   vote.count = 1;

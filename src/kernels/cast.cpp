@@ -1,5 +1,5 @@
-// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result is rounded once. Large streaming
-// casts walk four pages at a time, which keeps more of the memory's channels and prefetchers busy.
+// Casts between the floating-point types: one group of 16 loaded, converted, stored. Every result is rounded once. One sequence of
+// addresses: walking several pages side by side made streaming stores slower.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cast.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -75,17 +75,6 @@ HWY_INLINE void cast_few(To* to, const From* from, size_t count) {
 template <bool kStream, class To, class From>
 HWY_INLINE void cast_main(To* to, const From* from, size_t count) {
   size_t i = 0;
-  if constexpr (kStream) {
-    constexpr size_t kPage = 4096 / sizeof(From);
-    for (; i + 4 * kPage <= count; i += 4 * kPage) {
-      for (size_t j = i; j < i + kPage; j += kGroup) {
-        cast_group<true>(to + j, from + j);
-        cast_group<true>(to + j + kPage, from + j + kPage);
-        cast_group<true>(to + j + 2 * kPage, from + j + 2 * kPage);
-        cast_group<true>(to + j + 3 * kPage, from + j + 3 * kPage);
-      }
-    }
-  }
   for (; i + kGroup <= count; i += kGroup) cast_group<kStream>(to + i, from + i);
   if (i < count) cast_few(to + i, from + i, count - i);
 }

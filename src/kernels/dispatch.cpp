@@ -17,13 +17,19 @@ constexpr size_t kLeastStreamingBytes = 1024;
 
 const char* target_name(int64_t target) {
   switch (target) {
-    case HWY_AVX3: return "avx3";
-    case HWY_AVX2: return "avx2";
-    case HWY_SSE4: return "sse4";
-    case HWY_NEON: return "neon";
+    case HWY_AVX3:
+      return "avx3";
+    case HWY_AVX2:
+      return "avx2";
+    case HWY_SSE4:
+      return "sse4";
+    case HWY_NEON:
+      return "neon";
     case HWY_EMU128:
-    case HWY_SCALAR: return "portable";
-    default: return hwy::TargetName(target);
+    case HWY_SCALAR:
+      return "portable";
+    default:
+      return hwy::TargetName(target);
   }
 }
 

@@ -1,7 +1,7 @@
-// A group is 16 consecutive elements in the accumulator's precision, in as few vectors as the instruction set needs. Sixteen because
-// the norm has 16 partial sums: with groups, its bits are the same for every vector width. Loads and stores convert, and give the
-// same bits on every instruction set: where the hardware's conversion cannot be trusted, it is spelled out.
-// Included once per instruction set, so the guard toggles.
+// A group is 16 consecutive elements in the accumulator's precision, in as few vectors as the instruction set needs. Sixteen
+// because the norm has 16 partial sums: with groups, its bits are the same for every vector width. Loads and stores convert, and
+// give the same bits on every instruction set: where the hardware's conversion cannot be trusted, it is spelled out. Included once
+// per instruction set, so the guard toggles.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -96,7 +96,8 @@ HWY_INLINE hn::Vec<Floats> fp16_to_float(hn::Vec<HalfBits> half) {
   // The smallest normal plus the mantissa, minus the smallest normal: exact, and normalised by the subtraction.
   const auto smallest = hn::Set(d, 113u << 23);
   const auto tiny = hn::BitCast(d, hn::Sub(hn::BitCast(Floats(), hn::Add(magnitude, smallest)), hn::BitCast(Floats(), smallest)));
-  const auto infinite = hn::Or(hn::Or(magnitude, hn::Set(d, 0x7f800000u)), hn::IfThenElseZero(hn::Gt(magnitude, exponent), hn::Set(d, 0x00400000u)));
+  const auto infinite =
+      hn::Or(hn::Or(magnitude, hn::Set(d, 0x7f800000u)), hn::IfThenElseZero(hn::Gt(magnitude, exponent), hn::Set(d, 0x00400000u)));
   auto result = hn::IfThenElse(hn::Eq(exponent, hn::Zero(d)), tiny, normal);
   result = hn::IfThenElse(hn::Eq(exponent, hn::Set(d, 0x7c00u << 13)), infinite, result);
   return hn::BitCast(Floats(), hn::Or(result, sign));

@@ -30,8 +30,8 @@ void install_cast(KernelTable& table);
 void install_sum(KernelTable& table);
 void install_general(KernelTable& table);
 
-// For tests: serve every later call with the named instruction set ("portable", "sse4", "avx2", "avx3", "neon"); null goes back to the
-// best. False, changing nothing, when this build or this processor lacks it. Not safe while kernels run.
+// For tests: serve every later call with the named instruction set ("portable", "sse4", "avx2", "avx3", "neon"); null goes back to
+// the best. False, changing nothing, when this build or this processor lacks it. Not safe while kernels run.
 bool kernels_use_target_for_test(const char* target);
 
 }  // namespace fsccl

@@ -3,8 +3,9 @@
 // cut into calls at multiples of kNormBlock.
 //
 // Stores: `streaming` bypasses the caches. It is right when what is written will not be read soon by this core, and wrong for small
-// data; the caller decides (it knows the operation's working set). Streaming kernels end with a store fence, so a flag written
-// afterwards publishes the data. Any alignment and any count, 0 included, is right; 64-byte aligned destinations are fastest.
+// data; the caller decides (it knows the operation's working set). Ignored below 1 KiB, and by a reduce that reads what it
+// overwrites (accumulate, in place). Streaming kernels end with a store fence, so a flag written afterwards publishes the data. Any
+// alignment and any count, 0 included, is right; 64-byte aligned destinations are fastest.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace fsccl {
 
 enum class Stores : uint8_t { cached, streaming };
 
+// In copies and casts the two ranges must not overlap.
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 
 // dst[i] = src[i] converted, round to nearest even; NaN stays NaN, overflow to infinity in fp16. Any pair of fp16, bf16, fp32,
@@ -48,7 +50,8 @@ struct Reduce {
 };
 // Accumulators: fp32 for fp16, bf16 and fp32, fp64 for fp64 (or when `to` is fp64), integers their own width with wrapping; bool:
 // SUM and MAX are or, PROD, MIN and AVG are and. One rounding, at the store. No fused multiply-add: the same bits on every machine.
-// Returns false for an unsupported combination (fp8), touching nothing.
+// MIN and MAX propagate NaN; every NaN that a reduce stores is the same one (positive, quiet, no payload).
+// Returns false for an unsupported combination (fp8, no sources, a divisor below 1), touching nothing.
 bool reduce(const Reduce& args);
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op);
 

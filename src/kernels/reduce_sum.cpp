@@ -46,7 +46,8 @@ struct NormLanes {
   }
   HWY_INLINE void end(NormBlock& block) const {
     store<false>(sum, block.lanes);
-    if constexpr (std::is_same_v<A, double>) block.finite = block.finite && hn::AllTrue(Doubles(), hn::Eq(poison, hn::Zero(Doubles())));
+    if constexpr (std::is_same_v<A, double>)
+      block.finite = block.finite && hn::AllTrue(Doubles(), hn::Eq(poison, hn::Zero(Doubles())));
   }
   // The square of a float is exact in double, so that fusing it with the sum changes no bit.
   HWY_INLINE void add_exact_square(size_t k, hn::Vec<Doubles> x) { sum.v[k] = hn::MulAdd(x, x, sum.v[k]); }
@@ -57,7 +58,7 @@ struct NormLanes {
         poison = hn::Add(poison, hn::Sub(g.v[k], g.v[k]));
       }
     } else {
-      const hn::Half<Tag<A>> half;
+      const hn::Half<Tag<A> > half;
       for (size_t k = 0; k < kVectors<A>; ++k) {
         add_exact_square(2 * k, hn::PromoteTo(Doubles(), hn::LowerHalf(half, g.v[k])));
         add_exact_square(2 * k + 1, hn::PromoteTo(Doubles(), hn::UpperHalf(half, g.v[k])));
@@ -67,7 +68,9 @@ struct NormLanes {
 };
 
 HWY_INLINE hn::Vec<Floats> quiet_nan(Floats d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Floats>(), 0x7fc00000u)); }
-HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) { return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Doubles>(), uint64_t{0x7ff8} << 48)); }
+HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) {
+  return hn::BitCast(d, hn::Set(hn::RebindToUnsigned<Doubles>(), uint64_t{0x7ff8} << 48));
+}
 
 template <class From, class To, bool kNorm>
 struct SumPass {
@@ -78,7 +81,7 @@ struct SumPass {
   const void* const* sources;
   size_t n;
   To* dst;
-  hn::Vec<Tag<A>> scale;
+  hn::Vec<Tag<A> > scale;
   bool accumulate;
   bool stream;
 
@@ -99,7 +102,8 @@ struct SumPass {
     }
   }
 
-  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an addition differs between machines.
+  // Everything after the fold. Every NaN becomes the same one: which operand's payload survives an addition differs between
+  // machines.
   HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
     const Tag<A> d;
     const auto nan = quiet_nan(d);

@@ -5,6 +5,7 @@
 #include "base/config.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "engine/progress.h"
 
 namespace fsccl {
 namespace {
@@ -110,6 +111,7 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
 }
 
 Pool::~Pool() {
+  Progress::instance().settle();  // of a failed operation the service thread may still sleep on a release line
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
 }
@@ -127,7 +129,10 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent) {
                 "limit_bytes, or reshard more units",
                 name_, rank(), held, wanted - exists, limit_bytes_);
   FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} memory to {}", name_, wanted - exists,
-            part == Part::shared ? "shared" : part == Part::own ? "slot" : "block", wanted);
+            part == Part::shared ? "shared"
+            : part == Part::own  ? "slot"
+                                 : "block",
+            wanted);
   FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, wanted - exists, prefault_));
   exists = wanted;
   const std::lock_guard lock(mutex_);

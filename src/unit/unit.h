@@ -94,12 +94,14 @@ class Unit {
   // creation
   Status compare_definitions();
   Status place_shards();
+  Status agree(Status mine);
   Status exchange_shards();
   void make_plans();
   void make_tables();
 
   Status check_index(size_t index) const;
   Status finish(uint64_t sequence);         // waits for an operation of this unit
+  Status finish_replicas();                 // ... on the replicate_comm
   Status wait_released(uint64_t position);  // by the calling thread, moving its own operations on
   Status take_grad_slot();
   void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
@@ -144,6 +146,8 @@ class Unit {
   uint64_t slot_offset_ = 0, writable_offset_ = 0, grad_offset_ = 0;
   uint64_t slot_released_ = 0;  // position after which a kept slot may be rewritten
   uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;
+  uint64_t replica_sequence_ = 0;  // of the last operation on the replicate_comm
+  bool counted_ = false;           // as a unit of its pool and communicators
   bool reduced_once_ = false;
   uint64_t reduce_position_ = 0;
 };

@@ -53,22 +53,25 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) unit->pool().kept_bytes += slot;
-  unit->pool().units++;  // from here on the destructor undoes
+  unit->counted_ = true;  // from here on the destructor undoes
+  unit->pool().units++;
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
-  FSCCL_TRY(unit->place_shards());
+  FSCCL_TRY(unit->agree(unit->place_shards()));
   unit->make_tables();
   if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
   return unit;
 }
 
 Unit::~Unit() {
-  if (pool().units == 0 || shards_.empty()) return;
-  if (slot_held_ && !(writable_ && unsharded_ && slot_part() == Part::own)) {
-    if (const Result<uint64_t> position = pool().give_back(slot_part(), slot_key()); position.ok()) pool().done(position.value());
-  }
-  if (grad_held_)
-    if (const Result<uint64_t> position = pool().give_back(Part::own, grad_key()); position.ok()) pool().done(position.value());
+  if (!counted_) return;
+  auto give_back = [&](Part part, uint64_t key) {
+    if (const Result<uint64_t> position = pool().give_back(part, key); position.ok()) pool().done(position.value());
+  };
+  if (unsharded_ && writable_ && slot_part() != Part::own) give_back(Part::own, slot_key());
+  if (slot_held_) give_back(slot_part(), slot_key());
+  if (grad_held_) give_back(Part::own, grad_key());
+  if (engine().completed() < reduce_sequence_) pool().done(reduce_position_);  // its communicator failed: nobody else will say so
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
   if (keep_) pool().kept_bytes -= wire_map_.bytes;
@@ -80,7 +83,7 @@ Unit::~Unit() {
 // All ranks must have described the same unit; where they did not, the first parameter that differs is named.
 Status Unit::compare_definitions() {
   struct Summary {
-    uint64_t hash, params;
+    uint64_t hash, params, shard;
   };
   std::vector<uint64_t> hashes(count() + 1);
   hashes[0] = hash_settings(spec_);
@@ -90,13 +93,20 @@ Status Unit::compare_definitions() {
   for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
     if (!comm) continue;
     const auto ranks = static_cast<size_t>(comm->size());
-    const Summary mine{definition_hash_, count()};
+    const Summary mine{definition_hash_, count(),
+                       comm == spec_.replicate_comm ? static_cast<uint64_t>(spec_.shard_comm->rank()) : 0};
     std::vector<Summary> all(ranks);
     FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
     const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
     if (odd != all.end())
       return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec_.name,
                   all[0].params, odd - all.begin(), odd->params);
+    const auto stranger = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
+    if (stranger != all.end())
+      return fail(FSCCL_ERR_MISMATCH,
+                  "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank {} of its shard_comm, rank {} is "
+                  "rank {}; a replicate_comm joins the ranks that hold the same shard",
+                  spec_.name, all[0].shard, stranger - all.begin(), stranger->shard);
     if (std::all_of(all.begin(), all.end(), [&](const Summary& other) { return other.hash == all[0].hash; })) continue;
     std::vector<uint64_t> table(ranks * hashes.size());
     FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
@@ -115,6 +125,23 @@ Status Unit::compare_definitions() {
       }
   }
   return success();
+}
+
+// All ranks succeeded so far, or all fail.
+Status Unit::agree(Status mine) {
+  uint8_t failed = mine.ok() ? 0 : 1;
+  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
+    if (!comm) continue;
+    std::vector<uint8_t> all(static_cast<size_t>(comm->size()));
+    FSCCL_TRY(gather(*comm, &failed, all.data(), 1));
+    const auto first = std::find(all.begin(), all.end(), 1);
+    if (first == all.end()) continue;
+    failed = 1;
+    if (mine.ok())
+      mine = fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} of '{}' could not place its shards of unit '{}'; its own error says why",
+                  first - all.begin(), comm->name(), spec_.name);
+  }
+  return mine;
 }
 
 void Unit::make_plans() {

@@ -68,6 +68,11 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
   }
+  if (replica_sequence_ && spec_.replicate_comm->engine().completed() < replica_sequence_) {
+    if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
+                spec_.name);
+  }
   const Piece piece = layout_->piece(comm().rank(), index);
   *view = {piece.count ? sharded_grads_[index] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
   return success();
@@ -112,6 +117,7 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
                 spec_.name);
   FSCCL_TRY(take_grad_slot());
   FSCCL_TRY(finish(reduce_sequence_));
+  FSCCL_TRY(finish_replicas());
   if (request.grads) publish_private(request.grads);
 
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
@@ -177,7 +183,8 @@ Status Unit::reduce_replicas(const ReduceRequest& request, double, bool wait, fs
   call.input = call.output = grad_block_;
   call.count = block_bytes / size;
   FSCCL_TRY(replicas.collectives().run(call, wait || last_word, state));
-  *submitted = {&replicas.engine(), replicas.engine().submitted()};
+  replica_sequence_ = replicas.engine().submitted();
+  *submitted = {&replicas.engine(), replica_sequence_};
   if (!last_word) return success();
   Norm norm;
   for (size_t i = 0; i < count(); i++) {

@@ -1,6 +1,7 @@
 // Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a plan; reshard gives it back.
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 
@@ -19,9 +20,17 @@ Status Unit::finish(uint64_t sequence) {
   return engine().wait(sequence, -1, &state);
 }
 
+Status Unit::finish_replicas() {
+  if (!replica_sequence_ || spec_.replicate_comm->engine().completed() >= replica_sequence_) return success();
+  fsccl_status_t state;
+  return spec_.replicate_comm->engine().wait(replica_sequence_, -1, &state);
+}
+
 Status Unit::check_idle() {
-  const uint64_t completed = engine().completed();
-  if (engine().failed() || (completed >= unshard_sequence_ && completed >= reduce_sequence_)) return success();
+  auto idle = [](const Engine& engine, uint64_t sequence) { return engine.failed() || engine.completed() >= sequence; };
+  if (idle(engine(), std::max(unshard_sequence_, reduce_sequence_)) &&
+      (!spec_.replicate_comm || idle(spec_.replicate_comm->engine(), replica_sequence_)))
+    return success();
   return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
 }
 
@@ -41,9 +50,17 @@ Status Unit::wait_released(uint64_t position) {
         sched_yield();
         continue;
       }
-      if (deadline.passed())
-        return fail(FSCCL_ERR_TIMEOUT, "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot",
-                    spec_.name, comm().timeout_ms(), rank);
+      if (deadline.passed()) {
+        Error error;
+        error.code = FSCCL_ERR_TIMEOUT;
+        error.rank = comm().rank();
+        error.peer = rank;
+        error.text = fmt::format(
+            "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot. See "
+            "FSCCL_TIMEOUT_MS",
+            spec_.name, comm().timeout_ms(), rank);
+        engine().fail_all(error);
+      }
       const timespec pause{0, 20'000};
       nanosleep(&pause, nullptr);
     }
@@ -62,6 +79,7 @@ void Unit::fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
   if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
   if (engine().failed()) return engine().failure();
+  FSCCL_TRY(finish_replicas());  // broadcast_state may be writing the shards
   const bool kept = slot_held_ && contents_valid_ && !changed_ && !writable;
   const bool own_writable = writable && slot_part() != Part::own;  // a slot beside the unit's usual one
   const Part part = writable ? Part::own : slot_part();
@@ -152,6 +170,7 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
   op->fingerprint.root = root;
   op->fingerprint.history = definition_hash_;
   changed_ = true;
+  replica_sequence_ = op->fingerprint.sequence;
   *submitted = {&replicas.engine(), op->fingerprint.sequence};
   return replicas.engine().submit(*op, wait, state);
 }

@@ -1,5 +1,5 @@
-// Proof of a shared secret without showing it: HMAC-SHA256 over everything both sides have said, under a key that only the job knows. Keys are wiped when
-// their owner ends; comparisons take the same time whatever the bytes.
+// Proof of a shared secret without showing it: HMAC-SHA256 over everything both sides have said, under a key that only the job
+// knows. Keys are wiped when their owner ends; comparisons take the same time whatever the bytes.
 #pragma once
 #include <array>
 #include <cstdint>

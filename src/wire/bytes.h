@@ -1,4 +1,5 @@
-// Reading and writing little-endian bytes. A reader never passes its end: a short input gives zeros and says so once, at finished().
+// Reading and writing little-endian bytes. A reader never passes its end: a short input gives zeros and says so once, at
+// finished().
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,10 +21,7 @@ class ByteWriter {
   explicit ByteWriter(size_t reserve_bytes = 0) { bytes_.reserve(reserve_bytes); }
 
   template <class T>
-    requires std::is_integral_v<T>
-  ByteWriter& put(T value) {
-    return put_raw(&value, sizeof(T));
-  }
+  requires std::is_integral_v<T> ByteWriter& put(T value) { return put_raw(&value, sizeof(T)); }
   template <size_t N>
   ByteWriter& put(const std::array<uint8_t, N>& value) {
     return put_raw(value.data(), N);
@@ -45,8 +43,7 @@ class ByteReader {
   explicit ByteReader(ByteView bytes) : bytes_(bytes) {}
 
   template <class T>
-    requires std::is_integral_v<T>
-  T get() {
+  requires std::is_integral_v<T> T get() {
     T value = 0;
     get_raw(&value, sizeof(T));
     return value;

@@ -1,6 +1,7 @@
 // The wire format of the control side: what two ranks, or a rank and the registrar, say to each other over one stream socket.
 //
-// Everything is a frame: a header of 12 bytes and a payload whose form the type decides. All integers are little-endian, there is no padding.
+// Everything is a frame: a header of 12 bytes and a payload whose form the type decides. All integers are little-endian, there is
+// no padding.
 //
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")
@@ -9,17 +10,18 @@
 //          8      4  bytes of the payload
 //         12      -  payload
 //
-// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that connected, Challenge from the side that listened, Proof from
-// the first. Only then the listener believes anything, and only a Failure may come before. What follows depends on the purpose in the Hello:
+// A connection begins with a handshake (handshake.h), one frame each: Hello from the side that connected, Challenge from the side
+// that listened, Proof from the first. Only then the listener believes anything, and only a Failure may come before. What follows
+// depends on the purpose in the Hello:
 //
-//     register   Register ->, <- Assign; the first rank to register keeps the connection: <- Members, <- Failure, Failure ->, Done ->
-//     report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one)
-//     link       Linked <-, then both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye (messages.h)
-//     fetch      Fetch ->, <- Descriptor with a file descriptor riding on its first byte
+//     register   Register ->, <- Assign; the first rank to register keeps the connection: <- Members, <- Failure, Failure ->, Done
+//     -> report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one) link       Linked <-, then
+//     both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye (messages.h) fetch
+//     Fetch ->, <- Descriptor with a file descriptor riding on its first byte
 //
-// The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and tell that they differ.
-// A reader knows for each state how long a payload may be and drops the connection on the header alone when it is longer. Bytes of a payload that decoders
-// do not expect, missing or left over, are an error too.
+// The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and
+// tell that they differ. A reader knows for each state how long a payload may be and drops the connection on the header alone when
+// it is longer. Bytes of a payload that decoders do not expect, missing or left over, are an error too.
 #pragma once
 #include <cstdint>
 #include <string>

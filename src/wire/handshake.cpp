@@ -13,9 +13,12 @@ constexpr std::string_view kConnectorLabel = "fsccl handshake connector";
 
 const char* mode_name(AuthMode mode) {
   switch (mode) {
-    case AuthMode::kSecret: return "the job's secret";
-    case AuthMode::kUser: return "being the same user";
-    case AuthMode::kNone: return "nothing (FSCCL_INSECURE=1)";
+    case AuthMode::kSecret:
+      return "the job's secret";
+    case AuthMode::kUser:
+      return "being the same user";
+    case AuthMode::kNone:
+      return "nothing (FSCCL_INSECURE=1)";
   }
   return "an unknown proof";
 }
@@ -23,13 +26,15 @@ const char* mode_name(AuthMode mode) {
 bool known(AuthMode mode) { return mode >= AuthMode::kSecret && mode <= AuthMode::kNone; }
 
 Status wrong_secret() {
-  return fail(FSCCL_ERR_AUTH, "the other side does not know the secret of this job: give all ranks the same unique id or FSCCL_JOB_SECRET_FILE");
+  return fail(FSCCL_ERR_AUTH,
+              "the other side does not know the secret of this job: give all ranks the same unique id or FSCCL_JOB_SECRET_FILE");
 }
 
 Status compare_modes(AuthMode mine, AuthMode theirs) {
   if (mine == theirs) return success();
-  return fail(FSCCL_ERR_AUTH, "this rank trusts {}, the other side {}: set FSCCL_JOB_SECRET_FILE and FSCCL_INSECURE alike on all ranks", mode_name(mine),
-              mode_name(theirs));
+  return fail(FSCCL_ERR_AUTH,
+              "this rank trusts {}, the other side {}: set FSCCL_JOB_SECRET_FILE and FSCCL_INSECURE alike on all ranks",
+              mode_name(mine), mode_name(theirs));
 }
 
 std::string version_text(const Version& version) {
@@ -41,8 +46,8 @@ std::string name_of(int32_t rank) { return rank < 0 ? "the registrar" : fmt::for
 
 Status compare(const Version& connector, int32_t connector_rank, const Version& listener, int32_t listener_rank) {
   if (connector.protocol == listener.protocol && connector.library == listener.library) return success();
-  return fail(FSCCL_ERR_VERSION, "{} runs {}, {} runs {}: all ranks need the same version", name_of(connector_rank), version_text(connector),
-              name_of(listener_rank), version_text(listener));
+  return fail(FSCCL_ERR_VERSION, "{} runs {}, {} runs {}: all ranks need the same version", name_of(connector_rank),
+              version_text(connector), name_of(listener_rank), version_text(listener));
 }
 
 Bytes encode_unproven(const Challenge& challenge) {
@@ -61,7 +66,10 @@ Digest prove(const Credentials& credentials, std::string_view label, ByteView he
 
 Bytes encode(const Hello& hello) {
   ByteWriter writer(kHelloBytes);
-  writer.put(hello.version.protocol).put(hello.version.library).put(static_cast<uint8_t>(hello.mode)).put(static_cast<uint8_t>(hello.purpose));
+  writer.put(hello.version.protocol)
+      .put(hello.version.library)
+      .put(static_cast<uint8_t>(hello.mode))
+      .put(static_cast<uint8_t>(hello.purpose));
   writer.put(hello.job).put(hello.rank).put(hello.ranks).put(hello.nonce);
   return writer.take();
 }
@@ -102,8 +110,11 @@ Result<Challenge> decode_challenge(ByteView payload) {
   return challenge;
 }
 
-HandshakeClient::HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks, const Nonce& nonce)
-    : credentials_(credentials), hello_{credentials.version, credentials.mode, purpose, job, rank, ranks, nonce}, hello_bytes_(encode(hello_)) {}
+HandshakeClient::HandshakeClient(const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
+                                 const Nonce& nonce)
+    : credentials_(credentials),
+      hello_{credentials.version, credentials.mode, purpose, job, rank, ranks, nonce},
+      hello_bytes_(encode(hello_)) {}
 
 Result<Bytes> HandshakeClient::answer(ByteView challenge) {
   FSCCL_ASSIGN(challenge_, decode_challenge(challenge));
@@ -113,7 +124,9 @@ Result<Bytes> HandshakeClient::answer(ByteView challenge) {
   return Bytes(proof.begin(), proof.end());
 }
 
-Status HandshakeClient::compare_versions() const { return compare(hello_.version, hello_.rank, challenge_.version, challenge_.rank); }
+Status HandshakeClient::compare_versions() const {
+  return compare(hello_.version, hello_.rank, challenge_.version, challenge_.rank);
+}
 
 HandshakeServer::HandshakeServer(const Credentials& credentials, uint64_t job, int32_t rank, const Nonce& nonce)
     : credentials_(credentials), challenge_{credentials.version, credentials.mode, job, rank, nonce, {}} {}
@@ -133,6 +146,8 @@ Status HandshakeServer::check(ByteView proof) const {
   return equal_constant_time(received, expected_) ? success() : wrong_secret();
 }
 
-Status HandshakeServer::compare_versions() const { return compare(hello_.version, hello_.rank, challenge_.version, challenge_.rank); }
+Status HandshakeServer::compare_versions() const {
+  return compare(hello_.version, hello_.rank, challenge_.version, challenge_.rank);
+}
 
 }  // namespace fsccl

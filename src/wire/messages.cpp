@@ -95,7 +95,8 @@ Result<Gather> decode_gather(ByteView payload, int32_t ranks) {
   message.sequence = reader.get<uint64_t>();
   message.bytes = reader.get<uint64_t>();
   const auto count = reader.get<uint32_t>();
-  if (!reader.good() || ranks < 0 || count > static_cast<uint32_t>(ranks) || message.bytes > payload.size()) return bad_payload("Gather");
+  if (!reader.good() || ranks < 0 || count > static_cast<uint32_t>(ranks) || message.bytes > payload.size())
+    return bad_payload("Gather");
   if (reader.left() != count * (4 + message.bytes)) return bad_payload("Gather");
   message.entries.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {

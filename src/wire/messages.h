@@ -1,5 +1,6 @@
-// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the passing of descriptors. Decoders check every number against what
-// the receiver knows (its number of ranks, above all), so nothing that they return can index out of range or ask for unbounded memory.
+// What follows the handshake (frame.h says when): payloads of the rendezvous, the tree and the passing of descriptors. Decoders
+// check every number against what the receiver knows (its number of ranks, above all), so nothing that they return can index out of
+// range or ask for unbounded memory.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,9 +23,9 @@ struct MemberRecord {
   uint32_t uid = 0;
   uint64_t start_time = 0;
   ListenerName listener = {};
-  uint8_t via_unix = 0;                // reached the registrar over a Unix socket, so that others that did can reach it likewise
-  std::array<uint8_t, 16> ip = {};     // all zero: found by the registrar from the connection
-  uint16_t port = 0;                   // 0: no TCP
+  uint8_t via_unix = 0;             // reached the registrar over a Unix socket, so that others that did can reach it likewise
+  std::array<uint8_t, 16> ip = {};  // all zero: found by the registrar from the connection
+  uint16_t port = 0;                // 0: no TCP
 };
 inline constexpr size_t kMemberRecordBytes = 4 + 8 + 4 + 4 + 8 + 16 + 1 + 16 + 2;
 

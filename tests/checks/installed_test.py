@@ -22,11 +22,13 @@ def main(root, build, meson):
     with tempfile.TemporaryDirectory() as folder:
         run(*meson.split(), 'install', '-C', build, '--no-rebuild', '--destdir', folder)
         config = next(pathlib.Path(folder).rglob('fsccl.pc'))
-        prefix = config.parents[2] if config.parents[1].name == 'lib' else config.parents[3]
+        installed = config.parents[2] if config.parents[1].name == 'lib' else config.parents[3]
+        prefix = pathlib.Path(folder) / 'prefix'  # a name without blanks, wherever the tree is
+        prefix.symlink_to(installed)
         environment = {name: value for name, value in os.environ.items() if name != 'LD_LIBRARY_PATH'}
         environment['PKG_CONFIG_PATH'] = str(config.parent)
         flags = run('pkg-config', '--define-variable=prefix=' + str(prefix), '--cflags', '--libs', 'fsccl', env=environment).split()
-        library = next(prefix.rglob('libfsccl.so'))
+        library = prefix / config.relative_to(installed).parents[1] / 'libfsccl.so'
         program = pathlib.Path(folder) / 'hello'
         sources = [root / 'examples/hello.c', root / 'examples/local_ranks.c']
         compiler = os.environ.get('CC', 'cc')

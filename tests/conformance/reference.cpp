@@ -59,10 +59,17 @@ Accumulator fold_floats(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<co
     const Accumulator value = contribution(q);
     nan = nan || std::isnan(value);
     switch (op.kind) {
-      case FSCCL_OP_MIN: result = std::min(result, value); break;
-      case FSCCL_OP_MAX: result = std::max(result, value); break;
-      case FSCCL_OP_PROD: result = result * value; break;
-      default: result = result + value;
+      case FSCCL_OP_MIN:
+        result = std::min(result, value);
+        break;
+      case FSCCL_OP_MAX:
+        result = std::max(result, value);
+        break;
+      case FSCCL_OP_PROD:
+        result = result * value;
+        break;
+      default:
+        result = result + value;
     }
   }
   if (op.kind == FSCCL_OP_AVG) result = result / static_cast<Accumulator>(sources.size());
@@ -76,10 +83,17 @@ T fold_integers(fsccl_op_t op, const std::vector<const void*>& sources, size_t i
   for (size_t q = 1; q < sources.size(); ++q) {
     const T value = load<T>(sources[q], i);
     switch (op.kind) {
-      case FSCCL_OP_MIN: result = std::min(result, value); break;
-      case FSCCL_OP_MAX: result = std::max(result, value); break;
-      case FSCCL_OP_PROD: result = static_cast<T>(static_cast<Wrapping>(static_cast<uint64_t>(result) * static_cast<uint64_t>(value))); break;
-      default: result = static_cast<T>(static_cast<Wrapping>(static_cast<Wrapping>(result) + static_cast<Wrapping>(value)));
+      case FSCCL_OP_MIN:
+        result = std::min(result, value);
+        break;
+      case FSCCL_OP_MAX:
+        result = std::max(result, value);
+        break;
+      case FSCCL_OP_PROD:
+        result = static_cast<T>(static_cast<Wrapping>(static_cast<uint64_t>(result) * static_cast<uint64_t>(value)));
+        break;
+      default:
+        result = static_cast<T>(static_cast<Wrapping>(static_cast<Wrapping>(result) + static_cast<Wrapping>(value)));
     }
   }
   if (op.kind == FSCCL_OP_AVG) {
@@ -104,7 +118,8 @@ uint8_t fold_bools(fsccl_op_t op, const std::vector<const void*>& sources, size_
 }  // namespace
 
 const char* name_of(fsccl_dtype_t dtype) {
-  constexpr const char* kNames[] = {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64", "bool", "e4m3", "e5m2"};
+  constexpr const char* kNames[] = {"int8",    "uint8",    "int16",   "uint16",  "int32", "uint32", "int64", "uint64",
+                                    "float16", "bfloat16", "float32", "float64", "bool",  "e4m3",   "e5m2"};
   return kNames[dtype];
 }
 const char* name_of(fsccl_op_kind_t kind) {
@@ -114,19 +129,27 @@ const char* name_of(fsccl_op_kind_t kind) {
 
 double load_float(fsccl_dtype_t dtype, const void* place, size_t index) {
   switch (dtype) {
-    case FSCCL_FLOAT16: return from_float16(load<uint16_t>(place, index));
-    case FSCCL_BFLOAT16: return from_bfloat16(load<uint16_t>(place, index));
-    case FSCCL_FLOAT32: return load<float>(place, index);
-    default: return load<double>(place, index);
+    case FSCCL_FLOAT16:
+      return from_float16(load<uint16_t>(place, index));
+    case FSCCL_BFLOAT16:
+      return from_bfloat16(load<uint16_t>(place, index));
+    case FSCCL_FLOAT32:
+      return load<float>(place, index);
+    default:
+      return load<double>(place, index);
   }
 }
 
 void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value) {
   switch (dtype) {
-    case FSCCL_FLOAT16: return store(place, index, to_float16(static_cast<float>(value)));
-    case FSCCL_BFLOAT16: return store(place, index, to_bfloat16(static_cast<float>(value)));
-    case FSCCL_FLOAT32: return store(place, index, static_cast<float>(value));
-    default: return store(place, index, value);
+    case FSCCL_FLOAT16:
+      return store(place, index, to_float16(static_cast<float>(value)));
+    case FSCCL_BFLOAT16:
+      return store(place, index, to_bfloat16(static_cast<float>(value)));
+    case FSCCL_FLOAT32:
+      return store(place, index, static_cast<float>(value));
+    default:
+      return store(place, index, value);
   }
 }
 
@@ -138,21 +161,43 @@ double round_to(fsccl_dtype_t dtype, double value) {
 
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst) {
   for (size_t i = 0; i < count; ++i) switch (dtype) {
-      case FSCCL_INT8: store(dst, i, fold_integers<int8_t>(op, sources, i)); break;
-      case FSCCL_UINT8: store(dst, i, fold_integers<uint8_t>(op, sources, i)); break;
-      case FSCCL_INT16: store(dst, i, fold_integers<int16_t>(op, sources, i)); break;
-      case FSCCL_UINT16: store(dst, i, fold_integers<uint16_t>(op, sources, i)); break;
-      case FSCCL_INT32: store(dst, i, fold_integers<int32_t>(op, sources, i)); break;
-      case FSCCL_UINT32: store(dst, i, fold_integers<uint32_t>(op, sources, i)); break;
-      case FSCCL_INT64: store(dst, i, fold_integers<int64_t>(op, sources, i)); break;
-      case FSCCL_UINT64: store(dst, i, fold_integers<uint64_t>(op, sources, i)); break;
-      case FSCCL_BOOL: store(dst, i, fold_bools(op, sources, i)); break;
-      case FSCCL_FLOAT64: store(dst, i, fold_floats<double>(dtype, op, sources, i)); break;
-      default: store_float(dtype, dst, i, static_cast<double>(fold_floats<float>(dtype, op, sources, i)));
+      case FSCCL_INT8:
+        store(dst, i, fold_integers<int8_t>(op, sources, i));
+        break;
+      case FSCCL_UINT8:
+        store(dst, i, fold_integers<uint8_t>(op, sources, i));
+        break;
+      case FSCCL_INT16:
+        store(dst, i, fold_integers<int16_t>(op, sources, i));
+        break;
+      case FSCCL_UINT16:
+        store(dst, i, fold_integers<uint16_t>(op, sources, i));
+        break;
+      case FSCCL_INT32:
+        store(dst, i, fold_integers<int32_t>(op, sources, i));
+        break;
+      case FSCCL_UINT32:
+        store(dst, i, fold_integers<uint32_t>(op, sources, i));
+        break;
+      case FSCCL_INT64:
+        store(dst, i, fold_integers<int64_t>(op, sources, i));
+        break;
+      case FSCCL_UINT64:
+        store(dst, i, fold_integers<uint64_t>(op, sources, i));
+        break;
+      case FSCCL_BOOL:
+        store(dst, i, fold_bools(op, sources, i));
+        break;
+      case FSCCL_FLOAT64:
+        store(dst, i, fold_floats<double>(dtype, op, sources, i));
+        break;
+      default:
+        store_float(dtype, dst, i, static_cast<double>(fold_floats<float>(dtype, op, sources, i)));
     }
 }
 
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale, const double* before) {
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale,
+                          const double* before) {
   if (from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64) {
     double sum = contributions[0];
     for (size_t q = 1; q < contributions.size(); ++q) sum = sum + contributions[q];

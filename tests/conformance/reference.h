@@ -1,5 +1,5 @@
-// What the public header says a reduction gives: contributions folded in rank order in the accumulator of the dtype, one rounding at
-// the end. Plain loops over values, nothing shared with the library.
+// What the public header says a reduction gives: contributions folded in rank order in the accumulator of the dtype, one rounding
+// at the end. Plain loops over values, nothing shared with the library.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -23,15 +23,16 @@ double load_float(fsccl_dtype_t dtype, const void* place, size_t index);
 void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);  // from fp32 precision for the 16-bit ones
 double round_to(fsccl_dtype_t dtype, double value);                              // what storing and loading it gives
 
-
 // dst[i] = fold over the sources of element i.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst);
 
-// The sum of one element over contributions in rank order, in fp32 (fp64 when either dtype is), times scale, plus `before`; not yet rounded to the result's dtype.
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale, const double* before);
+// The sum of one element over contributions in rank order, in fp32 (fp64 when either dtype is), times scale, plus `before`; not yet
+// rounded to the result's dtype.
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale,
+                          const double* before);
 
-// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN, or, where a division by the number of ranks may be a
-// multiplication, one unit in the last place.
+// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN, or, where a division by the number of
+// ranks may be a multiplication, one unit in the last place.
 bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index, bool last_place);
 
 // Fills `count` elements with values that depend on everything. `tame`: products of several stay finite.

@@ -16,7 +16,12 @@ std::string explain(fsccl_status_t status) {
   return std::string(fsccl_status_string(status)) + "; last error of " + info.operation + ": " + info.text;
 }
 
-void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line) {
+::testing::AssertionResult succeeded(fsccl_status_t status) {
+  return status == FSCCL_OK ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << explain(status);
+}
+
+void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file,
+                  int line) {
   const ::testing::ScopedTrace trace(file, line, "");
   EXPECT_EQ(status, code) << explain(status);
   if (status >= 0) return;
@@ -81,7 +86,9 @@ PoolScope::PoolScope(fsccl_comm_t comm, uint64_t limit_bytes, bool record) {
   EXPECT_OK(fsccl_pool_create(comm, &config, &pool_));
 }
 PoolScope::~PoolScope() {
-  if (pool_) EXPECT_OK(fsccl_pool_destroy(pool_));
+  if (pool_) {
+    EXPECT_OK(fsccl_pool_destroy(pool_));
+  }
 }
 fsccl_pool_stats_t PoolScope::stats() const {
   fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;

@@ -19,16 +19,9 @@ fsccl_error_info_t last_error();
 // "FSCCL_ERR_...: text of the last error" of this thread.
 std::string explain(fsccl_status_t status);
 
-#define EXPECT_OK(call)                                                                \
-  do {                                                                                 \
-    const fsccl_status_t status_ = (call);                                             \
-    EXPECT_EQ(status_, FSCCL_OK) << #call ": " << ::fsccl::testing::explain(status_);  \
-  } while (false)
-#define ASSERT_OK(call)                                                                \
-  do {                                                                                 \
-    const fsccl_status_t status_ = (call);                                             \
-    ASSERT_EQ(status_, FSCCL_OK) << #call ": " << ::fsccl::testing::explain(status_);  \
-  } while (false)
+::testing::AssertionResult succeeded(fsccl_status_t status);
+#define EXPECT_OK(call) EXPECT_TRUE(::fsccl::testing::succeeded(call))
+#define ASSERT_OK(call) ASSERT_TRUE(::fsccl::testing::succeeded(call))
 
 // The status is `code`, and the last error says so with a text that holds every one of `words`.
 void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line);

@@ -14,8 +14,8 @@
 namespace fsccl {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::Child;
+using ::testing::HasSubstr;
 using testing::Processes;
 using testing::Variables;
 
@@ -104,8 +104,10 @@ std::string unique_port() {
 }
 
 Variables torchrun(int rank, int ranks, const std::string& port) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}, {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(ranks)}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}, {"TORCHELASTIC_RUN_ID", "test"}};
+  return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(ranks)},
+          {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+          {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", port},
+          {"TORCHELASTIC_RUN_ID", "test"}};
 }
 
 // Every rank on a host of its own, as far as it can see.
@@ -155,9 +157,12 @@ TEST(Environment, OpenMpi) {
   const std::string name = "prterun-test-" + unique_port() + "@1";
   Processes processes;
   for (int rank = 0; rank < 6; ++rank) {
-    processes.start("exchange", rank, 6, {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_SIZE", "6"},
-                                          {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "6"},
-                                          {"PMIX_NAMESPACE", name}});
+    processes.start("exchange", rank, 6,
+                    {{"OMPI_COMM_WORLD_RANK", std::to_string(rank)},
+                     {"OMPI_COMM_WORLD_SIZE", "6"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(rank)},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "6"},
+                     {"PMIX_NAMESPACE", name}});
   }
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
@@ -247,7 +252,8 @@ TEST(Deaths, AKilledRankIsTheNewsOfAllOthers) {
     ASSERT_TRUE(create_unique_id(&id).ok());
     Processes processes;
     for (int rank = 0; rank < kRanks; ++rank) processes.start("wait_for_loss", rank, kRanks, {{"TEST_ID", hexadecimal(id)}});
-    for (int rank = 0; rank < kRanks; ++rank) ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
+    for (int rank = 0; rank < kRanks; ++rank)
+      ASSERT_TRUE(processes.wait_for_output(rank, "joined", kPatienceMs)) << processes.report();
     processes.kill(victim, SIGKILL);
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == victim) continue;
@@ -274,7 +280,8 @@ TEST(Deaths, RankZeroKilledWhileTheOthersWait) {
   fsccl_unique_id_t id;
   ASSERT_TRUE(create_unique_id(&id).ok());
   Processes processes;
-  for (int rank = 0; rank < 3; ++rank) processes.start("wait_for_loss", rank, 4, {{"TEST_ID", hexadecimal(id)}, {"TEST_TIMEOUT_MS", "4000"}});
+  for (int rank = 0; rank < 3; ++rank)
+    processes.start("wait_for_loss", rank, 4, {{"TEST_ID", hexadecimal(id)}, {"TEST_TIMEOUT_MS", "4000"}});
   processes.kill(0, SIGKILL);
   // Dead before it was known, or after: the others must end, with an error that says which.
   EXPECT_FALSE(processes.finish(kPatienceMs));

@@ -1,5 +1,5 @@
-// Tests of several real processes: a test program starts copies of itself in a role, reads what they print, and collects how they end before a deadline.
-// Whoever is still there then is killed, so a test never hangs and leaves nothing behind.
+// Tests of several real processes: a test program starts copies of itself in a role, reads what they print, and collects how they
+// end before a deadline. Whoever is still there then is killed, so a test never hangs and leaves nothing behind.
 //
 //   int worker(const Child& child) { ... puts("joined"); return 0; }          // the exit code
 //   int main(int argc, char** argv) {
@@ -46,7 +46,8 @@ struct Child {
 using Roles = std::map<std::string, std::function<int(const Child&)>>;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Runs the role that the command line names and gives its exit code, or nothing when this is the test itself. A child dies with its parent.
+// Runs the role that the command line names and gives its exit code, or nothing when this is the test itself. A child dies with its
+// parent.
 inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   if (argc != 5 || std::strcmp(argv[1], "--role") != 0) return std::nullopt;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -69,15 +70,16 @@ class Processes {
       if (one.output >= 0) close(one.output);
   }
 
-  // Variables are set in the child in addition to this process's; one with the value "-" is removed. Returns the child's index, which is also that of the rank
-  // when they are started in order.
+  // Variables are set in the child in addition to this process's; one with the value "-" is removed. Returns the child's index,
+  // which is also that of the rank when they are started in order.
   int start(const std::string& role, int rank, int ranks, const Variables& variables = {}) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return fail("pipe2");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    std::string rank_text = std::to_string(rank), ranks_text = std::to_string(ranks), role_text = role, flag = "--role", program = "/proc/self/exe";
+    std::string rank_text = std::to_string(rank), ranks_text = std::to_string(ranks), role_text = role, flag = "--role",
+                program = "/proc/self/exe";
     char* const arguments[] = {program.data(), flag.data(), role_text.data(), rank_text.data(), ranks_text.data(), nullptr};
     std::vector<std::string> environment = make_environment(variables);
     std::vector<char*> pointers;

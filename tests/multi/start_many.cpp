@@ -67,15 +67,19 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < ranks; ++rank) {
     fsccl::testing::Variables own = variables;
     if (!by_id) {
-      own = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}, {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
-             {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(20000 + getpid() % 20000)}};
+      own = {{"RANK", std::to_string(rank)},
+             {"WORLD_SIZE", std::to_string(ranks)},
+             {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+             {"MASTER_ADDR", "127.0.0.1"},
+             {"MASTER_PORT", std::to_string(20000 + getpid() % 20000)}};
     }
     processes.start("join", rank, ranks, own);
   }
   const std::chrono::duration<double> started = std::chrono::steady_clock::now() - begin;
   const bool good = processes.finish(kTimeoutMs);
   const std::chrono::duration<double> all = std::chrono::steady_clock::now() - begin;
-  std::printf("%d ranks %s: %.2f s (processes created after %.2f s)\n", ranks, good ? "joined and left" : "FAILED", all.count(), started.count());
+  std::printf("%d ranks %s: %.2f s (processes created after %.2f s)\n", ranks, good ? "joined and left" : "FAILED", all.count(),
+              started.count());
   if (!good) std::printf("%s", processes.report().c_str());
   return good ? 0 : 1;
 }

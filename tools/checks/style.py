@@ -43,6 +43,8 @@ def head_comment(path, lines):
     if path.suffix in C_SUFFIXES:
         if lines and lines[0].startswith(('//', '/*')):
             return True
+        if path.stem.endswith('_test') and lines and lines[0].endswith(f'/{path.stem.removesuffix("_test")}.h"'):
+            return True  # the header of its subject says what it is
         header = path.with_suffix('.h')  # what x.h says need not be said again in x.cpp
         return path.suffix != '.h' and header.is_file() and head_comment(header, header.read_text(encoding='utf-8').split('\n'))
     body = [line for line in lines if not line.startswith('#!')]
@@ -85,6 +87,8 @@ LONG_FUNCTION = '// x\nnamespace n {\nint f(int a) {\n' + '  a += 1;  // }\n' * 
 SAMPLES = [
     ('right', {'src/base/a.cpp': '// x\nint f() {\n  return 1;\n}\n', 'tools/a.sh': '#!/bin/sh\n# x\n'}, None),
     ('head comment in the header', {'src/base/a.cpp': 'int a;\n', 'src/base/a.h': '// x\n'}, None),
+    ('test of a header', {'tests/unit/base/a_test.cpp': '#include "base/a.h"\n'}, None),
+    ('test of nothing', {'tests/unit/base/a_test.cpp': '#include "base/b.h"\n'}, 'no comment at its head'),
     ('long file', {'src/base/a.cpp': '// x\n' * 501}, '501 lines'),
     ('long function', {'src/base/a.cpp': LONG_FUNCTION}, 'a.cpp:3: a function of 73 lines'),
     ('long member', {'src/base/a.h': '// x\nstruct S {\n  void f() {\n' + '    g();\n' * 70 + '  }\n};\n'},

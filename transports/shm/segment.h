@@ -20,6 +20,7 @@ struct alignas(kPage) Header {
   uint32_t ranks;
   uint32_t reserved;
   uint64_t bytes;
+  uint64_t eager_bytes, stage_bytes;  // settings that decide how a buffer travels: the same on all ranks
   alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written
   fsccl_transport_failure_t failure;
 };
@@ -35,6 +36,7 @@ struct alignas(kPage) RankBlock {
   alignas(64) fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS];
   alignas(64) uint32_t sleepers;
   alignas(64) Hello hello;
+  uint32_t left;  // 1: this rank has closed its channel
 };
 static_assert(sizeof(fsccl_transport_line_t) == 64);
 static_assert(sizeof(RankBlock) == kPage && sizeof(Header) == kPage);

@@ -45,7 +45,8 @@ struct Channel {
 };
 
 size_t scratch_half_bytes(const fsccl_transport_request_t& request) {
-  return round_up(std::max(request.eager_bytes, request.stage_bytes));
+  const size_t one_element_each = static_cast<size_t>(request.ranks) * sizeof(uint64_t);
+  return round_up(std::max({request.eager_bytes, request.stage_bytes, one_element_each}));
 }
 
 size_t segment_bytes(const fsccl_transport_request_t& request) {
@@ -54,6 +55,7 @@ size_t segment_bytes(const fsccl_transport_request_t& request) {
 }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
+  if (bytes == 0) return success();
   int failed;
   do failed = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) ? errno : 0;
   while (failed == EINTR);
@@ -76,8 +78,8 @@ Status check_segment(int fd, size_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
     return fail(FSCCL_ERR_PROTOCOL,
-                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: the ranks run different settings "
-                "or versions",
+                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: set FSCCL_EAGER_BYTES and "
+                "FSCCL_STAGE_BYTES alike on all ranks, and run the same version",
                 st.st_size, bytes);
   return success();
 }
@@ -179,7 +181,11 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   if (request.rank == 0) {
     FSCCL_ASSIGN(fd, create_segment(request));
     FSCCL_TRY(map_segment(channel, fd.get(), request));
-    *channel.header = Header{.magic = kMagic, .ranks = static_cast<uint32_t>(request.ranks), .bytes = channel.bytes};
+    *channel.header = Header{.magic = kMagic,
+                             .ranks = static_cast<uint32_t>(request.ranks),
+                             .bytes = channel.bytes,
+                             .eager_bytes = request.eager_bytes,
+                             .stage_bytes = request.stage_bytes};
     if (request.publish_fd(request.context, request.tag, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
   }
@@ -190,6 +196,10 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_PROTOCOL,
                 "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
+  if (channel.header->eager_bytes != request.eager_bytes || channel.header->stage_bytes != request.stage_bytes)
+    return fail(FSCCL_ERR_MISMATCH,
+                "rank 0 has FSCCL_EAGER_BYTES {} and FSCCL_STAGE_BYTES {}, rank {} has {} and {}: set them alike on all ranks",
+                channel.header->eager_bytes, channel.header->stage_bytes, request.rank, request.eager_bytes, request.stage_bytes);
   return success();
 }
 
@@ -234,7 +244,21 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
   return status.code();
 }
 
-void op_close(void* channel) { delete static_cast<Channel*>(channel); }
+// Ends the sleep of every waiter of the channel.
+void wake_all(Channel& channel) {
+  for (int rank = 0; rank < channel.ranks; rank++)
+    for (auto& line : channel.blocks[rank].lines) futex_wake_all(&line.tick);
+}
+
+void op_close(void* opened) {
+  Channel& channel = as_channel(opened);
+  std::atomic_ref<uint32_t>(channel.blocks[channel.rank].left).store(1, std::memory_order_release);
+  for (auto& line : channel.blocks[channel.rank].lines) futex_wake_all(&line.tick);
+  delete &channel;
+}
+int op_left(void* channel, int peer) {
+  return std::atomic_ref<uint32_t>(as_channel(channel).blocks[peer].left).load(std::memory_order_acquire) == 1;
+}
 void op_signal(void* channel, const fsccl_transport_line_t* line) { signal_line(as_channel(channel), *line); }
 const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) { return poll_line(as_channel(channel), peer, tick); }
 
@@ -272,8 +296,7 @@ void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
   header.failure = *failure;
   header.failure.text[sizeof(failure->text) - 1] = '\0';
   state.store(2, std::memory_order_release);
-  for (int rank = 0; rank < as_channel(channel).ranks; rank++)  // end the sleep of every waiter
-    for (auto& line : as_channel(channel).blocks[rank].lines) futex_wake_all(&line.tick);
+  wake_all(as_channel(channel));
 }
 
 const fsccl_transport_failure_t* op_failure(void* channel) {
@@ -301,7 +324,8 @@ const fsccl_transport_ops_t* shm_transport() {
                                             op_read,
                                             op_scratch,
                                             op_fail,
-                                            op_failure};
+                                            op_failure,
+                                            op_left};
   return &ops;
 }
 

@@ -27,9 +27,18 @@ Result<LaunchEnvironment> read(const Variables& variables) {
   });
 }
 
-const Variables kTorch = {{"RANK", "3"},           {"WORLD_SIZE", "8"},        {"LOCAL_RANK", "3"},           {"LOCAL_WORLD_SIZE", "8"},
-                          {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}, {"TORCHELASTIC_RUN_ID", "run"}, {"TORCHELASTIC_RESTART_COUNT", "0"}};
-const Variables kMpi = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "prterun-x-1@1"}};
+const Variables kTorch = {{"RANK", "3"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "3"},
+                          {"LOCAL_WORLD_SIZE", "8"},
+                          {"MASTER_ADDR", "node7"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "run"},
+                          {"TORCHELASTIC_RESTART_COUNT", "0"}};
+const Variables kMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                        {"PMIX_NAMESPACE", "prterun-x-1@1"}};
 
 Variables with(Variables variables, const std::string& name, const std::string& value) {
   variables[name] = value;

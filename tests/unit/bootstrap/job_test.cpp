@@ -20,8 +20,8 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-using testing::Joined;
 using testing::join_all_by_id;
+using testing::Joined;
 using testing::kPatienceMs;
 using testing::on_each_rank;
 using testing::text_of;
@@ -111,7 +111,8 @@ TEST_F(JobOf, DisagreeingExchangesFailForAll) {
 
 TEST_F(JobOf, ALateRankIsNamed) {
   join(3);
-  const auto statuses = on_each_rank<Status>(3, [&](int rank) { return rank == 2 ? Status() : job(rank).barrier(Deadline::in_ms(300)); });
+  const auto statuses =
+      on_each_rank<Status>(3, [&](int rank) { return rank == 2 ? Status() : job(rank).barrier(Deadline::in_ms(300)); });
   EXPECT_EQ(statuses[0].code(), FSCCL_ERR_TIMEOUT);
   EXPECT_EQ(statuses[1].code(), FSCCL_ERR_TIMEOUT);
   // It is told when it comes. As the last to give, it may still complete the first one.
@@ -163,7 +164,8 @@ TEST_F(JobOf, AFetchWaitsUntilTheDescriptorIsPublished) {
       ASSERT_TRUE(fd.ok()) << fd.status().text();
       EXPECT_EQ(content(fd.value()), "late");
     });
-    // Not before the request has surely been seen to find nothing: a second one with a short deadline was sent later and has been refused.
+    // Not before the request has surely been seen to find nothing: a second one with a short deadline was sent later and has been
+    // refused.
     EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50)).status().code(), FSCCL_ERR_TIMEOUT);
     EXPECT_TRUE(job(owner).publish_fd(9, memory_with("late").get()).ok());
     fetcher.join();
@@ -207,7 +209,8 @@ TEST_F(JobOf, ALeavingRankIsToldToAllOnce) {
     EXPECT_EQ(status.error().peer, 4);
   }
   for (int rank = 0; rank < kRanks; ++rank) job(rank).leave();
-  for (int rank = 0; rank < kRanks; ++rank) EXPECT_LE(losses[static_cast<size_t>(rank)]->wait_for(0).size(), static_cast<size_t>(kRanks - 1));
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_LE(losses[static_cast<size_t>(rank)]->wait_for(0).size(), static_cast<size_t>(kRanks - 1));
 }
 
 TEST_F(JobOf, AHandlerSetLateHearsWhatHasHappened) {

@@ -16,10 +16,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Joined;
 using testing::join_all;
 using testing::join_all_by_id;
 using testing::join_by_id;
+using testing::Joined;
 using testing::kPatienceMs;
 using testing::on_each_rank;
 using testing::text_of;
@@ -173,7 +173,8 @@ TEST(JoinFails, OtherVersionForAll) {
 TEST(JoinFails, WhenARankGivesUpEarly) {
   const fsccl_unique_id_t id = make_id();
   // Rank 2 of 3 never comes; rank 0 gives up first and the others hear it although they would wait much longer.
-  const std::vector<Joined> joined = join_all(2, [&](int rank) { return join_by_id(id, rank, 3, rank == 0 ? 500 : kPatienceMs * 3); });
+  const std::vector<Joined> joined =
+      join_all(2, [&](int rank) { return join_by_id(id, rank, 3, rank == 0 ? 500 : kPatienceMs * 3); });
   for (const Joined& rank : joined) EXPECT_EQ(rank.status.code(), FSCCL_ERR_TIMEOUT);
 }
 
@@ -183,7 +184,9 @@ TEST(JoinFails, WhenTheParentIsGone) {
   const MeetingPlace place = meeting_place(id, id.host, false, "").take();
   // Rank 0 registers by hand, becomes the root, and listens nowhere; its connection stays open.
   Status versions;
-  Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions).take();
+  Channel root =
+      connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions)
+          .take();
   MemberRecord self;
   self.rank = 0;
   ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}), Deadline::in_ms(kPatienceMs)).ok());
@@ -202,7 +205,9 @@ TEST(JoinFails, WhenTheRootEndsWhileJoining) {
   const MeetingPlace place = meeting_place(id, id.host, false, "").take();
   Status versions;
   {
-    Channel root = connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions).take();
+    Channel root =
+        connect_as(place.addresses[0], place.credentials, Purpose::kRegister, id.job, 0, 2, Deadline::in_ms(kPatienceMs), &versions)
+            .take();
     MemberRecord self;
     ASSERT_TRUE(root.send(FrameType::kRegister, encode(Register{self, 60'000}), Deadline::in_ms(kPatienceMs)).ok());
     ASSERT_TRUE(root.expect(FrameType::kAssign, Deadline::in_ms(kPatienceMs)).ok());
@@ -261,7 +266,8 @@ struct CallbackRank {
   int rank;
 };
 
-Result<std::shared_ptr<Job>> join_by_callback(ThreadAllGather& gather, int place, int rank, int ranks, int64_t timeout_ms = kPatienceMs) {
+Result<std::shared_ptr<Job>> join_by_callback(ThreadAllGather& gather, int place, int rank, int ranks,
+                                              int64_t timeout_ms = kPatienceMs) {
   CallbackRank context{&gather, place};
   JoinRequest request;
   request.all_gather = [](void* opaque, const void* mine, void* all, size_t bytes) {

@@ -65,7 +65,7 @@ TEST(Cast, EveryValueRoundsOnceToNearestEvenOnEveryTarget) {
         for (size_t i = 0; i < count; ++i) {
           const double value = read_float(from, in.data() + i * dtype_size(from));
           uint64_t want = 0;
-        uint64_t got = 0;
+          uint64_t got = 0;
           write_float(to, &want, value);
           std::memcpy(&got, out.data() + i * size, size);
           const bool same = std::isnan(value) ? is_nan(to, &got) : want == got;
@@ -91,7 +91,8 @@ TEST(Cast, AnyCountAndAlignmentBothStores) {
           Buffer in(count * dtype_size(from), random() % 128), out(count * dtype_size(to), random() % 128);
           std::vector<uint8_t> want(count * dtype_size(to));
           for (size_t i = 0; i < count; ++i) {
-            write_float(from, in.data() + i * dtype_size(from), static_cast<double>(static_cast<int64_t>(random() % 2000001) - 1000000) / 64);
+            write_float(from, in.data() + i * dtype_size(from),
+                        static_cast<double>(static_cast<int64_t>(random() % 2000001) - 1000000) / 64);
             write_float(to, want.data() + i * dtype_size(to), read_float(from, in.data() + i * dtype_size(from)));
           }
           ASSERT_TRUE(cast(out.data(), to, in.data(), from, count, stores));
@@ -108,7 +109,10 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
   uint8_t out[4] = {9, 9, 9, 9};
   EXPECT_TRUE(cast(out, FSCCL_FLOAT8_E4M3, in, FSCCL_FLOAT8_E4M3, 4, Stores::cached));
   EXPECT_TRUE(std::equal(in, in + 4, out));
-  for (const auto& [to, from] : {std::pair{FSCCL_FLOAT32, FSCCL_INT8}, {FSCCL_INT8, FSCCL_UINT8}, {FSCCL_FLOAT8_E5M2, FSCCL_FLOAT16}, {FSCCL_BOOL, FSCCL_INT8}}) {
+  for (const auto& [to, from] : {std::pair{FSCCL_FLOAT32, FSCCL_INT8},
+                                 {FSCCL_INT8, FSCCL_UINT8},
+                                 {FSCCL_FLOAT8_E5M2, FSCCL_FLOAT16},
+                                 {FSCCL_BOOL, FSCCL_INT8}}) {
     uint8_t untouched[8] = {7, 7, 7, 7, 7, 7, 7, 7};
     EXPECT_FALSE(cast_supported(to, from));
     EXPECT_FALSE(cast(untouched, to, in, from, 1, Stores::cached));

@@ -88,7 +88,9 @@ std::vector<uint8_t> reference_integer(const Reduce& r) {
     if (r.op == FSCCL_OP_AVG && !is_bool) acc = static_cast<T>(acc / static_cast<T>(r.divisor));
     T old;
     std::memcpy(&old, static_cast<const uint8_t*>(r.dst) + i * sizeof(T), sizeof old);
-    if (r.accumulate) acc = is_bool ? static_cast<T>(acc != 0 || old != 0) : static_cast<T>(static_cast<U>(static_cast<U>(acc) + static_cast<U>(old)));
+    if (r.accumulate)
+      acc = is_bool ? static_cast<T>(acc != 0 || old != 0)
+                    : static_cast<T>(static_cast<U>(static_cast<U>(acc) + static_cast<U>(old)));
     std::memcpy(out.data() + i * sizeof(T), &acc, sizeof acc);
   }
   return out;
@@ -96,16 +98,25 @@ std::vector<uint8_t> reference_integer(const Reduce& r) {
 
 std::vector<uint8_t> reference_reduce(const Reduce& r) {
   switch (r.from) {
-    case FSCCL_INT8: return reference_integer<int8_t>(r);
+    case FSCCL_INT8:
+      return reference_integer<int8_t>(r);
     case FSCCL_UINT8:
-    case FSCCL_BOOL: return reference_integer<uint8_t>(r);
-    case FSCCL_INT16: return reference_integer<int16_t>(r);
-    case FSCCL_UINT16: return reference_integer<uint16_t>(r);
-    case FSCCL_INT32: return reference_integer<int32_t>(r);
-    case FSCCL_UINT32: return reference_integer<uint32_t>(r);
-    case FSCCL_INT64: return reference_integer<int64_t>(r);
-    case FSCCL_UINT64: return reference_integer<uint64_t>(r);
-    default: return reference_float(r);
+    case FSCCL_BOOL:
+      return reference_integer<uint8_t>(r);
+    case FSCCL_INT16:
+      return reference_integer<int16_t>(r);
+    case FSCCL_UINT16:
+      return reference_integer<uint16_t>(r);
+    case FSCCL_INT32:
+      return reference_integer<int32_t>(r);
+    case FSCCL_UINT32:
+      return reference_integer<uint32_t>(r);
+    case FSCCL_INT64:
+      return reference_integer<int64_t>(r);
+    case FSCCL_UINT64:
+      return reference_integer<uint64_t>(r);
+    default:
+      return reference_float(r);
   }
 }
 
@@ -131,9 +142,10 @@ struct Case {
 };
 
 std::string describe(const Reduce& r) {
-  return std::string(dtype_name(r.from)) + " to " + dtype_name(r.to) + ", op " + std::to_string(r.op) + ", n " + std::to_string(r.n) + ", count " +
-         std::to_string(r.count) + (r.accumulate ? ", accumulate" : "") + (r.norm != nullptr ? ", norm" : "") +
-         (r.stores == Stores::streaming ? ", streaming" : "") + ", scale " + std::to_string(r.scale);
+  return std::string(dtype_name(r.from)) + " to " + dtype_name(r.to) + ", op " + std::to_string(r.op) + ", n " +
+         std::to_string(r.n) + ", count " + std::to_string(r.count) + (r.accumulate ? ", accumulate" : "") +
+         (r.norm != nullptr ? ", norm" : "") + (r.stores == Stores::streaming ? ", streaming" : "") + ", scale " +
+         std::to_string(r.scale);
 }
 
 void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19937_64& random) {
@@ -171,7 +183,8 @@ void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19
     ASSERT_TRUE(dst.guards_intact()) << target << ": " << describe(r);
     if (!with_norm) continue;
     const Norm expected = reference_norm(c.to, want.data(), c.count);
-    ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum) == 0 || (std::isnan(norm.sum) && std::isnan(expected.sum)), true)
+    ASSERT_EQ(std::memcmp(&norm.sum, &expected.sum, sizeof norm.sum) == 0 || (std::isnan(norm.sum) && std::isnan(expected.sum)),
+              true)
         << target << ": " << describe(r) << ", norm " << norm.sum << ", not " << expected.sum << ", misaligned " << misalignment;
     ASSERT_EQ(norm.finite, expected.finite) << target << ": " << describe(r);
   }
@@ -202,8 +215,9 @@ TEST(Reduce, EveryPairOperatorAndNumberOfSources) {
 TEST(Reduce, EverySmallCountOfTheHotCombinations) {
   std::mt19937_64 random(kSeed + 1);
   const std::vector<std::string> all_targets = targets();
-  const std::pair<fsccl_dtype_t, fsccl_dtype_t> pairs[] = {{FSCCL_BFLOAT16, FSCCL_FLOAT32}, {FSCCL_BFLOAT16, FSCCL_BFLOAT16}, {FSCCL_FLOAT32, FSCCL_FLOAT32},
-                                                           {FSCCL_FLOAT16, FSCCL_FLOAT32},  {FSCCL_FLOAT16, FSCCL_FLOAT16},   {FSCCL_FLOAT32, FSCCL_BFLOAT16},
+  const std::pair<fsccl_dtype_t, fsccl_dtype_t> pairs[] = {{FSCCL_BFLOAT16, FSCCL_FLOAT32}, {FSCCL_BFLOAT16, FSCCL_BFLOAT16},
+                                                           {FSCCL_FLOAT32, FSCCL_FLOAT32},  {FSCCL_FLOAT16, FSCCL_FLOAT32},
+                                                           {FSCCL_FLOAT16, FSCCL_FLOAT16},  {FSCCL_FLOAT32, FSCCL_BFLOAT16},
                                                            {FSCCL_FLOAT32, FSCCL_FLOAT16},  {FSCCL_FLOAT64, FSCCL_FLOAT64}};
   for (const auto& [from, to] : pairs) {
     for (size_t count = 0; count <= 200; ++count) {
@@ -233,12 +247,18 @@ TEST(Reduce, NormIsTheSameHoweverTheRangeIsCut) {
       Norm whole, cut;
       const auto run = [&](size_t begin, size_t end, Stores stores, Norm* norm) {
         const void* sources[] = {a.data() + begin * 2, b.data() + begin * 2};
-        Reduce r{.sources = sources, .n = 2, .from = FSCCL_BFLOAT16, .dst = dst.data() + begin * 4, .to = FSCCL_FLOAT32, .count = end - begin};
+        Reduce r{.sources = sources,
+                 .n = 2,
+                 .from = FSCCL_BFLOAT16,
+                 .dst = dst.data() + begin * 4,
+                 .to = FSCCL_FLOAT32,
+                 .count = end - begin};
         r.scale = 0.5, r.norm = norm, r.stores = stores;
         ASSERT_TRUE(reduce(r));
       };
       run(0, count, Stores::streaming, &whole);
-      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 1}, {1, 4}, {4, 5}}) run(begin * kNormBlock, end * kNormBlock, Stores::cached, &cut);
+      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, 1}, {1, 4}, {4, 5}})
+        run(begin * kNormBlock, end * kNormBlock, Stores::cached, &cut);
       run(5 * kNormBlock, count, Stores::streaming, &cut);
       EXPECT_EQ(whole.sum, cut.sum) << target;
       EXPECT_TRUE(whole.finite && cut.finite);

@@ -1,5 +1,5 @@
-// What the kernels must compute, written once more as one element at a time and as plainly as possible: values as double, rounding by
-// nearbyint at the right quantum, no bit tricks shared with the library. Also: buffers with guards at any misalignment, and the
+// What the kernels must compute, written once more as one element at a time and as plainly as possible: values as double, rounding
+// by nearbyint at the right quantum, no bit tricks shared with the library. Also: buffers with guards at any misalignment, and the
 // instruction sets to repeat a test on.
 #pragma once
 #include <gtest/gtest.h>
@@ -73,7 +73,9 @@ inline uint16_t encode_bf16(double value) {
   return std::isnan(value) ? 0x7fc0 : static_cast<uint16_t>(bits >> 16);
 }
 
-inline double decode_half(fsccl_dtype_t type, uint16_t bits) { return type == FSCCL_FLOAT16 ? decode_fp16(bits) : decode_bf16(bits); }
+inline double decode_half(fsccl_dtype_t type, uint16_t bits) {
+  return type == FSCCL_FLOAT16 ? decode_fp16(bits) : decode_bf16(bits);
+}
 
 inline double read_float(fsccl_dtype_t type, const void* at) {
   uint16_t half = 0;
@@ -87,7 +89,9 @@ inline double read_float(fsccl_dtype_t type, const void* at) {
 inline void write_float(fsccl_dtype_t type, void* at, double value) {
   const uint16_t half = type == FSCCL_FLOAT16 ? encode_fp16(value) : encode_bf16(value);
   const float single = static_cast<float>(value);
-  const void* bits = type == FSCCL_FLOAT32 ? static_cast<const void*>(&single) : type == FSCCL_FLOAT64 ? static_cast<const void*>(&value) : &half;
+  const void* bits = type == FSCCL_FLOAT32   ? static_cast<const void*>(&single)
+                     : type == FSCCL_FLOAT64 ? static_cast<const void*>(&value)
+                                             : &half;
   std::memcpy(at, bits, dtype_size(type));
 }
 

@@ -165,7 +165,8 @@ TEST(Messages, MutatedInputIsDecodedOrRefused) {
   for (const Decoder& decoder : decoders()) {
     for (int round = 0; round < 3000; ++round) {
       Bytes bytes = decoder.good;
-      for (unsigned changes = 1 + random() % 4; changes > 0; --changes) bytes[random() % bytes.size()] = static_cast<uint8_t>(random());
+      for (unsigned changes = 1 + random() % 4; changes > 0; --changes)
+        bytes[random() % bytes.size()] = static_cast<uint8_t>(random());
       if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
       decoder.decode(bytes);
       (void)decode_header(bytes, 100).ok();

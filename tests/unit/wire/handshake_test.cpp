@@ -24,7 +24,9 @@ Credentials secret(const char* text) {
   return credentials;
 }
 
-HandshakeClient client_of(const Credentials& credentials, uint8_t seed = 1) { return {credentials, Purpose::kLink, kJob, 3, 8, nonce_of(seed)}; }
+HandshakeClient client_of(const Credentials& credentials, uint8_t seed = 1) {
+  return {credentials, Purpose::kLink, kJob, 3, 8, nonce_of(seed)};
+}
 HandshakeServer server_of(const Credentials& credentials, uint8_t seed = 2) { return {credentials, kJob, 1, nonce_of(seed)}; }
 
 TEST(Handshake, BothSidesProveThemselves) {

@@ -1,0 +1,114 @@
+// Sockets: addresses, deadlines, closed peers without SIGPIPE, users, and passed descriptors.
+#include "base/socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace fsccl {
+namespace {
+
+Deadline patience() { return Deadline::in_ms(20'000); }
+
+struct Connected {
+  Fd client, server;
+};
+
+Connected connect_pair(const std::string& name) {
+  const Fd listener = listen_unix(name).take();
+  Connected pair;
+  pair.client = connect_to(unix_address(name), patience()).take();
+  EXPECT_TRUE(wait_ready(listener.get(), Direction::kRead, patience()).ok());
+  pair.server = accept_connection(listener.get()).take();
+  return pair;
+}
+
+std::string unique_name(const char* test) { return fmt::format("fsccl-socket-test-{}-{}", test, getpid()); }
+
+TEST(Socket, AddressesAreShownAndTakenApart) {
+  EXPECT_EQ(describe(unix_address("name")), "@name");
+  const IpAddress ip4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 2, 3};
+  EXPECT_EQ(describe(tcp_address(ip4, 80)), "10.1.2.3:80");
+  EXPECT_EQ(ip_of(tcp_address(ip4, 80)), ip4);
+  EXPECT_EQ(port_of(tcp_address(ip4, 80)), 80);
+  IpAddress loopback6 = {};
+  loopback6[15] = 1;
+  EXPECT_EQ(describe(tcp_address(loopback6, 80)), "[::1]:80");
+  EXPECT_TRUE(is_loopback(loopback6));
+  EXPECT_FALSE(is_loopback(ip4));
+  const Result<std::vector<SocketAddress>> resolved = resolve("127.0.0.1", 99);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(describe(resolved.value().at(0)), "127.0.0.1:99");
+  EXPECT_EQ(resolve("no-such-host.invalid", 1).status().code(), FSCCL_ERR_CONFIG);
+}
+
+TEST(Socket, TakenNamesAndMissingListeners) {
+  const std::string name = unique_name("taken");
+  {
+    const Result<Fd> first = listen_unix(name);
+    ASSERT_TRUE(first.ok());
+    EXPECT_EQ(listen_unix(name).status().code(), FSCCL_ERR_INVALID_STATE);
+    EXPECT_FALSE(accept_connection(first.value().get()).value().valid());  // nobody is there, and it does not wait
+  }
+  EXPECT_EQ(connect_to(unix_address(name), patience()).status().code(), FSCCL_ERR_LINK);
+  const Result<Fd> tcp = listen_tcp(0);
+  ASSERT_TRUE(tcp.ok());
+  EXPECT_EQ(listen_tcp(port_of(local_address(tcp.value().get()))).status().code(), FSCCL_ERR_INVALID_STATE);
+}
+
+TEST(Socket, WaitsEndAtTheDeadlineAndClosedPeersAreErrors) {
+  Connected pair = connect_pair(unique_name("closed"));
+  EXPECT_EQ(wait_ready(pair.client.get(), Direction::kRead, Deadline::in_ms(10)).code(), FSCCL_ERR_TIMEOUT);
+  char byte = 'x';
+  EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 0u);
+  ASSERT_EQ(send_some(pair.server.get(), "y", 1).value(), 1u);
+  pair.server.reset();
+  EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).value(), 1u);  // what came before the end is still there
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(receive_some(pair.client.get(), &byte, 1).status().code(), FSCCL_ERR_LINK);
+  EXPECT_EQ(send_some(pair.client.get(), "z", 1).status().code(), FSCCL_ERR_LINK);  // SIGPIPE would end the test
+}
+
+TEST(Socket, TheKernelNamesThePeer) {
+  const Connected pair = connect_pair(unique_name("user"));
+  const Result<PeerUser> peer = peer_user(pair.server.get());
+  ASSERT_TRUE(peer.ok());
+  EXPECT_EQ(peer.value().uid, geteuid());
+  EXPECT_EQ(peer.value().pid, getpid());
+}
+
+TEST(Socket, PassesADescriptor) {
+  const Connected pair = connect_pair(unique_name("passed"));
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Fd reading(ends[0]), writing(ends[1]);
+  ASSERT_EQ(send_with_fd(pair.client.get(), "ab", 2, reading.get()).value(), 2u);
+  reading.reset();
+  char text[8];
+  Fd passed;
+  ASSERT_EQ(receive_with_fd(pair.server.get(), text, sizeof(text), &passed).value(), 2u);
+  ASSERT_TRUE(passed.valid());
+  EXPECT_EQ(fcntl(passed.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  ASSERT_EQ(write(writing.get(), "q", 1), 1);
+  EXPECT_EQ(read(passed.get(), text, 1), 1);
+  EXPECT_EQ(text[0], 'q');
+}
+
+TEST(Socket, ADescriptorThatNobodyAskedForIsClosed) {
+  const Connected pair = connect_pair(unique_name("unwanted"));
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Fd reading(ends[0]), writing(ends[1]);
+  for (int round = 0; round < 2; ++round) ASSERT_EQ(send_with_fd(pair.client.get(), "a", 1, writing.get()).value(), 1u);
+  writing.reset();
+  char text[8];
+  ASSERT_EQ(receive_some(pair.server.get(), text, 1).value(), 1u);  // without room for descriptors
+  Fd first(dup(0)), kept;
+  ASSERT_EQ(receive_with_fd(pair.server.get(), text, 1, &first).value(), 1u);  // one is there already: the second is closed
+  EXPECT_EQ(read(reading.get(), text, 1), 0);                                  // no copy of the writing end is left
+}
+
+}  // namespace
+}  // namespace fsccl
