@@ -507,8 +507,8 @@ typedef struct fsccl_reduce_config {
  * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or
  * add, norm and finite flag. Collective. config == NULL: FSCCL_REDUCE_CONFIG_INIT. To accumulate without communication, keep adding
  * into grad(i) and call this once at the end. Gives the gradient slot back. Implies mark_changed unless the unit marks changes
- * itself. With a replicate_comm the sum over the shard ranks is complete when the call returns, and the work is that of the sum over
- * the replicas (which is complete, too, when `result` or `shard_ready` is set).
+ * itself. With a replicate_comm the sum over the shard ranks is complete when the call returns, and the work is that of the sum
+ * over the replicas (which is complete, too, when `result` or `shard_ready` is set).
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 

@@ -1,3 +1,4 @@
+// Descriptors between the ranks of one host: offering them under a name, and fetching what another rank offers (tree.h).
 #include <fcntl.h>
 
 #include <algorithm>

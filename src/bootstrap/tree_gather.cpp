@@ -1,3 +1,4 @@
+// The collective exchange over the tree: parts go up to the root, the whole comes down (tree.h).
 #include <algorithm>
 #include <chrono>
 #include <cstring>

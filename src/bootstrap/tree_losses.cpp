@@ -1,3 +1,4 @@
+// How the loss of a rank becomes known: the end of a link, and what neighbours pass on along the remaining tree (tree.h).
 #include "bootstrap/tree.h"
 
 #include <utility>

@@ -177,7 +177,8 @@ TEST(Reactor, AChildOfForkClosesWhatIsWatchedAndStartsNothing) {
   const pid_t child = fork();
   if (child == 0) {
     close(gate[1]);
-    const bool refused = reactor.watch(pair.far.get(), [] {}).code() == FSCCL_ERR_FORKED && reactor.add_hook([] { return int64_t{-1}; }) == -1;
+    const bool refused = reactor.watch(pair.far.get(), [] {}).code() == FSCCL_ERR_FORKED &&
+                         reactor.add_hook([] { return int64_t{-1}; }) == -1;
     pair.far.reset();
     char byte;
     (void)!read(gate[0], &byte, 1);  // lives on until the parent has looked
