@@ -39,9 +39,11 @@ TEST(Split, KeysOrderAndEqualKeysKeepTheOrder) {
     ASSERT_OK(fsccl_comm_split(self.comm, 7, self.rank < 2 ? 1 : 0, nullptr, &pairs));
     EXPECT_EQ(members_of(reversed, self.rank), (std::vector{3, 2, 1, 0}));
     EXPECT_EQ(members_of(pairs, self.rank), (std::vector{2, 3, 0, 1}));
-    const PoolScope pool(reversed);
-    Random random(3);
-    for (int i = 0; i < 100 && !HasFailure(); ++i) run_collective(random_case(random, 4, 50'000), rank_in(reversed), pool.get());
+    {
+      const PoolScope pool(reversed);
+      Random random(3);
+      for (int i = 0; i < 100 && !HasFailure(); ++i) run_collective(random_case(random, 4, 50'000), rank_in(reversed), pool.get());
+    }
     EXPECT_OK(fsccl_comm_destroy(pairs));
     EXPECT_OK(fsccl_comm_destroy(reversed));
   });

@@ -1,0 +1,89 @@
+// A unit with a known value for every element of every parameter and of every rank's gradients, so that each step of its life can be
+// checked in full: what is gathered, where shards lie, what is reduced. Values depend on (unit, parameter, element, version): bytes of a
+// stale slot, of another unit or of a neighbour never pass.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference.h"
+#include "support.h"
+
+namespace fsccl::testing {
+
+struct UnitCase {
+  struct Param {
+    std::vector<int64_t> shape;
+    fsccl_dtype_t dtype = FSCCL_FLOAT32;
+    bool frozen = false;
+    int tied_to = -1;
+    bool own_shard = false, own_grad = false;  // in memory of the test
+  };
+  std::vector<Param> params;
+  fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
+  fsccl_dtype_t wire = FSCCL_BFLOAT16, reduce = FSCCL_BFLOAT16, grad = FSCCL_FLOAT32;
+  fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY;
+  fsccl_keep_t keep = FSCCL_KEEP_NONE;
+  uint64_t keep_budget_bytes = 0;
+  bool marks_changes = false;
+  uint64_t seed = 1;
+};
+std::string describe(const UnitCase& c);
+UnitCase simple_unit(std::vector<std::vector<int64_t>> shapes, uint64_t seed = 1);
+UnitCase random_unit(Random& random, int64_t most_elements = 600);
+
+class TestUnit {
+ public:
+  // `replicas`: HSDP's communicator, or null.
+  TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_comm_t replicas = nullptr);
+  ~TestUnit();
+  TestUnit(const TestUnit&) = delete;
+
+  fsccl_unit_t get() const { return unit_; }
+  size_t size() const { return case_.params.size(); }
+  uint64_t numel(size_t i) const;
+  bool has_gradient(size_t i) const { return !case_.params[owner(i)].frozen; }
+
+  void write_shards(uint64_t version);      // what an optimizer does
+  void check_shards(uint64_t version);
+  void check_layout();                      // the pieces of all ranks are the parameters; collective
+  void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
+  void check_params(uint64_t version);      // of the whole parameters; also that the library says so
+  void write_params(uint64_t version);      // into a writable slot
+  void reshard();
+  const void* address(size_t i);            // of param(i), for stability
+
+  // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what reduce_grads takes).
+  void write_grads(uint64_t step, int contributor);
+  const void* const* own_grads(uint64_t step, int contributor);
+  void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
+
+  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a rank's `contributor` number, in fold order).
+  struct Reduction {
+    uint64_t step = 0;
+    double scale = 0;  // 0: the mean
+    bool accumulate = false;
+  };
+  void check_sharded_grads(const std::vector<Reduction>& history, const std::vector<std::vector<int>>& replicas);
+  void check_sharded_grads(const std::vector<Reduction>& history) { check_sharded_grads(history, {ranks_list()}); }
+  void check_result(const fsccl_reduce_result_t& result);  // against sharded_grad(i) itself
+
+  std::vector<int> ranks_list() const;
+  int rank() const { return rank_; }
+
+ private:
+  size_t owner(size_t i) const { return case_.params[i].tied_to < 0 ? i : static_cast<size_t>(case_.params[i].tied_to); }
+  double master(size_t i, uint64_t element, uint64_t version) const;
+  double gradient(size_t i, uint64_t element, uint64_t step, int contributor) const;
+  void put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const;
+  fsccl_dtype_t wire_of(size_t i) const { return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype; }
+
+  const UnitCase case_;
+  const fsccl_comm_t comm_;
+  int rank_ = 0, ranks_ = 1;
+  fsccl_unit_t unit_ = nullptr;
+  std::vector<std::vector<char>> shard_memory_, grad_memory_, whole_grads_;
+  std::vector<const void*> pointers_;
+};
+
+}  // namespace fsccl::testing

@@ -1,0 +1,166 @@
+// What processes do to each other through the public header: one is killed, leaves, forks, or ends badly; the others learn who it
+// was, and nothing is left behind.
+#include <dirent.h>
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <set>
+#include <string>
+
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr int64_t kLimitMs = 60'000;
+
+fsccl_error_info_t last_error() {
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  return info;
+}
+
+// Prints the outcome of a call, for the test to look at.
+int tell(const char* what, fsccl_status_t status) {
+  const fsccl_error_info_t error = last_error();
+  printf("%s: %d peer %d %s\n", what, status, status < 0 ? error.peer : -1, status < 0 ? error.text : "");
+  return status < 0;
+}
+
+fsccl_comm_t join() {
+  fsccl_comm_t comm = nullptr;
+  if (fsccl_comm_create(nullptr, &comm) != FSCCL_OK) {
+    tell("join", FSCCL_ERR_INTERNAL);
+    exit(3);
+  }
+  return comm;
+}
+
+// Waits in a barrier that never completes.
+int waiter(const Child&) {
+  fsccl_comm_t comm = join();
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  puts("ready");
+  const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
+  tell("second", status);
+  const fsccl_status_t destroyed = fsccl_comm_destroy(comm);
+  return destroyed == FSCCL_OK && status == FSCCL_ERR_PEER_DEAD ? 0 : 5;
+}
+
+// Joins, and then does not come any more.
+int sleeper(const Child&) {
+  fsccl_comm_t comm = join();
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  puts("ready");
+  while (true) pause();
+}
+
+// Ends without a word, with a pool, a unit and memory in use.
+int careless(const Child& self) {
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.dims = 1, param.shape[0] = 1 << 20;
+  fsccl_unit_t unit = nullptr;
+  config.shard_comm = join();
+  if (tell("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool))) return 4;
+  if (tell("unit", fsccl_unit_create(&config, &param, 1, &unit))) return 5;
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr))) return 6;
+  if (self.rank % 2) _exit(0);
+  exit(0);
+}
+
+// Forks after joining: the child is refused, the parent goes on.
+int forker(const Child&) {
+  fsccl_comm_t comm = join();
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = fsccl_barrier(comm, nullptr, nullptr) == FSCCL_ERR_FORKED && fsccl_comm_destroy(comm) == FSCCL_ERR_FORKED;
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return 5;
+  if (tell("second", fsccl_barrier(comm, nullptr, nullptr))) return 6;
+  return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 7;
+}
+
+// The environment of a job of `ranks` ranks on this host.
+Variables job(int rank, int ranks, int port) {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(ranks)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+          {"MASTER_PORT", std::to_string(port)},
+          {"TORCHELASTIC_RUN_ID", std::to_string(getpid())},
+          {"FSCCL_TIMEOUT_MS", "50000"}};
+}
+
+std::set<std::string> shared_memory_files() {
+  std::set<std::string> names;
+  if (DIR* folder = opendir("/dev/shm")) {
+    while (const dirent* entry = readdir(folder))
+      if (std::string(entry->d_name).find("fsccl") != std::string::npos) names.insert(entry->d_name);
+    closedir(folder);
+  }
+  return names;
+}
+
+TEST(Failures, AKilledRankIsNamed) {
+  for (const int victim : {0, 2, 3}) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++)
+      processes.start(rank == victim ? "sleeper" : "waiter", rank, 4, job(rank, 4, 20000 + victim));
+    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    processes.kill(victim, SIGKILL);
+    processes.finish(kLimitMs);
+    for (int rank = 0; rank < 4; rank++) {
+      if (rank == victim) continue;
+      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+    }
+  }
+}
+
+TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
+  const std::set<std::string> before = shared_memory_files();
+  for (int round = 0; round < 3; round++) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++) processes.start("careless", rank, 4, job(rank, 4, 20100 + round));
+    processes.finish(kLimitMs);
+    for (int rank = 0; rank < 4; rank++) EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("unit: 0")) << processes.report();
+  }
+  EXPECT_EQ(shared_memory_files(), before);
+}
+
+TEST(Failures, AllKilledLeaveNothing) {
+  const std::set<std::string> before = shared_memory_files();
+  Processes processes;
+  for (int rank = 0; rank < 4; rank++) processes.start("sleeper", rank, 4, job(rank, 4, 20200));
+  for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+  for (int rank = 0; rank < 4; rank++) processes.kill(rank, SIGKILL);
+  processes.finish(kLimitMs);
+  EXPECT_EQ(shared_memory_files(), before);
+}
+
+TEST(Failures, AForkedChildIsRefused) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++) processes.start("forker", rank, 2, job(rank, 2, 20300));
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code =
+          run_role(argc, argv, {{"waiter", waiter}, {"sleeper", sleeper}, {"careless", careless}, {"forker", forker}}))
+    return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
