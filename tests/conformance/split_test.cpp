@@ -112,7 +112,8 @@ TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
             const Rank& where = ranks[random.below(3)];
             const bool blocking = random.below(3) == 0;
             // Which pool is this rank's own affair.
-            collectives.push_back(std::make_unique<Collective>(random_case(random, where.ranks, 40'000), where, pools[own.below(3)]));
+            collectives.push_back(
+                std::make_unique<Collective>(random_case(random, where.ranks, 40'000), where, pools[own.below(3)]));
             fsccl_work_t work = nullptr;
             const fsccl_status_t status = collectives.back()->start(blocking ? nullptr : &work);
             ASSERT_GE(status, 0) << explain(status);

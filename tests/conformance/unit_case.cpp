@@ -22,13 +22,14 @@ uint64_t count_of(const std::vector<int64_t>& shape) {
 }  // namespace
 
 std::string describe(const UnitCase& c) {
-  std::string text = std::string(c.layout == FSCCL_LAYOUT_FLAT ? "flat" : "per_param") + " wire " + name_of(c.wire) + " reduce " + name_of(c.reduce) + " grad " + name_of(c.grad) +
-                     " sharing " + std::to_string(c.sharing) + " keep " + std::to_string(c.keep) + " seed " + std::to_string(c.seed) + ":";
+  std::string text = std::string(c.layout == FSCCL_LAYOUT_FLAT ? "flat" : "per_param") + " wire " + name_of(c.wire) + " reduce " +
+                     name_of(c.reduce) + " grad " + name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " +
+                     std::to_string(c.keep) + " seed " + std::to_string(c.seed) + ":";
   for (const UnitCase::Param& param : c.params) {
     text += std::string(" ") + name_of(param.dtype) + "[";
     for (const int64_t dim : param.shape) text += std::to_string(dim) + " ";
     text += std::string("]") + (param.frozen ? "F" : "") + (param.own_shard ? "s" : "") + (param.own_grad ? "g" : "");
-    if (param.tied_to >= 0) text += "=" + std::to_string(param.tied_to);
+    if (param.tied_to >= 0) text.append("=").append(std::to_string(param.tied_to));
   }
   return text;
 }
@@ -81,10 +82,15 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
 }
 
 TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_comm_t replicas)
-    : case_(c), comm_(comm), shard_memory_(c.params.size()), grad_memory_(c.params.size()), whole_grads_(c.params.size()), pointers_(c.params.size()) {
+    : case_(c),
+      comm_(comm),
+      shard_memory_(c.params.size()),
+      grad_memory_(c.params.size()),
+      whole_grads_(c.params.size()),
+      pointers_(c.params.size()) {
   EXPECT_OK(fsccl_comm_rank(comm, &rank_));
   EXPECT_OK(fsccl_comm_size(comm, &ranks_));
-  const std::string name = "unit " + std::to_string(c.seed);
+  const std::string name = std::string("unit ").append(std::to_string(c.seed));
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.name = name.c_str();
   config.layout = c.layout;
@@ -162,7 +168,8 @@ void TestUnit::check_shards(uint64_t version) {
       char wanted[8] = {};
       put_master(i, wanted, 0, view.offset + k, version);
       const size_t bytes = fsccl_dtype_size(view.dtype);
-      ASSERT_EQ(std::memcmp(static_cast<char*>(view.data) + k * bytes, wanted, bytes), 0) << "shard " << i << " element " << view.offset + k << " of " << describe(case_);
+      ASSERT_EQ(std::memcmp(static_cast<char*>(view.data) + k * bytes, wanted, bytes), 0)
+          << "shard " << i << " element " << view.offset + k << " of " << describe(case_);
     }
   }
 }
@@ -183,7 +190,8 @@ void TestUnit::check_layout() {
     EXPECT_EQ(end, numel(i)) << describe(case_);
     if (case_.layout != FSCCL_LAYOUT_PER_PARAM || numel(i) == 0) continue;
     const auto& shape = case_.params[i].shape;
-    const uint64_t rows = shape.empty() ? 1 : static_cast<uint64_t>(shape[0]), width = numel(i) / rows, ranks = static_cast<uint64_t>(ranks_);
+    const uint64_t rows = shape.empty() ? 1 : static_cast<uint64_t>(shape[0]), width = numel(i) / rows,
+                   ranks = static_cast<uint64_t>(ranks_);
     const uint64_t chunk = (rows + ranks - 1) / ranks, begin = std::min(rows, chunk * static_cast<uint64_t>(rank_));
     EXPECT_EQ(view.count, (std::min(rows, begin + chunk) - begin) * width) << "torch.chunk's rule; " << describe(case_);
   }
@@ -207,7 +215,9 @@ void TestUnit::check_params(uint64_t version) {
     ASSERT_EQ(view.dtype, wire_of(i));
     EXPECT_EQ(view.offset, 0u);
     EXPECT_EQ(view.data == nullptr, view.count == 0);
-    if (case_.layout == FSCCL_LAYOUT_PER_PARAM) EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % 64, 0u);
+    if (case_.layout == FSCCL_LAYOUT_PER_PARAM) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % 64, 0u);
+    }
     for (uint64_t k = 0; k < view.count; ++k) {
       char wanted[8] = {};
       if (is_float(view.dtype))
@@ -217,7 +227,8 @@ void TestUnit::check_params(uint64_t version) {
       const size_t bytes = fsccl_dtype_size(view.dtype);
       if (std::memcmp(static_cast<char*>(view.data) + k * bytes, wanted, bytes) == 0) continue;
       if (++wrong <= kMostReports)
-        ADD_FAILURE() << "rank " << rank_ << ": parameter " << i << " element " << k << " is not that of version " << version << " of " << describe(case_);
+        ADD_FAILURE() << "rank " << rank_ << ": parameter " << i << " element " << k << " is not that of version " << version
+                      << " of " << describe(case_);
     }
   }
   EXPECT_EQ(wrong, 0u) << describe(case_);
@@ -282,16 +293,19 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const 
           std::vector<double> contributions;
           for (const int contributor : ranks) contributions.push_back(gradient(i, view.offset + k, one.step, contributor));
           const double scale = one.scale != 0 ? one.scale : 1 / contributors;
-          value = round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, contributions, scale, one.accumulate ? &value : nullptr));
+          value = round_to(case_.grad,
+                           reference_gradient(case_.reduce, case_.grad, contributions, scale, one.accumulate ? &value : nullptr));
         }
         sums.push_back(value);
       }
       char wanted[8] = {};
       store_float(case_.grad, wanted, 0, reference_gradient(case_.grad, case_.grad, sums, 1, nullptr));
-      if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted, fsccl_dtype_size(case_.grad)) == 0) continue;
+      if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted, fsccl_dtype_size(case_.grad)) == 0)
+        continue;
       if (++wrong <= kMostReports)
-        ADD_FAILURE() << "rank " << rank_ << ": sharded gradient " << i << " element " << view.offset + k << " is " << load_float(case_.grad, view.data, k) << ", not "
-                      << load_float(case_.grad, wanted, 0) << "; " << describe(case_);
+        ADD_FAILURE() << "rank " << rank_ << ": sharded gradient " << i << " element " << view.offset + k << " is "
+                      << load_float(case_.grad, view.data, k) << ", not " << load_float(case_.grad, wanted, 0) << "; "
+                      << describe(case_);
     }
   }
   EXPECT_EQ(wrong, 0u) << describe(case_);
@@ -311,7 +325,9 @@ void TestUnit::check_result(const fsccl_reduce_result_t& result) {
     }
   }
   EXPECT_EQ(result.finite != 0, finite) << describe(case_);
-  if (finite) EXPECT_NEAR(result.norm_squared, sum, 1e-12 * (1 + sum)) << describe(case_);
+  if (finite) {
+    EXPECT_NEAR(result.norm_squared, sum, 1e-12 * (1 + sum)) << describe(case_);
+  }
 }
 
 }  // namespace fsccl::testing

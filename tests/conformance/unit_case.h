@@ -1,6 +1,6 @@
-// A unit with a known value for every element of every parameter and of every rank's gradients, so that each step of its life can be
-// checked in full: what is gathered, where shards lie, what is reduced. Values depend on (unit, parameter, element, version): bytes of a
-// stale slot, of another unit or of a neighbour never pass.
+// A unit with a known value for every element of every parameter and of every rank's gradients, so that each step of its life can
+// be checked in full: what is gathered, where shards lie, what is reduced. Values depend on (unit, parameter, element, version):
+// bytes of a stale slot, of another unit or of a neighbour never pass.
 #pragma once
 #include <memory>
 #include <string>
@@ -44,21 +44,22 @@ class TestUnit {
   uint64_t numel(size_t i) const;
   bool has_gradient(size_t i) const { return !case_.params[owner(i)].frozen; }
 
-  void write_shards(uint64_t version);      // what an optimizer does
+  void write_shards(uint64_t version);  // what an optimizer does
   void check_shards(uint64_t version);
-  void check_layout();                      // the pieces of all ranks are the parameters; collective
+  void check_layout();  // the pieces of all ranks are the parameters; collective
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
-  void check_params(uint64_t version);      // of the whole parameters; also that the library says so
-  void write_params(uint64_t version);      // into a writable slot
+  void check_params(uint64_t version);  // of the whole parameters; also that the library says so
+  void write_params(uint64_t version);  // into a writable slot
   void reshard();
-  const void* address(size_t i);            // of param(i), for stability
+  const void* address(size_t i);  // of param(i), for stability
 
   // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what reduce_grads takes).
   void write_grads(uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);
   void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
 
-  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a rank's `contributor` number, in fold order).
+  // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a rank's `contributor` number, in
+  // fold order).
   struct Reduction {
     uint64_t step = 0;
     double scale = 0;  // 0: the mean
@@ -76,7 +77,9 @@ class TestUnit {
   double master(size_t i, uint64_t element, uint64_t version) const;
   double gradient(size_t i, uint64_t element, uint64_t step, int contributor) const;
   void put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const;
-  fsccl_dtype_t wire_of(size_t i) const { return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype; }
+  fsccl_dtype_t wire_of(size_t i) const {
+    return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype;
+  }
 
   const UnitCase case_;
   const fsccl_comm_t comm_;
