@@ -10,12 +10,6 @@ namespace {
 
 float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
-uint16_t to_bfloat16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 float from_float16(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   const float sign = bits >> 15 ? -1.0f : 1.0f;
@@ -24,16 +18,22 @@ float from_float16(uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
-uint16_t to_float16(float value) {
-  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
-  if (std::isnan(value)) return sign | 0x7e00;
-  const double size = std::fabs(static_cast<double>(value));
-  if (size >= 65520) return sign | 0x7c00;
-  int exponent = size > 0 ? std::max(std::ilogb(size), -14) : -14;
-  // nearbyint rounds to nearest even in the default mode; 1024 .. 2047 are normal, less is subnormal, 2048 carries by itself.
-  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
-  return static_cast<uint16_t>(sign + ((static_cast<uint32_t>(exponent + 14) << 10) + units));
+// To a 16-bit float of so many fraction bits and that least exponent, straight from fp64: one rounding, to nearest even.
+uint16_t to_half(double value, int fraction_bits, int least_exponent) {
+  const auto sign = static_cast<uint32_t>(std::signbit(value) ? 0x8000 : 0);
+  const uint32_t infinity = 0x8000u - (1u << fraction_bits);
+  if (std::isnan(value)) return static_cast<uint16_t>(sign | infinity | 1u << (fraction_bits - 1));
+  const double size = std::fabs(value);
+  if (std::isinf(size)) return static_cast<uint16_t>(sign | infinity);
+  const int exponent = size > 0 ? std::max(std::ilogb(size), least_exponent) : least_exponent;
+  // nearbyint rounds to nearest even in the default mode. A normal value's leading bit adds one to the exponent field, and so does
+  // a carry out of the fraction.
+  const auto units = static_cast<uint32_t>(std::nearbyint(std::ldexp(size, fraction_bits - exponent)));
+  const uint32_t bits = (static_cast<uint32_t>(exponent - least_exponent) << fraction_bits) + units;
+  return static_cast<uint16_t>(sign | std::min(bits, infinity));
 }
+uint16_t to_bfloat16(double value) { return to_half(value, 7, -126); }
+uint16_t to_float16(double value) { return to_half(value, 10, -14); }
 
 template <class T>
 T load(const void* place, size_t index) {
@@ -143,9 +143,9 @@ double load_float(fsccl_dtype_t dtype, const void* place, size_t index) {
 void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value) {
   switch (dtype) {
     case FSCCL_FLOAT16:
-      return store(place, index, to_float16(static_cast<float>(value)));
+      return store(place, index, to_float16(value));
     case FSCCL_BFLOAT16:
-      return store(place, index, to_bfloat16(static_cast<float>(value)));
+      return store(place, index, to_bfloat16(value));
     case FSCCL_FLOAT32:
       return store(place, index, static_cast<float>(value));
     default:

@@ -20,8 +20,8 @@ const char* name_of(fsccl_op_kind_t kind);
 
 // One value of a floating dtype at `place`, element `index`.
 double load_float(fsccl_dtype_t dtype, const void* place, size_t index);
-void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);  // from fp32 precision for the 16-bit ones
-double round_to(fsccl_dtype_t dtype, double value);                              // what storing and loading it gives
+void store_float(fsccl_dtype_t dtype, void* place, size_t index, double value);
+double round_to(fsccl_dtype_t dtype, double value);  // what storing and loading it gives
 
 // dst[i] = fold over the sources of element i.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst);
