@@ -11,15 +11,6 @@
 namespace fsccl::testing {
 namespace {
 
-// A value that C programs can pass and the enum does not have.
-template <class Enum>
-Enum wild(int value) {
-  Enum result;
-  static_assert(sizeof result == sizeof value);
-  std::memcpy(&result, &value, sizeof value);
-  return result;
-}
-
 fsccl_unit_t make_unit(fsccl_comm_t comm, fsccl_pool_t pool, int64_t rows = 8, fsccl_status_t* status = nullptr) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   config.shard_comm = comm;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <string>
@@ -69,6 +70,15 @@ class Random {
   uint64_t state_;
 };
 inline uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x100000001b3u ^ b).next(); }
+
+// A value that C programs can pass and the enum does not have.
+template <class Enum>
+Enum wild(int value) {
+  Enum result;
+  static_assert(sizeof result == sizeof value);
+  std::memcpy(&result, &value, sizeof value);
+  return result;
+}
 
 // Spends a little time that the generator chooses: nothing, a computation, or a sleep of some microseconds.
 void dawdle(Random& random);
