@@ -19,10 +19,13 @@ struct Declared {
   uint64_t hash = 0;
 };
 
-Status declare_event(const fsccl_event_t& event, size_t index, Declared* declared) {
+Status declare_event(const Pool& pool, const fsccl_event_t& event, size_t index, Declared* declared) {
   Result<Unit*> found = unit_of(event.unit);
   if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", index, found.status().text());
   Unit& unit = *found.value();
+  if (unit.spec().pool != &pool)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", index,
+                unit.spec().name, unit.spec().pool->name());
   auto& slots = unit.slot_part() == Part::shared ? declared->shared : declared->own;
   if (unit.slot_part() == Part::shared) declared->host_rank = unit.host_rank();
   const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);
@@ -148,7 +151,7 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
     if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
     Declared declared;
-    for (size_t i = 0; i < count; i++) FSCCL_TRY(declare_event(events[i], i, &declared));
+    for (size_t i = 0; i < count; i++) FSCCL_TRY(declare_event(*pool, events[i], i, &declared));
     FSCCL_TRY(compare(*pool, declared.hash));
     return pool->declare(declared.shared, declared.own, declared.host_rank);
   });

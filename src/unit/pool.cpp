@@ -122,7 +122,9 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent) {
   if (part == Part::shared) shared_host_ = host_rank;
   const uint64_t wanted = std::min(round_up(extent, kGrowth), part_bytes_);
   const bool mine = host_rank == rank();
-  const uint64_t held = own_extent_ + local_extent_ + (shared_host_ == rank() ? shared_extent_ : 0);
+  auto reserved = [&] { return own_extent_ + local_extent_ + (shared_host_ == rank() ? shared_extent_ : 0); };
+  if (mine && reserved() + (wanted - exists) > limit_bytes_) trim();  // local blocks that were freed may make room
+  const uint64_t held = reserved();
   if (mine && held + (wanted - exists) > limit_bytes_)
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
                 "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
