@@ -291,12 +291,16 @@ typedef struct fsccl_pool_config {
   size_t size;
   fsccl_memory_t memory;
   int device;           /* for device memory */
-  uint64_t limit_bytes; /* the most this rank may reserve; 0: FSCCL_POOL_LIMIT */
+  uint64_t limit_bytes; /* the most this rank may reserve, shared slots counted on every rank; 0: FSCCL_POOL_LIMIT. Slots together
+                           keep below the smallest of the ranks' limits, so that a slot beyond it is refused on all of them */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   const char* name;
+  int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
+                  real, no memory is reserved or touched (the caller's neither), contents are undefined. For models that do not
+                  fit; all ranks alike; units with a replicate_comm are refused. 0 (default): no */
 } fsccl_pool_config_t;
 #define FSCCL_POOL_CONFIG_INIT \
-  { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL }
+  { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL, 0 }
 
 /*
  * Makes a pool over one arena: memory that the ranks of a host map together, so that collectives on it move each byte once or not
@@ -360,7 +364,9 @@ typedef struct fsccl_event {
 /*
  * Declares the order of a step before it runs, so that the pool is planned and its memory reserved now. Collective (the same on
  * all ranks), between steps, with no slot in use. The schedule repeats at each fsccl_pool_step(). A step that deviates is
- * served from the gaps and counted (plan_misses); when it repeats it becomes the new plan.
+ * served from the gaps and counted (plan_misses); when it repeats it becomes the new plan. FSCCL_ERR_INVALID_ARGUMENT names the
+ * event when a unit would take a slot that it holds, or give back one that it does not (gradients passed to reduce_grads are GRAD
+ * and REDUCE, too).
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events, size_t count);
 /* Marks the end of a step. Same place in the order of collective calls on all ranks; does not communicate. */
@@ -381,7 +387,9 @@ typedef enum fsccl_layout {
   /* Each parameter cut along its first dimension into chunks of ceil(dim0 / ranks) rows, later ranks may hold fewer or none. FSDP2
    * (torch.chunk's rule). */
   FSCCL_LAYOUT_PER_PARAM = 1,
-  FSCCL_LAYOUT_RAGGED = 2 /* block-granular (veScale's RaggedShard, arXiv 2602.22437). Not available yet. */
+  /* Cut only between blocks that the parameters name (fsccl_param_t), and dealt out so that the largest shard is as small as
+   * possible: see fsccl_layout_plan(). Ranks hold different amounts. veScale's RaggedShard (arXiv 2602.22437). */
+  FSCCL_LAYOUT_RAGGED = 2
 } fsccl_layout_t;
 
 typedef enum fsccl_sharing {
@@ -407,9 +415,15 @@ typedef struct fsccl_param {
   int tied_to;        /* index of the parameter of this unit that it shares all bytes with, else -1 */
   void* shard;        /* the caller's memory for this rank's shard, or NULL: the unit allocates it from its pool */
   void* sharded_grad; /* likewise for the reduced gradient (in grad_dtype) */
+  /* FSCCL_LAYOUT_RAGGED: elements that stay together on one rank, as for the scales of block quantisation; 0 is 1, 1 x 1 is cut
+   * anywhere. The last two dimensions of the parameter are a matrix (of one row if there is one dimension) and are tiled by blocks
+   * of block_rows x block_columns, smaller at the right and lower edges; further dimensions count matrices. The parameter is stored
+   * block after block, row by row of the tiling, each block row major. That is the plain row-major order when block_rows is 1 or
+   * block_columns is at least the last dimension; otherwise shard, param(i) and grad(i) all have it. */
+  uint64_t block_rows, block_columns;
 } fsccl_param_t;
 #define FSCCL_PARAM_INIT \
-  { NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL }
+  { NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL, 0, 0 }
 
 typedef struct fsccl_unit_config {
   size_t size;
@@ -447,7 +461,7 @@ FSCCL_API fsccl_status_t fsccl_unit_destroy(fsccl_unit_t unit);
 typedef struct fsccl_view {
   void* data;      /* NULL when count is 0 */
   uint64_t count;  /* elements */
-  uint64_t offset; /* first element's place in the parameter, in elements (row major); 0 for whole parameters */
+  uint64_t offset; /* first element's place in the parameter, in elements (row major; blocks: in their order); 0 for whole ones */
   fsccl_dtype_t dtype;
 } fsccl_view_t;
 
@@ -463,11 +477,12 @@ typedef enum fsccl_unshard_mode {
  * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one.
  */
 FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t* work);
-/* The whole parameter `index`, row major, contiguous, aligned to 64 bytes (flat layout: to its element). FSCCL_ERR_INVALID_STATE
- * unless unsharded. */
+/* The whole parameter `index`, row major (with blocks: in their order), contiguous, aligned to 64 bytes (flat layout: to its
+ * element). FSCCL_ERR_INVALID_STATE unless unsharded. */
 FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* This rank's part of parameter `index`, in the parameter's dtype; may be empty. Always valid; the caller's to read and write
- * between unshard operations. A flat layout may cut a parameter anywhere; a shard is always one contiguous piece. */
+ * between unshard operations. Always one contiguous piece, elements offset .. offset + count of the parameter: whole rows
+ * (per_param), any elements (flat), whole blocks (ragged). The pieces of ranks 0, 1, ... follow each other. */
 FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
@@ -493,10 +508,11 @@ typedef struct fsccl_reduce_config {
   int accumulate;                /* 1: sharded_grad += , 0: sharded_grad = */
   int defer_replicas;            /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it */
   const void* const* grads;      /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in
-                                    reduce_dtype (frozen      and tied ones NULL): only what other ranks need of it is published */
-  fsccl_reduce_result_t* result; /* written at completion; NULL: not wanted */
-  /* Called as each sharded gradient is final, in the thread that drives the operation; must not call fsccl operations of this
-   * communicator. NULL: none. */
+                                    reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published */
+  fsccl_reduce_result_t* result; /* written at completion; with defer_replicas of the sums so far. NULL: not wanted */
+  /* Called once for each parameter that is neither frozen nor tied and of which this rank holds a piece, in order, as soon as its
+   * sharded gradient is final (never with defer_replicas), in the thread that drives the operation; must not call fsccl operations
+   * of this communicator. NULL: none. */
   void (*shard_ready)(void* context, fsccl_unit_t unit, size_t index);
   void* shard_ready_context;
 } fsccl_reduce_config_t;
@@ -507,14 +523,62 @@ typedef struct fsccl_reduce_config {
  * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or
  * add, norm and finite flag. Collective. config == NULL: FSCCL_REDUCE_CONFIG_INIT. To accumulate without communication, keep adding
  * into grad(i) and call this once at the end. Gives the gradient slot back. Implies mark_changed unless the unit marks changes
- * itself. With a replicate_comm the sum over the shard ranks is complete when the call returns, and the work is that of the sum
- * over the replicas (which is complete, too, when `result` or `shard_ready` is set).
+ * itself. With a replicate_comm the sums over the shard ranks are then summed over the replicas, each in grad_dtype; the work is
+ * that of the whole, and nothing of it blocks the call when there is a work. With defer_replicas it is that of the first sum: call
+ * with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient cannot be accumulated to
+ * (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction, if that is still in flight.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 
 /* HSDP state sync: copies the shards of replicate_comm's rank `root` to the other replicas, in place, all parameters in one
- * operation. Collective over replicate_comm; implies mark_changed. FSCCL_ERR_INVALID_STATE without a replicate_comm. */
+ * operation. A module's buffers (batch-norm statistics, say) are no part of a unit: fsccl_broadcast_list() over replicate_comm
+ * syncs them in one operation likewise, when and as often as the program wants. Collective over replicate_comm; implies
+ * mark_changed; the next unshard waits for it. FSCCL_ERR_INVALID_STATE without a replicate_comm, or while an operation of the unit
+ * is in flight. */
 FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root, fsccl_work_t* work);
+
+/* Compares the shards over the replicas, by a 64-bit hash of each. FSCCL_OK, or FSCCL_ERR_MISMATCH, on every rank of every replica
+ * alike, with the first parameter that differs, the shard and the replica in the text. Neither communicator is damaged: go on, or
+ * make the replicas equal with fsccl_unit_broadcast_state(). Collective over shard_comm and replicate_comm; blocking; for a check
+ * now and then: it reads all shards and allocates. FSCCL_ERR_INVALID_STATE as above. */
+FSCCL_API fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t unit);
+
+/* A run of elements of a parameter. */
+typedef struct fsccl_piece {
+  uint64_t begin; /* in the order in which the parameter is stored; 0 when count is 0 */
+  uint64_t count;
+} fsccl_piece_t;
+
+/* What a layout costs, in elements. */
+typedef struct fsccl_layout_stats {
+  size_t size;
+  uint64_t elements;      /* N: of all parameters, tied ones once */
+  uint64_t largest_shard; /* the most that one rank holds */
+  uint64_t padding;       /* W * largest_shard - N: by how much W equal shards would exceed the parameters */
+  uint64_t padding_bound; /* no assignment of the blocks has less padding than this */
+} fsccl_layout_stats_t;
+#define FSCCL_LAYOUT_STATS_INIT \
+  { sizeof(fsccl_layout_stats_t), 0, 0, 0, 0 }
+
+#define FSCCL_ALL_RANKS (-1)
+/*
+ * Plans the layout of a unit without a communicator: what fsccl_unit_create() would do for `count` parameters on `ranks` ranks
+ * (W = 1 .. 2^20). Of each parameter it reads dims, shape, tied_to and the block. Deterministic; does not block or communicate; any
+ * thread. Errors: FSCCL_ERR_INVALID_ARGUMENT, FSCCL_ERR_OUT_OF_MEMORY.
+ *
+ * pieces: NULL; or `count` elements, for `rank`; or with FSCCL_ALL_RANKS ranks * count elements, rank q's piece of parameter i at
+ * [q * count + i]. A tied parameter has its owner's. stats: NULL, or initialised with FSCCL_LAYOUT_STATS_INIT.
+ *
+ * Padding measures imbalance: it is neither stored nor moved. No assignment of blocks to ranks has less of it than
+ *     padding_bound = max(N, W * b * ceil(B / W), W * g * ceil(T / (g * W))) - N, for the worst b > 1,
+ * where B blocks have at least b elements, T together, all multiples of g: some rank holds N / W elements or more, some rank
+ * ceil(B / W) of those blocks, and every rank a multiple of g of their elements. With one size b of blocks that is the larger of N
+ * and W * b * ceil(B / W). Blocks are the parameters' own (ragged), rows (per_param) or elements (flat).
+ * Ragged: largest_shard exceeds the bound of ceil(N / W) and blocks by at most the largest block, and is equal to it when each
+ * block size divides the next larger one and the shapes divide into blocks.
+ */
+FSCCL_API fsccl_status_t fsccl_layout_plan(fsccl_layout_t layout, const fsccl_param_t* params, size_t count, int ranks, int rank,
+                                           fsccl_piece_t* pieces, fsccl_layout_stats_t* stats);
 
 /* ----------------------------------------------------------------------------------------------- collectives ---- */
 
@@ -541,27 +605,56 @@ FSCCL_API fsccl_status_t fsccl_broadcast(void* buffer, size_t count, fsccl_dtype
 /* Complete when every rank has entered. */
 FSCCL_API fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work);
 
-/* The forms below are not available yet. Counts and displacements are arrays of `size` elements, the same on all ranks. */
+/*
+ * The v forms: parts of different sizes. counts and displacements are arrays of `size` elements, in elements. counts are the same
+ * on all ranks (they are part of the fingerprint). All arrays are copied before the call returns.
+ */
+
+/* recv[displacements[r] ...] = rank r's send[0 .. counts[r]). displacements: where the parts lie in this rank's recv, without
+ * overlap; NULL: end to end. In place: send == recv + displacements[rank] * S. */
 FSCCL_API fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts, const size_t* displacements,
                                             fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+/* recv[0 .. counts[rank]) = op over ranks q of q's part `rank`; parts lie end to end in send. In place: recv == this rank's part of
+ * send. */
 FSCCL_API fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts, fsccl_dtype_t dtype,
                                                 fsccl_op_t op, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
-FSCCL_API fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
-                                      fsccl_comm_t comm, void* stream, fsccl_work_t* work);
-FSCCL_API fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                                      void* stream, fsccl_work_t* work);
-FSCCL_API fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
-                                       void* stream, fsccl_work_t* work);
-FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
-                                          void* stream, fsccl_work_t* work);
+/* Each rank's own counts: recv[recv_displacements[q] ...] = rank q's send[its send_displacements[rank] ... + its
+ * send_counts[rank]), of which there must be recv_counts[q]: else FSCCL_ERR_MISMATCH on all ranks. No array is NULL. send and recv
+ * must not overlap. Makes its plan anew for each call. */
 FSCCL_API fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, const size_t* send_displacements,
                                             void* recv, const size_t* recv_counts, const size_t* recv_displacements,
                                             fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+
+/*
+ * With a root. The larger buffer matters at the root only and may be NULL elsewhere. A rank is done when its own part is: a small
+ * operation may be over at the root of a broadcast or scatter, or at the others of a gather or reduce, before everybody has
+ * entered; a disagreement is then reported by a later operation.
+ */
+
+/* root's recv[0 .. count) = op over all ranks' send[0 .. count). In place at the root: recv == send. */
+FSCCL_API fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
+                                      fsccl_comm_t comm, void* stream, fsccl_work_t* work);
+/* root's recv[r * count ...] = rank r's send[0 .. count). In place at the root: send == recv + rank * count * S. */
+FSCCL_API fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                                      void* stream, fsccl_work_t* work);
+/* recv[0 .. count) = root's send[rank * count ...]. In place at the root: recv == send + rank * count * S. */
+FSCCL_API fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                                       void* stream, fsccl_work_t* work);
+/* recv[q * count ...] = rank q's send[rank * count ...]. Both hold size * count elements and must not overlap. */
+FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
+                                          void* stream, fsccl_work_t* work);
+
+/* Not available yet: split a communicator of the two ranks and broadcast. */
 FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
 FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
-/* Operations between start and end are issued together. */
+/*
+ * Between start and the matching end, calls of this thread with work == NULL only submit (collectives of this section; calls on
+ * units block as ever), and the end waits for all of them: one thread can drive several communicators, or send and receive in a
+ * ring. Groups nest; the outermost end waits. fsccl_group_end returns the first error, or FSCCL_ERR_INVALID_STATE without a start.
+ * Buffers belong to the library until then.
+ */
 FSCCL_API fsccl_status_t fsccl_group_start(void);
 FSCCL_API fsccl_status_t fsccl_group_end(void);
 
@@ -595,9 +688,23 @@ FSCCL_API fsccl_status_t fsccl_work_test(fsccl_work_t work);
 FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /* The operation's error, with fsccl_last_error() set to it; FSCCL_OK when there is none (yet). */
 FSCCL_API fsccl_status_t fsccl_work_error(fsccl_work_t work);
-/* Calls done(context, status) at completion, from the library's thread. Not available yet. */
+/*
+ * Calls done(context, status) once, when the operation is complete (FSCCL_OK) or its communicator has failed or was aborted (that
+ * error). Is it over already: before this function returns, in this thread (asked from inside another callback: in this thread, when
+ * that one has returned). Else in whichever thread completes the operation: one that waits or tests, or the library's service
+ * thread, which progresses it from now on; fsccl_comm_destroy() calls those that are left. So callbacks of one communicator may run at
+ * once in several threads, and fsccl_work_wait() may return before a callback has: `context` must live until done was called.
+ * Any number of callbacks per work. `done` must be short, must not throw and must not wait: not for another thread, nor in a blocking
+ * function of this library (it may test works, submit operations with a work while fewer than 64 are in flight, and abort).
+ * Destroying a communicator or pool in it is FSCCL_ERR_INVALID_STATE. Any thread. Errors: those of the handle; done == NULL.
+ */
 FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void* context, fsccl_status_t status), void* context);
-/* A descriptor that becomes readable at completion. Not available yet. */
+/*
+ * *fd: an eventfd (close-on-exec, nonblocking) that becomes readable when the operation is complete or has failed, at once if it is
+ * over already; fsccl_work_test() then says which. The caller owns it and closes it, at any time. One descriptor more belongs to the
+ * library until then. Each call makes another. Progress and threads as with fsccl_work_callback(). Errors: those of the handle; fd ==
+ * NULL; FSCCL_ERR_SYSTEM when the process has no descriptor left.
+ */
 FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd);
 /* Says that the handle is no longer used. The operation goes on. NULL is allowed. */
 FSCCL_API fsccl_status_t fsccl_work_release(fsccl_work_t work);
@@ -616,6 +723,15 @@ typedef struct fsccl_counters {
   { sizeof(fsccl_counters_t), 0, 0, 0, 0, 0 }
 /* What this rank has done on `comm` so far. */
 FSCCL_API fsccl_status_t fsccl_comm_counters(fsccl_comm_t comm, fsccl_counters_t* counters);
+
+typedef struct fsccl_transport_info {
+  const char* name; /* "shm", "ucx", "nccl" */
+  int available;    /* 1: this process can use it */
+  const char* why;  /* why it is not available; "" when it is */
+} fsccl_transport_info_t;
+/* Calls visit(context, info) once for each transport that this release knows, those built in first. The system is asked; `info`
+ * lives during the call. Any thread. */
+FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_transport_info_t* info), void* context);
 
 /* The candidates for an operation with their predicted times, as JSON. Not available yet. */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);

@@ -1,12 +1,14 @@
 // The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found here or in Collectives::run,
 // before anything is sent.
-#include "api/objects.h"
+#include "api/group.h"
 
 using namespace fsccl;
 
 namespace {
 
-inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+// Runs submit(collectives, wait, state) and makes the work, if one is wanted.
+template <class Submit>
+inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream, fsccl_work_t* work, Submit&& submit) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     Communicator* comm = live_comm(handle);
@@ -14,11 +16,21 @@ inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_co
       return comm_of(handle).take_status();
     if (stream) [[unlikely]]
       return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
-    Status status = comm->collectives().run(call, work == nullptr, &state);
+    const bool later = work == nullptr && grouped();
+    Status status = submit(comm->collectives(), work == nullptr && !later, &state);
     if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
+    if (later && status.ok()) {
+      add_to_group(make_work(handle, comm->engine().submitted()));
+      state = FSCCL_OK;
+    }
     return status;
   });
   return code == FSCCL_OK ? state : code;
+}
+
+inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+  return issue(name, handle, stream, work,
+               [&](Collectives& collectives, bool wait, fsccl_status_t* state) { return collectives.run(call, wait, state); });
 }
 
 constexpr const char* kLater = "it comes with a later release";
@@ -51,43 +63,52 @@ fsccl_status_t fsccl_barrier(fsccl_comm_t comm, void* stream, fsccl_work_t* work
   return run("fsccl_barrier", {}, comm, stream, work);
 }
 
-fsccl_status_t fsccl_all_gather_v(const void*, void*, const size_t*, const size_t*, fsccl_dtype_t, fsccl_comm_t, void*,
-                                  fsccl_work_t*) {
-  return not_available("fsccl_all_gather_v", kLater,
-                       "pad to equal counts and use fsccl_all_gather, or use a unit, whose shards may be uneven");
+fsccl_status_t fsccl_all_gather_v(const void* send, void* recv, const size_t* counts, const size_t* displacements,
+                                  fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_all_gather_v", {OpCode::all_gather_v, send, recv, 0, dtype, FSCCL_SUM, -1, counts, displacements}, comm, stream,
+             work);
 }
-fsccl_status_t fsccl_reduce_scatter_v(const void*, void*, const size_t*, fsccl_dtype_t, fsccl_op_t, fsccl_comm_t, void*,
-                                      fsccl_work_t*) {
-  return not_available("fsccl_reduce_scatter_v", kLater,
-                       "pad to equal counts and use fsccl_reduce_scatter, or use a unit, whose shards may be uneven");
+
+fsccl_status_t fsccl_reduce_scatter_v(const void* send, void* recv, const size_t* counts, fsccl_dtype_t dtype, fsccl_op_t op,
+                                      fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_reduce_scatter_v", {OpCode::reduce_scatter_v, send, recv, 0, dtype, op, -1, counts, nullptr}, comm, stream,
+             work);
 }
-fsccl_status_t fsccl_reduce(const void*, void*, size_t, fsccl_dtype_t, fsccl_op_t, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_reduce", kLater, "use fsccl_all_reduce");
+
+fsccl_status_t fsccl_reduce(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_op_t op, int root,
+                            fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  return run("fsccl_reduce", {OpCode::reduce, send, recv, count, dtype, op, root}, comm, stream, work);
 }
-fsccl_status_t fsccl_gather(const void*, void*, size_t, fsccl_dtype_t, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_gather", kLater, "use fsccl_all_gather");
+
+fsccl_status_t fsccl_gather(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                            void* stream, fsccl_work_t* work) {
+  return run("fsccl_gather", {OpCode::gather, send, recv, count, dtype, FSCCL_SUM, root}, comm, stream, work);
 }
-fsccl_status_t fsccl_scatter(const void*, void*, size_t, fsccl_dtype_t, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_scatter", kLater, "use fsccl_broadcast and read your part");
+
+fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, int root, fsccl_comm_t comm,
+                             void* stream, fsccl_work_t* work) {
+  return run("fsccl_scatter", {OpCode::scatter, send, recv, count, dtype, FSCCL_SUM, root}, comm, stream, work);
 }
-fsccl_status_t fsccl_all_to_all(const void*, void*, size_t, fsccl_dtype_t, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_all_to_all", kLater, "use fsccl_all_gather and read your parts");
+
+fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm, void* stream,
+                                fsccl_work_t* work) {
+  return run("fsccl_all_to_all", {OpCode::all_to_all, send, recv, count, dtype, FSCCL_SUM, -1}, comm, stream, work);
 }
-fsccl_status_t fsccl_all_to_all_v(const void*, const size_t*, const size_t*, void*, const size_t*, const size_t*, fsccl_dtype_t,
-                                  fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_all_to_all_v", kLater, "use fsccl_all_gather and read your parts");
+
+fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, const size_t* send_displacements, void* recv,
+                                  const size_t* recv_counts, const size_t* recv_displacements, fsccl_dtype_t dtype,
+                                  fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
+  const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts, send_displacements};
+  return issue("fsccl_all_to_all_v", comm, stream, work, [&](Collectives& collectives, bool wait, fsccl_status_t* state) {
+    return collectives.all_to_all_v(call, recv_counts, recv_displacements, wait, state);
+  });
 }
+
 fsccl_status_t fsccl_send(const void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_send", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
 }
 fsccl_status_t fsccl_recv(void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_recv", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
-}
-fsccl_status_t fsccl_group_start(void) {
-  return not_available("fsccl_group_start", kLater, "issue the operations one by one, each with a work");
-}
-fsccl_status_t fsccl_group_end(void) {
-  return not_available("fsccl_group_end", kLater, "issue the operations one by one, each with a work");
 }
 fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t*, size_t, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_all_gather_list", kLater, "use a unit, or one fsccl_all_gather per tensor");

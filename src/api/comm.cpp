@@ -31,7 +31,6 @@ Status check_ranks(const fsccl_comm_config_t& config) {
 Status read_request(const fsccl_comm_config_t* given, fsccl_comm_config_t* config, Request* request) {
   FSCCL_TRY(read_config(given, fsccl_comm_config_t FSCCL_COMM_CONFIG_INIT, config));
   FSCCL_TRY(check_version(config->version));
-  FSCCL_TRY(config_status());
   if (config->timeout_ms < 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "timeout_ms is {}: it is at least 1, or 0 for FSCCL_TIMEOUT_MS", config->timeout_ms);
   if (config->unique_id && config->all_gather)
@@ -154,6 +153,8 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
   return guarded("fsccl_comm_destroy", [&]() -> Status {
     CommObject* object = comms().find(bits_of(handle));
     if (!object || forked()) return bad_handle(HandleKind::comm, bits_of(handle));
+    if (Notifications::calling())
+      return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
     if (object->creator.joinable()) object->creator.join();
     if (Communicator* comm = object->ready.load()) {
       if (comm->dependents)

@@ -1,9 +1,29 @@
-// What the library will tell about itself in later releases.
+// What the library tells about itself and the machine, and what it will tell in later releases.
+#include "api/guard.h"
 #include "api/objects.h"
+#include "base/fork.h"
+#include "transports/shm/shm.h"
 
 using namespace fsccl;
 
 extern "C" {
+
+fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_transport_info_t* info), void* context) {
+  return guarded("fsccl_transport_list", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");
+    char why[256] = "";
+    const fsccl_transport_ops_t* shm = shm_transport();
+    const int available = shm->available(why, sizeof why) != 0;
+    const fsccl_transport_info_t known[] = {
+        {shm->name, available, available ? "" : why},
+        {"ucx", 0, "comes with a later release: ranks must share a host"},
+        {"nccl", 0, "comes with a later release: operands must be in host memory"},
+    };
+    for (const fsccl_transport_info_t& info : known) visit(context, &info);
+    return success();
+  });
+}
 
 fsccl_status_t fsccl_explain(fsccl_comm_t, const char*, size_t, char*, size_t) {
   return not_available("fsccl_explain", "the cost model comes with a later release", "measure with fsccl-perf collectives");

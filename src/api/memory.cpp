@@ -1,4 +1,5 @@
 // fsccl_pool_*.
+#include <map>
 #include <set>
 
 #include "api/objects.h"
@@ -15,9 +16,24 @@ Status no_stream(void* stream) {
 struct Declared {
   std::vector<CollectiveRegion::Event> shared, own;
   std::set<const Unit*> kept;
+  std::map<std::pair<const Unit*, bool>, bool> held;  // of a unit's gradients (true) or parameters: its slot, so far
   int host_rank = -1;
   uint64_t hash = 0;
 };
+
+// An order that no program can follow. A slot that is held now may be given back first, or be taken anew.
+Status check_order(const Unit& unit, const fsccl_event_t& event, size_t index, Declared* declared) {
+  const bool of_gradients = event.kind == FSCCL_EVENT_GRAD || event.kind == FSCCL_EVENT_REDUCE;
+  const bool takes = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
+  const auto [found, first] =
+      declared->held.try_emplace({&unit, of_gradients}, of_gradients ? unit.holds_grads() : unit.unsharded());
+  bool& held = found->second;
+  if (takes == held && !(first && takes))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {} of unit '{}' is {} at that point", index,
+                of_gradients ? "gradients" : "parameters", unit.spec().name, held ? "held already" : "not held");
+  held = takes;
+  return success();
+}
 
 Status declare_event(const Pool& pool, const fsccl_event_t& event, size_t index, Declared* declared) {
   Result<Unit*> found = unit_of(event.unit);
@@ -26,6 +42,7 @@ Status declare_event(const Pool& pool, const fsccl_event_t& event, size_t index,
   if (unit.spec().pool != &pool)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", index,
                 unit.spec().name, unit.spec().pool->name());
+  if (event.kind >= FSCCL_EVENT_UNSHARD && event.kind <= FSCCL_EVENT_REDUCE) FSCCL_TRY(check_order(unit, event, index, declared));
   auto& slots = unit.slot_part() == Part::shared ? declared->shared : declared->own;
   if (unit.slot_part() == Part::shared) declared->host_rank = unit.host_rank();
   const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);

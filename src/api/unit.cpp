@@ -22,6 +22,8 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   param->tied_to = given.tied_to;
   param->shard = given.shard;
   param->sharded_grad = given.sharded_grad;
+  param->block_rows = given.block_rows;
+  param->block_columns = given.block_columns;
   if (unit_float(given.dtype)) return success();
   if (given.dtype != config.wire_dtype || !param->frozen)
     return wrong(fmt::format(
@@ -35,6 +37,8 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
   FSCCL_ASSIGN(spec->pool, pool_of(config.pool));
   if (config.replicate_comm) {
     FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
+    if (spec->pool->dry_run())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
   }
   for (int rank = 0; spec->replicate_comm && rank < spec->shard_comm->size(); rank++)
     if (rank != spec->shard_comm->rank() && &spec->replicate_comm->context() == &spec->shard_comm->context() &&
@@ -59,11 +63,6 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   if (count == 0 || count > 1u << 20)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
   FSCCL_TRY(read_handles(config, spec));
-  if (config.layout == FSCCL_LAYOUT_RAGGED)
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "FSCCL_LAYOUT_RAGGED comes with a later release: use FSCCL_LAYOUT_FLAT or FSCCL_LAYOUT_PER_PARAM");
-  if (config.layout != FSCCL_LAYOUT_FLAT && config.layout != FSCCL_LAYOUT_PER_PARAM)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t", static_cast<int>(config.layout));
   if (config.sharing != FSCCL_SHARING_READ_ONLY && config.sharing != FSCCL_SHARING_PRIVATE)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
   if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
@@ -215,6 +214,13 @@ fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_w
     FSCCL_TRY(unit->broadcast_state(root, work == nullptr, &state, &submitted));
     give_work(submitted, work);
     return state;
+  });
+}
+
+fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t handle) {
+  return guarded("fsccl_unit_verify_replicas", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->verify_replicas();
   });
 }
 

@@ -1,4 +1,9 @@
 // fsccl_work_*: a work is a name for an operation, made of numbers; there is nothing to allocate or to leak.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+
 #include "api/objects.h"
 
 using namespace fsccl;
@@ -68,11 +73,27 @@ fsccl_status_t fsccl_work_error(fsccl_work_t work) {
   });
 }
 
-fsccl_status_t fsccl_work_callback(fsccl_work_t, void (*)(void*, fsccl_status_t), void*) {
-  return not_available("fsccl_work_callback", "it comes with a later release", "use fsccl_work_test or fsccl_work_wait");
+fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void*, fsccl_status_t), void* context) {
+  return guarded("fsccl_work_callback", [&]() -> Status {
+    if (!done) return fail(FSCCL_ERR_INVALID_ARGUMENT, "done is NULL");
+    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    operand.engine->notify(operand.sequence, {done, context, {}});
+    return success();
+  });
 }
-fsccl_status_t fsccl_work_event_fd(fsccl_work_t, int*) {
-  return not_available("fsccl_work_event_fd", "it comes with a later release", "use fsccl_work_test or fsccl_work_wait");
+
+fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd) {
+  return guarded("fsccl_work_event_fd", [&]() -> Status {
+    if (!fd) return fail(FSCCL_ERR_INVALID_ARGUMENT, "fd is NULL");
+    FSCCL_ASSIGN(const Operand operand, operand_of(work));
+    Fd theirs(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!theirs.valid()) return fail_errno(errno, "eventfd");
+    Fd ours(fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0));  // so the caller may close early
+    if (!ours.valid()) return fail_errno(errno, "fcntl(F_DUPFD_CLOEXEC) of an eventfd");
+    operand.engine->notify(operand.sequence, {nullptr, nullptr, std::move(ours)});
+    *fd = theirs.release();
+    return success();
+  });
 }
 
 fsccl_status_t fsccl_work_release(fsccl_work_t work) {

@@ -21,7 +21,6 @@ struct Location {
 };
 inline constexpr uint32_t kNowhere = 0;
 inline constexpr uint32_t kPrivate = 1;  // address in the process of its rank
-inline constexpr uint32_t kScratch = 2;  // offset in the rank's scratch of the channel
 inline constexpr uint32_t kFirstArena = 16;
 
 class ArenaTable {

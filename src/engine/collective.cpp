@@ -1,44 +1,68 @@
 #include "engine/collective.h"
 
 #include <cstring>
-
-#include "engine/staged.h"
+#include <numeric>
 
 namespace fsccl {
 namespace {
 
-Plan make_plan(OpCode op, const Shape& shape) {
-  const uint64_t part = shape.count * dtype_size(shape.dtype);
-  const uint64_t whole = part * static_cast<uint64_t>(shape.ranks);
+struct Plans {
+  Plan plan, otherwise;  // the latter without steps where the former needs no peer's buffers
+};
+
+Plans move_plans(const Movement& movement, const Shape& shape, uint64_t eager_bytes) {
+  uint64_t most = 0;
+  for (const Flow& flow : movement.flows) most = std::max(most, flow.count * shape.size());
+  if (shape.ranks > 1 && most <= eager_bytes) return {move_slots(movement, shape.slot_bytes), {}};
+  return {move_direct(movement), move_slots(movement, shape.slot_bytes)};
+}
+
+Plans fold_plans(const Folding& folding, const Shape& shape, uint64_t eager_bytes) {
+  if (shape.ranks > 1 && folding.input_bytes <= eager_bytes) return {fold_slots(folding, shape.slot_bytes), {}};
+  return {fold_direct(folding), fold_slots(folding, shape.slot_bytes)};
+}
+
+// The plans of a call. What is small enough to be done by everybody at once saves an exchange.
+Plans make_plans(OpCode op, const Shape& shape, uint64_t eager_bytes) {
+  const uint64_t part = shape.largest_part_bytes();
+  const bool tiny = part <= kInlineBytes, small = shape.ranks > 1 && part <= eager_bytes;
   switch (op) {
     case OpCode::all_gather:
-      return part <= kInlineBytes ? all_gather_inline(shape) : all_gather_direct(shape);
-    case OpCode::reduce_scatter:
-      return whole <= kInlineBytes ? reduce_scatter_inline(shape) : reduce_scatter_direct(shape);
-    case OpCode::all_reduce:
-      return part <= kInlineBytes ? all_reduce_inline(shape) : all_reduce_direct(shape);
+    case OpCode::all_gather_v:
+      if (tiny) return {all_gather_inline(shape), {}};
+      return move_plans(all_gather_movement(shape), shape, eager_bytes);
+    case OpCode::gather:
+      return move_plans(gather_movement(shape), shape, eager_bytes);
+    case OpCode::scatter:
+      return move_plans(scatter_movement(shape), shape, eager_bytes);
+    case OpCode::all_to_all:
+      return move_plans(all_to_all_movement(shape), shape, eager_bytes);
     case OpCode::broadcast:
-      return part <= kInlineBytes ? broadcast_inline(shape) : broadcast_direct(shape);
+      if (tiny) return {broadcast_inline(shape), {}};
+      if (small) return {move_slots(broadcast_movement(shape), shape.slot_bytes), {}};
+      return {broadcast_balanced(shape), move_slots(broadcast_movement(shape), shape.slot_bytes)};
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      if (shape.whole_bytes() <= kInlineBytes) return {reduce_scatter_inline(shape), {}};
+      return fold_plans(reduce_scatter_folding(shape), shape, eager_bytes);
+    case OpCode::all_reduce:
+      if (tiny) return {all_reduce_inline(shape), {}};
+      if (small) return {fold_slots(small_all_reduce_folding(shape), shape.slot_bytes), {}};
+      return fold_plans(all_reduce_folding(shape), shape, eager_bytes);
+    case OpCode::reduce:
+      if (small) return {fold_slots(small_reduce_folding(shape), shape.slot_bytes), {}};
+      return fold_plans(reduce_folding(shape), shape, eager_bytes);
     default:
-      return barrier(shape.rank, shape.ranks);
+      return {barrier(shape.rank, shape.ranks), {}};
   }
 }
 
-// Eager buffers: private memory that peers read goes through this rank's scratch. Slot 0 is the input half, slot 1 the output half.
-std::byte* scratch_half(const Engine& engine, size_t slot) {
-  size_t half = 0;
-  std::byte* scratch = engine.scratch(engine.rank(), &half);
-  return scratch + slot * half;
-}
-// context[0 .. 1]: private input address and bytes; context[2 .. 3]: private output address and bytes
-void eager_begin(Operation& op) {
-  const auto& engine = *static_cast<const Engine*>(op.owner);
-  if (op.context[1]) std::memcpy(scratch_half(engine, 0), reinterpret_cast<const void*>(op.context[0]), op.context[1]);
-}
-Completion eager_complete(Operation& op) {
-  const auto& engine = *static_cast<const Engine*>(op.owner);
-  if (op.context[3]) std::memcpy(reinterpret_cast<void*>(op.context[2]), scratch_half(engine, 1), op.context[3]);
-  return Completion::over;
+bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
+bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
+
+uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
+  for (const uint64_t value : values) hash = mix_hash(hash, value);
+  return hash;
 }
 
 }  // namespace
@@ -49,8 +73,14 @@ void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
     const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
     if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast) continue;
     *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
-    *written += step.count * dtype_size(step.to);
+    *written += step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
   }
+}
+
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise) {
+  for (uint32_t i = 0; i < plan.buffers.size(); i++)
+    if (plan.buffers[i].published) settings->published[settings->publishes++] = i;
+  if (settings->publishes) settings->otherwise = &otherwise;
 }
 
 Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
@@ -58,47 +88,55 @@ Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
       options_(options),
       inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
 
-std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call) const {
-  auto entry = std::make_unique<Entry>();
+Shape Collectives::shape_of(const CollectiveCall& call) const {
   Shape shape;
   shape.rank = engine_.rank();
   shape.ranks = engine_.ranks();
   shape.count = call.count;
   shape.dtype = call.dtype;
   shape.root = call.root;
-  entry->plan = make_plan(call.op, shape);
+  shape.slot_bytes = engine_.slot_bytes();
+  if (!call.counts) return shape;
+  shape.counts.assign(call.counts, call.counts + shape.ranks);
+  shape.count = std::accumulate(shape.counts.begin(), shape.counts.end(), uint64_t{0});
+  if (call.displacements) {
+    shape.displacements.assign(call.displacements, call.displacements + shape.ranks);
+    return shape;
+  }
+  shape.displacements.resize(shape.counts.size());
+  std::exclusive_scan(shape.counts.begin(), shape.counts.end(), shape.displacements.begin(), uint64_t{0});
+  return shape;
+}
+
+std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call, const Shape& shape) const {
+  auto entry = std::make_unique<Entry>();
+  Plans plans = make_plans(call.op, shape, options_.eager_bytes);
+  entry->plan = std::move(plans.plan);
+  entry->otherwise = std::move(plans.otherwise);
+  entry->counts = shape.counts;
+  entry->displacements = shape.displacements;
   count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
 
-  const uint64_t part = call.count * dtype_size(call.dtype), whole = part * static_cast<uint64_t>(engine_.ranks());
-  const auto own = static_cast<int64_t>(part) * engine_.rank();
-  switch (call.op) {
-    case OpCode::all_gather:
-      entry->input_bytes = part, entry->output_bytes = whole, entry->in_place = own;
-      break;
-    case OpCode::reduce_scatter:
-      entry->input_bytes = whole, entry->output_bytes = part, entry->in_place = -own;
-      break;
-    case OpCode::all_reduce:
-      entry->input_bytes = entry->output_bytes = part;
-      break;
-    case OpCode::broadcast:
-      entry->output_bytes = part;
-      break;
-    default:
-      break;
+  if (call.op == OpCode::broadcast) {
+    entry->output_bytes = shape.count * shape.size();
+  } else if (entry->plan.buffers.size() >= 2) {
+    entry->input_bytes = entry->plan.buffers[0].bytes;
+    entry->output_bytes = entry->plan.buffers[1].bytes;
+    // Where one buffer holds a part of each rank and the other this rank's, the latter may be its place in the former.
+    const auto own = static_cast<int64_t>(shape.part(shape.rank).begin * shape.size());
+    const bool gathers = call.op == OpCode::all_gather || call.op == OpCode::all_gather_v || call.op == OpCode::gather;
+    const bool scatters = call.op == OpCode::reduce_scatter || call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
+    entry->in_place = gathers ? own : scatters ? -own : call.op == OpCode::all_to_all ? INT64_MAX : 0;
   }
   OperationSettings& settings = entry->settings;
-  for (uint32_t i = 0; i < entry->plan.buffers.size(); i++) {
-    if (!entry->plan.buffers[i].published) continue;
-    settings.published[settings.publishes++] = i;
-    entry->private_large |= entry->plan.buffers[i].bytes > options_.eager_bytes;
-  }
+  set_plans(&settings, entry->plan, entry->otherwise);
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
-  entry->fingerprint.count = call.count;
+  entry->fingerprint.count = shape.count;
   entry->fingerprint.root = call.root;
-  if (call.op != OpCode::reduce_scatter && call.op != OpCode::all_reduce) return entry;
+  entry->fingerprint.history = hash_of(shape.counts, 0);
+  if (!reduces(call.op)) return entry;
   entry->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
   if (settings.kind == FSCCL_OP_AVG) {
@@ -108,11 +146,48 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   return entry;
 }
 
-Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call) {
+Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call, const Key& key) {
+  if ((entries_.size() >= kMostEntries || parted_entries_.size() >= kMostEntries) && engine_.completed() == engine_.submitted()) {
+    entries_.clear();
+    parted_entries_.clear();
+    recent_.fill({});
+  }
   FSCCL_TRY(check_call(call));
-  std::unique_ptr<Entry>& entry = entries_[key_of(call)];
-  if (!entry) entry = make_entry(call);
+  if (parted(call.op)) return parted_entry_for(call);
+  std::unique_ptr<Entry>& entry = entries_[key];
+  if (!entry) entry = make_entry(call, shape_of(call));
   return static_cast<const Entry*>(entry.get());
+}
+
+Result<const Collectives::Entry*> Collectives::parted_entry_for(const CollectiveCall& call) {
+  Shape shape = shape_of(call);
+  const uint64_t hash = hash_of(shape.displacements, hash_of(shape.counts, key_of(call).rest));
+  for (auto [found, end] = parted_entries_.equal_range(hash); found != end; ++found) {
+    const Entry& entry = *found->second;
+    if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype && entry.counts == shape.counts &&
+        entry.displacements == shape.displacements && (!reduces(call.op) || entry.fingerprint.kind == call.reduction.kind))
+      return &entry;
+  }
+  FSCCL_TRY(check_parts(shape));
+  return static_cast<const Entry*>(parted_entries_.emplace(hash, make_entry(call, shape))->second.get());
+}
+
+// Parts must not overlap, nor overflow.
+Status Collectives::check_parts(const Shape& shape) const {
+  std::vector<Shape::Part> parts;
+  for (int q = 0; q < shape.ranks; q++) {
+    const Shape::Part part = shape.part(q);
+    if (part.count >> 58 || part.begin >> 58)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts[{}] is {} at displacement {}: beyond the address space", q, part.count,
+                  part.begin);
+    if (part.count) parts.push_back(part);
+  }
+  std::sort(parts.begin(), parts.end(), [](const Shape::Part& a, const Shape::Part& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < parts.size(); i++)
+    if (parts[i - 1].begin + parts[i - 1].count > parts[i].begin)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the parts at displacements {} ({} elements) and {} overlap", parts[i - 1].begin,
+                  parts[i - 1].count, parts[i].begin);
+  return success();
 }
 
 Status Collectives::check_call(const CollectiveCall& call) const {
@@ -121,12 +196,13 @@ Status Collectives::check_call(const CollectiveCall& call) const {
   if (!dtype_valid(call.dtype))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
   uint64_t bytes = 0;
-  if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 62)
+  if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 47)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks,
                 dtype_name(call.dtype));
-  if (call.op == OpCode::broadcast && (call.root < 0 || call.root >= engine_.ranks()))
+  if (parted(call.op) && !call.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL: it holds one count per rank");
+  if (rooted(call.op) && (call.root < 0 || call.root >= engine_.ranks()))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);
-  if (call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) {
+  if (reduces(call.op)) {
     const int kind = call.reduction.kind;
     if (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
@@ -140,7 +216,7 @@ Status Collectives::check_call(const CollectiveCall& call) const {
 
 Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) const {
   if ((entry.output_bytes && !call.output) || (entry.input_bytes && !call.input))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", call.count);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", entry.fingerprint.count);
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
               op_name(call.op));
 }
@@ -154,48 +230,26 @@ bool Collectives::common(uint32_t arena) {
   return answer;
 }
 
-// How peers will find a buffer of this rank. False: only through staging in chunks.
-bool Collectives::publish(Operation& op, uint32_t buffer, size_t slot) {
-  const uint64_t bytes = op.plan->buffers[buffer].bytes;
-  Binding& binding = op.inline_bindings[buffer];
-  if (op.fingerprint.op == OpCode::broadcast && op.fingerprint.root != engine_.rank()) {
-    binding.location = {};  // nobody reads it
-    return true;
-  }
-  if (engine_.options().arenas->locate(binding.base, bytes, &binding.location) && common(binding.location.arena)) return true;
-  if (bytes <= options_.eager_bytes) {
-    const bool output = op.plan->buffers[buffer].role == Role::output;
-    op.context[output ? 2 : 0] = reinterpret_cast<uint64_t>(binding.base);
-    op.context[output ? 3 : 1] = bytes;
-    op.begin = eager_begin;
-    op.complete = eager_complete;
-    op.owner = &engine_;
-    size_t half = 0;
-    engine_.scratch(engine_.rank(), &half);
-    binding.location = {slot * half, kScratch};
-    if (output) binding.base = scratch_half(engine_, slot);
-    return true;
-  }
-  binding.location = {reinterpret_cast<uint64_t>(binding.base), kPrivate};
-  return engine_.single_copy();
+Location Collectives::locate(const void* buffer, uint64_t bytes) {
+  if (bytes == 0) return {};
+  Location location;
+  if (engine_.options().arenas->locate(buffer, bytes, &location) && common(location.arena)) return location;
+  return {reinterpret_cast<uint64_t>(buffer), kPrivate};
 }
 
 Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
   const Key key = key_of(call);
   Recent& recent = recent_[(key.count ^ key.count >> 12 ^ key.rest << 2 ^ key.rest >> 8) % kRecent];
-  if (!(recent.key == key && recent.entry)) [[unlikely]] {
-    if (entries_.size() >= kMostEntries && engine_.completed() == engine_.submitted()) {
-      entries_.clear();
-      recent_.fill({});
-    }
-    FSCCL_ASSIGN(const Entry* found, entry_for(call));
-    recent = {key, found};
+  const Entry* found = recent.entry;
+  if (!(recent.key == key && found)) [[unlikely]] {
+    FSCCL_ASSIGN(found, entry_for(call, key));
+    if (!call.counts) recent = {key, found};
   }
-  const Entry& entry = *recent.entry;
+  const Entry& entry = *found;
   const auto in = reinterpret_cast<intptr_t>(call.input), out = reinterpret_cast<intptr_t>(call.output);
   const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
   if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
-    if (entry.output_bytes) return bad_buffers(call, entry);
+    return bad_buffers(call, entry);
 
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
@@ -209,15 +263,16 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   }
   if (entry.settings.kind == FSCCL_OP_PREMUL_SUM) {
     op->premul = call.reduction.scale;
-    std::memcpy(&op->fingerprint.history, &op->premul, sizeof op->premul);
+    uint64_t bits;
+    std::memcpy(&bits, &op->premul, sizeof bits);
+    op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
-  if (entry.settings.publishes) {
-    op->context = {};
-    bool reachable = true;
-    for (uint32_t i = 0; i < entry.settings.publishes; i++) reachable &= publish(*op, entry.settings.published[i], i);
-    // Without single copy all ranks first agree whether somebody's buffer has to go through scratch.
-    if (entry.private_large && !engine_.single_copy()) FSCCL_TRY(begin_staged(*this, *op, call, reachable));
+  for (uint32_t i = 0; i < entry.settings.publishes; i++) {
+    Binding& binding = op->inline_bindings[entry.settings.published[i]];
+    binding.location = locate(binding.base, entry.plan.buffers[entry.settings.published[i]].bytes);
   }
+  if (call.prepare) [[unlikely]]
+    call.prepare(*op, call.prepare_context);
   engine_.counters().bytes_read += entry.bytes_read;
   engine_.counters().bytes_written += entry.bytes_written;
   return engine_.submit(*op, wait, state);

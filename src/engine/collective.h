@@ -1,10 +1,11 @@
-// Plain collectives on any memory: from a call to an operation. The plan of a (operation, count, dtype, root) is made at its first
-// use and kept. What a call adds is where the buffers are, and how peers reach them:
-//   in an arena         by its offset: every rank maps it
-//   small private       copied to this rank's scratch when the operation begins
-//   large private       read by the system (Linux process_vm_readv), or, where that is forbidden on any rank, in chunks through
-//   scratch (staged.h)
-// Each rank decides for its own buffers alone, and says so in its enter signal.
+// Plain collectives on any memory: from a call to an operation. The plans of a call (operation, counts, dtype, root) are made at
+// its first use and kept. What a call adds is where the buffers are. Which way the bytes go:
+//   tiny              in the signals
+//   small             through slots, in one exchange
+//   large, in arenas  straight between the ranks' buffers
+//   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel (process_vm_readv)
+// The last two begin alike: with the enter signal each rank says where its buffers are, and once all have entered all know whether
+// every buffer can be touched.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 
 #include "engine/engine.h"
+#include "plan/collectives.h"
 
 namespace fsccl {
 
@@ -23,11 +25,16 @@ struct CollectiveCall {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   fsccl_op_t reduction = FSCCL_SUM;
   int root = -1;
+  // The v forms: per rank. displacements may be null: end to end.
+  const size_t* counts = nullptr;
+  const size_t* displacements = nullptr;
+  // Sees the operation before it is submitted, to give it a gate or hooks. May be null.
+  void (*prepare)(Operation& op, const void* context) = nullptr;
+  const void* prepare_context = nullptr;
 };
 
 struct CollectiveOptions {
-  uint64_t eager_bytes = 0;      // private buffers up to this go through scratch
-  uint64_t stage_bytes = 0;      // of a chunk
+  uint64_t eager_bytes = 0;      // up to this through slots at once
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
 };
 
@@ -37,21 +44,24 @@ class Collectives {
 
   // Checks, submits. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
+  // `call` with these counts and displacements of what this rank receives; its own are of what it sends.
+  Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
+                      fsccl_status_t* state);
 
   // Everything about a call but its buffers and its scale, made once.
   struct Entry {
-    Plan plan;
+    Plan plan, otherwise;
     OperationSettings settings;
     Fingerprint fingerprint;
     uint64_t bytes_read = 0, bytes_written = 0;
     uint64_t input_bytes = 0, output_bytes = 0;
-    int64_t in_place = 0;        // input - output where the two may overlap
-    bool private_large = false;  // private buffers are too large for scratch
+    int64_t in_place = 0;  // input - output where the two may overlap
+    std::vector<uint64_t> counts, displacements;
   };
-  // The entry of a call that is right in all but its buffers; lives until run() of an idle engine clears them.
-  Result<const Entry*> entry_for(const CollectiveCall& call);
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
+  // How peers find a buffer of this rank.
+  Location locate(const void* buffer, uint64_t bytes);
 
  private:
   struct Key {
@@ -71,8 +81,11 @@ class Collectives {
 
   Status check_call(const CollectiveCall& call) const;
   [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
-  std::unique_ptr<Entry> make_entry(const CollectiveCall& call) const;
-  bool publish(Operation& op, uint32_t buffer, size_t slot);
+  Result<const Entry*> entry_for(const CollectiveCall& call, const Key& key);
+  Result<const Entry*> parted_entry_for(const CollectiveCall& call);
+  Status check_parts(const Shape& shape) const;
+  Shape shape_of(const CollectiveCall& call) const;
+  std::unique_ptr<Entry> make_entry(const CollectiveCall& call, const Shape& shape) const;
   bool common(uint32_t arena);
 
   Engine& engine_;
@@ -83,11 +96,14 @@ class Collectives {
   };
   std::array<Recent, kRecent> recent_;
   std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
+  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;  // of the v forms, by hash
   std::unique_ptr<std::byte[]> inline_scratch_;
   std::vector<std::pair<uint32_t, bool>> common_;  // arenas seen, and whether every rank here maps them
 };
 
 // What a plan moves, in bytes of operands.
 void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written);
+// Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot be touched.
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
 
 }  // namespace fsccl

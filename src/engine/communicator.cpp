@@ -123,7 +123,6 @@ int Communicator::rank_of(int job_rank) const {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& request, const CommunicatorOptions& options) {
-  FSCCL_TRY(config_status());
   FSCCL_ASSIGN(std::shared_ptr<JobContext> context, JobContext::join(request));
   set_log_rank(context->job().rank());
   std::vector<int> members(static_cast<size_t>(context->job().size()));
@@ -161,9 +160,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.pids = pids.data();
   request.tag = tag;
   request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = settings->single_copy != SingleCopy::kOff;
-  request.eager_bytes = static_cast<size_t>(settings->eager_bytes);
-  request.stage_bytes = static_cast<size_t>(settings->stage_bytes);
+  request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : settings->single_copy == SingleCopy::kOn ? 2 : 1;
+  request.slot_bytes = static_cast<size_t>(settings->slot_bytes);
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
@@ -184,8 +182,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   engine.members = comm->members_;
   comm->engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
-  collectives.eager_bytes = request.eager_bytes;
-  collectives.stage_bytes = request.stage_bytes;
+  collectives.eager_bytes = std::min<uint64_t>(static_cast<uint64_t>(settings->eager_bytes), comm->engine_->slot_bytes());
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   comm->collectives_ = std::make_unique<Collectives>(*comm->engine_, collectives);

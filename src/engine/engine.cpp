@@ -37,19 +37,22 @@ Engine::Engine(EngineOptions options)
       channel_(options_.channel),
       rank_(options_.rank),
       ranks_(options_.ranks),
-      single_copy_(transport_.can_read(channel_) != 0),
+      can_read_(transport_.can_read(channel_)),
       next_tick_(options_.first_tick),
+      left_(options_.first_tick),
       remote_(2 * static_cast<size_t>(options_.ranks)),
       sources_(static_cast<size_t>(options_.ranks)),
-      lost_(static_cast<size_t>(options_.ranks)) {}
+      lost_(static_cast<size_t>(options_.ranks)) {
+  for (int rank = 0; rank < ranks_; rank++) {
+    slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &slot_bytes_)));
+    one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
+  }
+}
 
 Engine::~Engine() {
   Progress::instance().forget(this);
+  notifications_.notify(completed(), failed() ? failure().code() : FSCCL_ERR_ABORTED);
   transport_.close(channel_);
-}
-
-std::byte* Engine::scratch(int rank, size_t* half_bytes) const {
-  return static_cast<std::byte*>(transport_.scratch(channel_, rank, half_bytes));
 }
 
 Status Engine::acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint) {
@@ -88,16 +91,17 @@ Engine::Outcome Engine::drive() {
       return Outcome::failed;
     Operation& op = ring_[(head + 1) % kRing];
     if (!op.begun) {
+      if (op.gate && !gate_open(op)) [[unlikely]]
+        return failed() ? Outcome::failed : Outcome::blocked;
       op.begun = true;
       op.tick = next_tick_;
-      if (op.begin) op.begin(op);
     }
     const Outcome outcome = Executor(*this, op).run();
     if (outcome != Outcome::done) return outcome;
-    next_tick_ += static_cast<uint32_t>(op.plan->ticks);
+    next_tick_ = op.tick + static_cast<uint32_t>(op.plan->ticks);
     if (op.complete && op.complete(op) == Completion::again) {
       op.tick = next_tick_;
-      op.step = 0;
+      op.step = op.round = 0;
       op.peer = 0;
       continue;
     }
@@ -105,22 +109,118 @@ Engine::Outcome Engine::drive() {
       op.state.reset();
     counters_.operations++;
     head_.store(++head, std::memory_order_release);
+    if (notifications_.due(head)) [[unlikely]]
+      return Outcome::done;
   }
   return Outcome::done;
 }
 
-void Engine::stop_driving() {
+void Engine::mismatch(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
+  Fingerprint theirs;
+  std::memcpy(&theirs, line.fingerprint, sizeof theirs);
+  Error error;
+  error.code = FSCCL_ERR_MISMATCH;
+  error.rank = rank_;
+  error.peer = peer;
+  error.operation = op_name(mine.op);
+  error.sequence = mine.sequence;
+  error.text = fmt::format(
+      "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same "
+      "order",
+      rank_, describe(mine), peer, describe(theirs), difference(mine, theirs));
+  fail_all(error);
+}
+
+bool Engine::check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
+  if (equal(mine, line.fingerprint)) [[likely]]
+    return true;
+  mismatch(mine, peer, line);
+  return false;
+}
+
+bool Engine::settle(uint32_t tick) {
+  while (pending_count_ && static_cast<int32_t>(left_ - tick) < 0) {
+    Pending& round = pending_[pending_begin_ % kWindow];
+    for (; round.peer < ranks_; round.peer++) {
+      if (round.peer == rank_) continue;
+      const fsccl_transport_line_t* line = transport_.poll(channel_, round.peer, round.tick);
+      if (!line) {
+        blocked_ = {nullptr, 0, round.peer, round.tick};
+        return false;
+      }
+      if (!check_enter(round.fingerprint, round.peer, *line)) return false;
+    }
+    left_ = round.tick;
+    pending_begin_++;
+    pending_count_--;
+  }
+  return true;
+}
+
+// All peers have entered the round of this tick, so they have entered every round before, too.
+bool Engine::all_entered(uint32_t tick) {
+  if (pending_count_ && !settle(tick)) return false;
+  left_ = tick;
+  return true;
+}
+
+bool Engine::round_done(const Operation& op) {
+  if (!op.plan->lazy) return all_entered(op.tick);
+  pending_[(pending_begin_ + pending_count_++) % kWindow] = {op.tick, 0, op.fingerprint};
+  return true;
+}
+
+bool Engine::gate_open(Operation& op) {
+  const auto open = [&] {
+    return std::atomic_ref(const_cast<uint64_t&>(op.gate->position)).load(std::memory_order_acquire) >= op.gate_position;
+  };
+  if (open()) return true;
+  fsccl_status_t state;
+  const Status status = op.gate_engine->test(op.gate_sequence, &state, Calls::elsewhere);
+  if (open()) return true;
+  if (!status.ok()) fail_all(status.error());
+  blocked_ = {op.gate, op.gate_position, rank_, 0};
+  return false;
+}
+
+bool Engine::stop_driving(Calls calls) {
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
     missed_.store(false, std::memory_order_relaxed);
     if (unattended()) Progress::instance().attend(this);  // what it would have slept on
   }
+  if (!notifications_.due(completed())) [[likely]]
+    return false;
+  if (calls == Calls::here) return notify_due();
+  Progress::instance().attend(this);
+  return true;
 }
 
-Status Engine::test(uint64_t sequence, fsccl_status_t* state) {
-  if (completed() < sequence && !failed() && try_drive()) {
+bool Engine::notify_due() {
+  if (!notifications_.due(completed())) return false;
+  const bool over = failed();  // before `completed` is read: what completed first was a success
+  notifications_.notify(completed(), over ? failure().code() : FSCCL_OK);
+  return true;
+}
+
+void Engine::notify(uint64_t sequence, Notification notification) {
+  const auto over = [&] { return completed() >= sequence || failed(); };
+  if (over()) {
+    const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure().code();
+    return Notifications::call(std::move(notification), status);
+  }
+  notifications_.add(sequence, std::move(notification));
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The driver may complete the operation now and not see ours; then we do, or the service thread.
+  if (failed()) notifications_.all_due();
+  notify_due();
+  if (!over()) Progress::instance().attend(this);
+}
+
+Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
+  while (completed() < sequence && !failed() && try_drive()) {
     drive();
-    stop_driving();
+    if (!stop_driving(calls)) break;
   }
   if (completed() >= sequence) {
     *state = FSCCL_OK;
@@ -140,14 +240,15 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
   return success();
 }
 
-bool Engine::wait_until(uint64_t sequence, int64_t until_ns) {
+bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
   for (unsigned tries = 0; completed() < sequence; tries++) {
     if (failed()) [[unlikely]]
       return true;
     if (try_drive()) {
       const bool over = wait_driving(sequence, until_ns);
-      stop_driving();
-      return over;
+      const bool called = stop_driving(calls);
+      if (over || !called || now_ns() >= until_ns) return over;
+      continue;
     }
     // Another thread drives; it needs no help, only patience.
     missed_.store(true, std::memory_order_relaxed);
@@ -167,6 +268,7 @@ bool Engine::wait_until(uint64_t sequence, int64_t until_ns) {
 bool Engine::met(const Blocked& blocked) const {
   if (blocked.release)
     return std::atomic_ref(const_cast<uint64_t&>(blocked.release->position)).load(std::memory_order_acquire) >= blocked.position;
+  for (uint32_t at = 0; at < blocked.data_bytes; at += 64) __builtin_prefetch(blocked.data + at);
   return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
 }
 
@@ -174,6 +276,16 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
   while (true) {
     drive();
     if (completed() >= sequence || failed()) return true;
+    if (notifications_.due(completed())) [[unlikely]]
+      return false;
+    if (Operation& op = at_head(); op.gate && !op.begun) [[unlikely]] {
+      (void)op.gate_engine->wait_until(op.gate_sequence, std::min(until_ns, now_ns() + kSleepSliceNs), Calls::elsewhere);
+      if (met(blocked_)) continue;
+      check_blocked(op);
+      if (failed()) return true;
+      if (now_ns() >= until_ns) return false;
+      continue;
+    }
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
     bool on = false;
     for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
@@ -227,6 +339,7 @@ void Engine::sleep_blocked(int64_t until_ns) {
 // Ranks whose signal, or release, the operation still waits for.
 std::string Engine::missing(const Operation& op) const {
   std::string text;
+  if (!op.begun) return fmt::format("{} (its own operation before this one)", rank_);
   const Step& step = op.plan->steps[op.step];
   const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
   int listed = 0;
@@ -274,7 +387,7 @@ void Engine::check_blocked(Operation& op) {
     error.code = FSCCL_ERR_TIMEOUT;
     error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
                              describe(op.fingerprint), options_.name, options_.timeout_ms, rank_, missing(op),
-                             blocked_.release ? " to give back a slot (reshard)" : "");
+                             blocked_.release && op.begun ? " to give back a slot (reshard)" : "");
     fail_all(error);
   }
 }
@@ -292,6 +405,7 @@ void Engine::fail_all(const Error& error) {
   board.peer = error.peer;
   std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
   transport_.fail(channel_, &board);
+  if (notifications_.all_due()) Progress::instance().attend(this);
 }
 
 void Engine::lost(int rank, bool left) {
@@ -311,11 +425,16 @@ Status Engine::failure() const {
 }
 
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
-  if (!try_drive()) {
-    missed_.store(true, std::memory_order_relaxed);
-    return Attempt::busy;
-  }
-  drive();
+  do {
+    notify_due();
+    if (!try_drive()) {
+      missed_.store(true, std::memory_order_relaxed);
+      return Attempt::busy;
+    }
+    drive();
+    if (!notifications_.due(completed())) break;
+    driving_.store(false, std::memory_order_release);
+  } while (true);
   const bool pending = unattended();
   if (pending) {
     check_blocked(ring_[(completed() + 1) % kRing]);

@@ -4,7 +4,12 @@
 //
 // Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `head_`. Operations of
 // a communicator run one after the other: when one completes on a rank, every peer has entered it, so every peer has left the one
-// before (plan.h, rule 1). That is why sixteen lines of signals are enough for any plan of at most eight ticks.
+// before (plan.h, rule 1). Lazy plans end sooner; what they have not seen is looked at later, in order:
+//
+// The window. Let `left_` be the tick where the last round began into which we have seen every peer enter: they have left all
+// rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t, used again at t
+// + kWindow, is no longer read. And a peer seen in the round at left_ has by the same rule seen us in all rounds up to left_ -
+// kWindow: so 2 * kWindow lines of signals are enough.
 #pragma once
 #include <array>
 #include <atomic>
@@ -12,6 +17,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/notify.h"
 #include "engine/operation.h"
 #include "fsccl/transport.h"
 
@@ -41,8 +47,10 @@ class Engine {
   int ranks() const { return ranks_; }
   const std::string& name() const { return options_.name; }
   const EngineOptions& options() const { return options_; }
-  bool single_copy() const { return single_copy_; }
-  std::byte* scratch(int rank, size_t* half_bytes) const;
+  // Private memory of peers: can it be read, and is that the better way?
+  bool single_copy() const { return can_read_ > 0; }
+  bool prefers_read() const { return can_read_ == 2; }
+  size_t slot_bytes() const { return slot_bytes_; }
 
   // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);
@@ -53,8 +61,13 @@ class Engine {
   uint64_t completed() const { return head_.load(std::memory_order_acquire); }
   // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms
   // (negative: no limit of its own).
-  Status test(uint64_t sequence, fsccl_status_t* state);
+  enum class Calls : uint8_t { here, elsewhere };  // elsewhere: inside another engine's drive; the service thread calls back
+  Status test(uint64_t sequence, fsccl_status_t* state, Calls calls = Calls::here);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
+
+  // Notifies once of the end of a submitted operation: at once when it is over, else from the thread that drives it to its end or
+  // from the service thread, which attends the operation from now on. No lock of the engine is held then. Any thread.
+  void notify(uint64_t sequence, Notification notification);
 
   // Ends this communicator on all ranks: every wait ends with this error. The first error stays. Any thread.
   void fail_all(const Error& error);
@@ -70,6 +83,7 @@ class Engine {
 
   // For the service thread (progress.h).
   bool unattended() const { return completed() < submitted() && !failed(); }
+  bool needs_service() const { return unattended() || notifications_.due(completed()); }
   enum class Attempt { idle, blocked, busy };
   Attempt try_progress(fsccl_transport_word_t* word);
   std::atomic<bool> attended{false};  // the service thread visits this engine
@@ -85,13 +99,28 @@ class Engine {
     uint64_t position = 0;
     int peer = 0;
     uint32_t tick = 0;
+    const std::byte* data = nullptr;  // fetched while we poll
+    uint32_t data_bytes = 0;
   };
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
-  void stop_driving();
-  Outcome drive();                         // runs operations from head_ on; driver only
+  bool stop_driving(Calls calls);  // true: a notification was due, and operations may be left that are not blocked
+  bool notify_due();               // false: none was
+  Outcome drive();                 // runs operations from head_ on, until one is blocked or a notification is due; driver only
   bool met(const Blocked& blocked) const;  // what we are blocked on has come
-  bool wait_until(uint64_t sequence, int64_t until_ns);
+  bool gate_open(Operation& operation);    // false: blocked, or failed as the gate's engine has
+  Operation& at_head() { return ring_[(completed() + 1) % kRing]; }
+  // Looks at pending rounds until left_ has reached `tick`. False: blocked, or failed.
+  bool settle(uint32_t tick);
+  bool may_begin(uint32_t end_tick) {
+    const uint32_t needed = end_tick - kWindow;
+    return static_cast<int32_t>(left_ - needed) >= 0 || settle(needed);
+  }
+  bool all_entered(uint32_t tick);
+  bool round_done(const Operation& op);
+  bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);  // false: they disagree, and we failed
+  void mismatch(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);
+  bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool wait_driving(uint64_t sequence, int64_t until_ns);
   void sleep_blocked(int64_t until_ns);
   void check_blocked(Operation& operation);  // deadline, lost peers, the failure board
@@ -102,14 +131,25 @@ class Engine {
   const fsccl_transport_ops_t& transport_;
   void* channel_;
   const int rank_, ranks_;
-  bool single_copy_;
+  const int can_read_;
+  bool one_process_ = true;  // all ranks are threads of this process, and private memory may be read
+  size_t slot_bytes_ = 0;
+  std::vector<std::byte*> slots_;  // of each rank
 
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};  // somebody found us driving and left
   std::atomic<bool> failed_{false};
   alignas(64) std::atomic<uint64_t> head_{0};  // operations completed
   std::atomic<uint64_t> tail_{0};              // operations submitted
-  uint32_t next_tick_;                         // of the next plan to run; the driver's
+  uint32_t next_tick_;                         // of the next plan to run; this and what follows is the driver's
+  uint32_t left_;                              // see above
+  struct Pending {                             // a round of a lazy plan: not all peers were seen to enter
+    uint32_t tick = 0;
+    int peer = 0;  // the next to look at
+    Fingerprint fingerprint;
+  };
+  std::array<Pending, kWindow> pending_;
+  uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;
   // What peers published with their enter signal of the operation at the head: [published buffer][rank].
   std::vector<Remote> remote_;
@@ -117,6 +157,7 @@ class Engine {
   std::vector<const void*> sources_;
   std::array<Operation, kRing> ring_;
   fsccl_counters_t counters_ = FSCCL_COUNTERS_INIT;
+  Notifications notifications_;
 
   mutable std::mutex failure_mutex_;
   Error error_;

@@ -8,6 +8,10 @@ namespace {
 
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
 constexpr uint64_t kWindowBytes = 128u << 10;
+constexpr uint64_t kFetchAheadBytes = 2048;
+constexpr uint64_t kSlotStreamingBytes = 4096;
+// Of a result for all ranks: folded at once.
+constexpr uint64_t kSpreadBytes = 8u << 10;
 
 // What an enter signal carries when the plan publishes buffers.
 struct Published {
@@ -55,56 +59,49 @@ void Executor::signal(const Step& step) {
   } else if (step.tick == 0 && op_.publishes) {
     Published published{};
     for (uint32_t i = 0; i < op_.publishes; i++) {
-      published.address[i] = op_.bindings[op_.published[i]].location.address;
-      published.arena[i] = op_.bindings[op_.published[i]].location.arena;
+      const Location& location = op_.bindings[op_.published[i]].location;
+      published.address[i] = location.address;
+      published.arena[i] = location.arena;
+      if (location.arena == kPrivate) learn_location(engine_.rank_, i, location);  // others judge it, so do we
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
-bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
-  if (!equal(op_.fingerprint, line.fingerprint)) {
-    Fingerprint theirs;
-    std::memcpy(&theirs, line.fingerprint, sizeof theirs);
-    give_up(FSCCL_ERR_MISMATCH, peer,
-            fmt::format("ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same "
-                        "operations in the same order",
-                        engine_.rank_, describe(op_.fingerprint), peer, describe(theirs), difference(op_.fingerprint, theirs)));
-    return false;
+// A published buffer of `peer`. Notes when not every rank can touch it, judged alike by all of them.
+bool Executor::learn_location(int peer, uint32_t index, const Location& location) {
+  const Buffer& buffer = plan_->buffers[op_.published[index]];
+  const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[static_cast<size_t>(peer)];
+  Remote& remote = engine_.remote_[index * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
+  remote = {};
+  if (location.arena == kNowhere && bytes == 0) return true;
+  if (location.arena >= kFirstArena) {
+    remote.mapped = engine_.options_.arenas->resolve(location, bytes);
+    if (remote.mapped) return true;
+  } else if (location.arena == kPrivate) {
+    remote.address = location.address;
+    if (engine_.can_read_ && engine_.options_.same_process[static_cast<size_t>(peer)])
+      remote.mapped = reinterpret_cast<std::byte*>(location.address);
+    // The kernel reads but does not write.
+    op_.unreachable |= !engine_.one_process_ && !(engine_.prefers_read() && buffer.role == Role::input);
+    return true;
   }
-  return op_.publishes == 0 || learn_locations(peer, line);
+  give_up(
+      FSCCL_ERR_PROTOCOL, peer,
+      fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a communicator "
+                  "of both",
+                  peer, describe(op_.fingerprint), engine_.rank_, location.arena, bytes));
+  return false;
 }
 
-bool Executor::learn_locations(int peer, const fsccl_transport_line_t& line) {
+bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
+  if (!engine_.check_enter(op_.fingerprint, peer, line)) return false;
+  if (op_.publishes == 0) return true;
   Published published;
   std::memcpy(&published, line.payload, sizeof published);
-  for (uint32_t i = 0; i < op_.publishes; i++) {
-    const uint64_t bytes = plan_.buffers[op_.published[i]].bytes;
-    const Location location{published.address[i], published.arena[i]};
-    Remote& remote = engine_.remote_[i * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
-    remote = {};
-    if (location.arena >= kFirstArena) {
-      remote.mapped = engine_.options_.arenas->resolve(location, bytes);
-    } else if (location.arena == kScratch) {
-      size_t half = 0;
-      std::byte* scratch = engine_.scratch(peer, &half);
-      if (location.address <= 2 * half && bytes <= 2 * half - location.address) remote.mapped = scratch + location.address;
-    } else if (location.arena == kPrivate) {
-      remote.address = location.address;
-      if (engine_.options_.same_process[static_cast<size_t>(peer)]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
-      if (remote.mapped || engine_.single_copy_) continue;
-    } else if (location.arena == kNowhere) {
-      continue;  // a buffer that no plan of this operation touches
-    }
-    if (!remote.mapped) {
-      give_up(FSCCL_ERR_PROTOCOL, peer,
-              fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a "
-                          "communicator of both",
-                          peer, describe(op_.fingerprint), engine_.rank_, location.arena, bytes));
-      return false;
-    }
-  }
+  for (uint32_t i = 0; i < op_.publishes; i++)
+    if (!learn_location(peer, i, {published.address[i], published.arena[i]})) return false;
   return true;
 }
 
@@ -118,6 +115,7 @@ bool Executor::wait(const Step& step) {
     if (!line) {
       op_.peer = peer;
       engine_.blocked_ = {nullptr, 0, peer, tick};
+      fetch_ahead(step, peer);
       return false;
     }
     if (step.tick == 0 && !enter(peer, *line)) return false;
@@ -125,6 +123,18 @@ bool Executor::wait(const Step& step) {
   }
   op_.peer = 0;
   return true;
+}
+
+// The few lines that are copied, or folded, from this peer's slot right after the wait: its signal and they can arrive together.
+void Executor::fetch_ahead(const Step& wait, int peer) {
+  if (op_.step + 1 >= plan_->steps.size()) return;
+  const Step& next = plan_->steps[op_.step + 1];
+  if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return;
+  const Buffer& buffer = plan_->buffers[next.src.buffer];
+  const uint64_t bytes = slice(next).count * dtype_size(next.from);
+  if (!buffer.slot || buffer.slot_tick != wait.tick || bytes > kFetchAheadBytes) return;
+  engine_.blocked_.data = slot_of(buffer, peer) + next.src.offset;
+  engine_.blocked_.data_bytes = static_cast<uint32_t>(bytes);
 }
 
 bool Executor::wait_released() {
@@ -140,12 +150,27 @@ bool Executor::wait_released() {
   return true;
 }
 
-Remote Executor::there(const Place& place, int rank) const {
+std::byte* Executor::slot_of(const Buffer& buffer, int rank) const {
+  const uint32_t index = (op_.tick + buffer.slot_tick) % kWindow;
+  return engine_.slots_[static_cast<size_t>(rank)] + index * engine_.slot_bytes_;
+}
+
+// `begin`: elements of `dtype` that earlier rounds did.
+Remote Executor::there(const Place& place, int rank, uint64_t begin, fsccl_dtype_t dtype) const {
+  const Buffer& buffer = plan_->buffers[place.buffer];
+  if (buffer.slot) return {slot_of(buffer, rank) + place.offset, 0};
   const Binding& binding = op_.bindings[place.buffer];
-  if (rank == engine_.rank_ || plan_.buffers[place.buffer].shared) return {binding.base + place.offset, 0};
-  if (binding.table) return binding.table[rank].plus(binding.table_offset + place.offset);
+  const uint64_t offset = place.offset + begin * dtype_size(dtype);
+  if (rank == engine_.rank_ || buffer.shared) return {binding.base + offset, 0};
+  if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
   return engine_.remote_[(place.buffer == op_.published[0] ? 0 : static_cast<size_t>(engine_.ranks_)) + static_cast<size_t>(rank)]
-      .plus(place.offset);
+      .plus(offset);
+}
+
+Executor::Slice Executor::slice(const Step& step) const {
+  if (plan_->chunk == 0) return {0, step.count};
+  const uint64_t each = plan_->chunk / dtype_size(step.from), begin = each * op_.round;
+  return {begin, begin < step.count ? std::min(each, step.count - begin) : 0};
 }
 
 bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
@@ -158,20 +183,29 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
 }
 
 bool Executor::move(const Step& step) {
-  const Remote src = there(step.src, step.src.rank), dst = there(step.dst, step.dst.rank);
-  if (!src.mapped) return read(src, step.src.rank, dst.mapped, step.count * dtype_size(step.from));
+  if (op_.dry_run) return true;
+  const Slice part = slice(step);
+  if (part.count == 0) return true;
+  const Remote src = there(step.src, step.src.rank, part.begin, step.from),
+               dst = there(step.dst, step.dst.rank, part.begin, step.to);
+  // A slot is read next by another core. More than a few lines go through memory: that is as fast at any distance of the two cores,
+  // whereas lines that move from cache to cache are several times slower when these are far apart.
+  const uint64_t bytes = part.count * dtype_size(step.from);
+  if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
+  const Stores slot_stores = bytes >= kSlotStreamingBytes ? Stores::streaming : Stores::cached;
+  const Stores stores = plan_->buffers[step.dst.buffer].slot ? slot_stores : op_.stores;
   if (step.kind == StepKind::copy)
-    copy_bytes(dst.mapped, src.mapped, step.count * dtype_size(step.from), op_.stores);
+    copy_bytes(dst.mapped, src.mapped, bytes, stores);
   else
-    cast(dst.mapped, step.to, src.mapped, step.from, step.count, op_.stores);
+    cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
   return true;
 }
 
-bool Executor::fold_range(const Step& step, const void* const* sources, int n, std::byte* dst, uint64_t count) {
+bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
   Reduce args{};
   args.sources = sources;
-  args.n = n;
+  args.n = engine_.ranks_;
   args.from = step.from;
   args.dst = dst;
   args.to = step.to;
@@ -182,86 +216,133 @@ bool Executor::fold_range(const Step& step, const void* const* sources, int n, s
   args.divisor = op_.divisor;
   args.accumulate = op_.accumulate;
   args.norm = op_.want_norm ? &op_.norm : nullptr;
-  args.stores = op_.accumulate ? Stores::cached : op_.stores;
+  args.stores = op_.accumulate ? Stores::cached : stores;
   if (reduce(args)) return true;
   give_up(FSCCL_ERR_INTERNAL, -1, fmt::format("no kernel reduces {} to {}", dtype_name(step.from), dtype_name(step.to)));
   return false;
 }
 
+// Folds `count` elements from the sources to the step's destinations, of which `begin` elements are done. A result for all ranks is
+// folded in blocks that stay in the first cache, from where each is copied out.
+bool Executor::deliver(const Step& step, const void** sources, uint64_t begin, uint64_t count) {
+  if (!step.spread) return fold_range(step, sources, there(step.dst, step.dst.rank, begin, step.to).mapped, count, op_.stores);
+  alignas(64) std::byte window[kSpreadBytes];
+  const uint64_t size = dtype_size(step.to), each = kSpreadBytes / size;
+  for (uint64_t done = 0; done < count; done += each) {
+    const uint64_t now = std::min(each, count - done);
+    std::byte* own = there(step.dst, engine_.rank_, begin + done, step.to).mapped;
+    const bool streams = op_.stores == Stores::streaming;
+    std::byte* folded = streams ? window : own;
+    if (!fold_range(step, sources, folded, now, Stores::cached)) return false;
+    for (int q = 0; q < engine_.ranks_; q++) {
+      std::byte* dst = there(step.dst, q, begin + done, step.to).mapped;
+      if (dst != folded) copy_bytes(dst, folded, now * size, op_.stores);
+    }
+    for (int q = 0; q < engine_.ranks_; q++) sources[q] = static_cast<const std::byte*>(sources[q]) + now * dtype_size(step.from);
+  }
+  return true;
+}
+
+Remote Executor::source_of(const Step& step, int rank, uint64_t begin) const {
+  if (rank != engine_.rank_) return there(step.src, rank, begin, step.from);
+  if (op_.own_sources) return {static_cast<std::byte*>(const_cast<void*>(op_.own_sources[step.dst.buffer - 1])), 0};
+  return there(step.own, rank, begin, step.from);
+}
+
 // Sources of which some can only be read by the system: through a window that stays in the cache.
-bool Executor::fold_windowed(const Step& step, uint64_t element_bytes) {
+bool Executor::fold_windowed(const Step& step, const Slice& part) {
   const auto ranks = static_cast<size_t>(engine_.ranks_);
+  const uint64_t size = dtype_size(step.from);
   if (!engine_.window_) engine_.window_ = std::make_unique_for_overwrite<std::byte[]>(ranks * kWindowBytes);
-  const uint64_t chunk = kWindowBytes / element_bytes / kNormBlock * kNormBlock;
-  std::byte* dst = there(step.dst, step.dst.rank).mapped;
-  for (uint64_t begin = 0; begin < step.count; begin += chunk) {
-    const uint64_t count = std::min(chunk, step.count - begin);
+  const uint64_t chunk = kWindowBytes / size / kNormBlock * kNormBlock;
+  for (uint64_t done = 0; done < part.count; done += chunk) {
+    const uint64_t count = std::min(chunk, part.count - done);
     for (size_t q = 0; q < ranks; q++) {
-      const Remote source = there(step.src, static_cast<int>(q)).plus(begin * element_bytes);
+      const Remote source = source_of(step, static_cast<int>(q), part.begin).plus(done * size);
       engine_.sources_[q] = source.mapped;
       if (source.mapped) continue;
       std::byte* window = engine_.window_.get() + q * kWindowBytes;
-      if (!read(source, static_cast<int>(q), window, count * element_bytes)) return false;
+      if (!read(source, static_cast<int>(q), window, count * size)) return false;
       engine_.sources_[q] = window;
     }
-    if (!fold_range(step, engine_.sources_.data(), engine_.ranks_, dst + begin * dtype_size(step.to), count)) return false;
+    if (!deliver(step, engine_.sources_.data(), part.begin + done, count)) return false;
   }
   return true;
 }
 
 bool Executor::fold(const Step& step) {
-  const uint64_t element_bytes = dtype_size(step.from);
+  if (op_.dry_run) return true;
+  const Slice part = slice(step);
+  if (part.count == 0) return true;
   bool mapped = true;
   for (int q = 0; q < engine_.ranks_; q++) {
-    const Remote source = there(step.src, q);
+    const Remote source = source_of(step, q, part.begin);
     engine_.sources_[static_cast<size_t>(q)] = source.mapped;
     mapped &= source.mapped != nullptr;
   }
-  if (op_.own_sources) engine_.sources_[static_cast<size_t>(engine_.rank_)] = op_.own_sources[step.dst.buffer - 1];
-  const bool folded =
-      mapped ? fold_range(step, engine_.sources_.data(), engine_.ranks_, there(step.dst, step.dst.rank).mapped, step.count)
-             : fold_windowed(step, element_bytes);
+  const bool folded = mapped ? deliver(step, engine_.sources_.data(), part.begin, part.count) : fold_windowed(step, part);
   if (folded && op_.step_done) op_.step_done(op_, step);
   return folded;
 }
 
 bool Executor::fold_local(const Step& step) {
+  if (op_.dry_run) return true;
   for (int q = 0; q < engine_.ranks_; q++)
     engine_.sources_[static_cast<size_t>(q)] = here(step.src) + static_cast<uint64_t>(q) * step.stride;
-  return fold_range(step, engine_.sources_.data(), engine_.ranks_, here(step.dst), step.count);
+  return fold_range(step, engine_.sources_.data(), here(step.dst), step.count, op_.stores);
+}
+
+// Some buffer cannot be touched by all: all ranks know, and go on with the plan that needs none.
+bool Executor::go_otherwise() {
+  if (!engine_.all_entered(op_.tick)) return false;
+  op_.tick++;
+  op_.plan = plan_ = op_.otherwise;
+  op_.publishes = 0;
+  op_.step = op_.round = 0;
+  return run_round();
+}
+
+bool Executor::perform(const Step& step) {
+  switch (step.kind) {
+    case StepKind::signal:
+      signal(step);
+      return true;
+    case StepKind::wait:
+      return wait(step);
+    case StepKind::wait_released:
+      return wait_released();
+    case StepKind::copy:
+    case StepKind::cast:
+      return move(step);
+    case StepKind::reduce:
+      return fold(step);
+    case StepKind::reduce_local:
+      return fold_local(step);
+    case StepKind::choose:
+      break;  // run() knows
+  }
+  return true;
+}
+
+bool Executor::run_round() {
+  if (op_.step == 0 && !engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
+  for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
+    const Step& step = plan_->steps[op_.step];
+    if (step.kind == StepKind::choose && op_.unreachable) [[unlikely]]
+      return go_otherwise();
+    if (!perform(step)) return false;
+  }
+  return engine_.round_done(op_);
 }
 
 Engine::Outcome Executor::run() {
-  const Step* const steps = plan_.steps.data();
-  const auto count = static_cast<uint32_t>(plan_.steps.size());
-  for (; op_.step < count; op_.step++) {
-    const Step& step = steps[op_.step];
-    bool on = true;
-    switch (step.kind) {
-      case StepKind::signal:
-        signal(step);
-        break;
-      case StepKind::wait:
-        on = wait(step);
-        break;
-      case StepKind::wait_released:
-        on = wait_released();
-        break;
-      case StepKind::copy:
-      case StepKind::cast:
-        on = move(step);
-        break;
-      case StepKind::reduce:
-        on = fold(step);
-        break;
-      case StepKind::reduce_local:
-        on = fold_local(step);
-        break;
-    }
-    if (!on) [[unlikely]]
+  while (true) {
+    if (!run_round()) [[unlikely]]
       return engine_.failed() ? Engine::Outcome::failed : Engine::Outcome::blocked;
+    if (++op_.round >= plan_->rounds) return Engine::Outcome::done;
+    op_.tick += static_cast<uint32_t>(plan_->ticks);
+    op_.step = 0;
   }
-  return Engine::Outcome::done;
 }
 
 }  // namespace fsccl

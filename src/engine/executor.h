@@ -7,29 +7,42 @@ namespace fsccl {
 
 class Executor {
  public:
-  Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(*operation.plan) {}
+  Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
 
  private:
+  // Elements of a step that its plan moves in the present round.
+  struct Slice {
+    uint64_t begin, count;
+  };
+
+  bool run_round();                // false: blocked, or failed
+  bool perform(const Step& step);  // likewise
   void signal(const Step& step);
-  bool wait(const Step& step);  // false: blocked
+  bool wait(const Step& step);
+  void fetch_ahead(const Step& wait, int peer);
   bool wait_released();
-  bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint
-  bool learn_locations(int peer, const fsccl_transport_line_t& line);
+  bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint, learns where its buffers are
+  bool learn_location(int peer, uint32_t index, const Location& location);
+  bool go_otherwise();
   bool move(const Step& step);  // copy and cast
   bool fold(const Step& step);  // reduce
-  bool fold_windowed(const Step& step, uint64_t element_bytes);
+  bool fold_windowed(const Step& step, const Slice& part);
   bool fold_local(const Step& step);
-  bool fold_range(const Step& step, const void* const* sources, int n, std::byte* dst, uint64_t count);
+  bool deliver(const Step& step, const void** sources, uint64_t begin, uint64_t count);
+  bool fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores);
 
+  Slice slice(const Step& step) const;
   std::byte* here(const Place& place) const { return op_.bindings[place.buffer].base + place.offset; }
-  Remote there(const Place& place, int rank) const;
+  std::byte* slot_of(const Buffer& buffer, int rank) const;
+  Remote there(const Place& place, int rank, uint64_t begin, fsccl_dtype_t dtype) const;
+  Remote source_of(const Step& step, int rank, uint64_t begin) const;
   bool read(const Remote& remote, int rank, void* dst, uint64_t bytes);
   void give_up(fsccl_status_t code, int peer, std::string text);
 
   Engine& engine_;
   Operation& op_;
-  const Plan& plan_;
+  const Plan* plan_;
 };
 
 }  // namespace fsccl

@@ -5,13 +5,14 @@
 namespace fsccl {
 namespace {
 
-constexpr const char* kOpNames[] = {"none",        "barrier",      "all_gather",   "reduce_scatter",    "all_reduce",
-                                    "broadcast",   "unit_create",  "unit_unshard", "unit_reduce_grads", "unit_broadcast_state",
-                                    "pool_create", "pool_schedule"};
+constexpr const char* kOpNames[] = {
+    "none",         "barrier",           "all_gather",           "reduce_scatter",   "all_reduce",    "broadcast", "unit_create",
+    "unit_unshard", "unit_reduce_grads", "unit_broadcast_state", "pool_create",      "pool_schedule", "reduce",    "gather",
+    "scatter",      "all_to_all",        "all_gather_v",         "reduce_scatter_v", "all_to_all_v",  "send"};
 constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premul_sum"};
 
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
-bool reduces(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::all_reduce; }
+bool by_parts(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 
 }  // namespace
 
@@ -40,6 +41,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
+  if (text.empty() && a.history != b.history && by_parts(a.op)) return "the counts of the ranks' parts (or the scale)";
   if (text.empty() && a.history != b.history)
     add(
         std::string("the history of collective memory events (units taken and given back in another order, other definitions, or "

@@ -22,8 +22,19 @@ enum class OpCode : uint8_t {
   broadcast_state,
   pool_create,
   pool_schedule,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  send,
 };
 const char* op_name(OpCode op);
+inline bool reduces(OpCode op) {
+  return op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::reduce_scatter_v;
+}
 
 struct Fingerprint {
   OpCode op = OpCode::none;

@@ -38,17 +38,17 @@ struct Binding {
   Location location;  // published buffers: where peers find it
 };
 
-// Hooks run in the driving thread. `begin` runs before the first step (staging may be in use until then). `complete` runs after the
-// last one and says whether the operation is over; it may instead give it another plan (operations that go in chunks). Neither may
-// fail but through Engine::fail_all.
+// Hooks run in the driving thread. `complete` runs after the last step and says whether the operation is over; it may instead give
+// it another plan. It may not fail but through Engine::fail_all.
 struct Operation;
 enum class Completion : uint8_t { over, again };
 
 // What an operation is beside its plan and its buffers: reset as one for each operation.
 struct OperationSettings {
-  // Buffers of the plan whose locations travel with the enter signal.
+  // Buffers of the plan whose locations travel with the enter signal, and the plan that runs instead if some cannot be touched.
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
+  const Plan* otherwise = nullptr;
 
   // reductions
   const void* const* own_sources =
@@ -58,20 +58,28 @@ struct OperationSettings {
   int64_t divisor = 1;
   bool accumulate = false;
   bool want_norm = false;
-  bool begun = false;  // progress, the driver's
+  bool dry_run = false;  // signals are real, nothing is moved or reduced
+  bool begun = false;    // progress, the driver's
   Stores stores = Stores::cached;
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
   uint64_t released = 0;                         // ... must have reached this position
 
-  void (*begin)(Operation&) = nullptr;
   Completion (*complete)(Operation&) = nullptr;
   void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null
   void* owner = nullptr;
 
+  // An operation that begins only when another one, of another engine, has got so far: when `gate` has reached `gate_position`.
+  // Whoever waits for this operation drives `gate_engine` up to its operation `gate_sequence` meanwhile.
+  const ReleaseLine* gate = nullptr;
+  uint64_t gate_position = 0;
+  class Engine* gate_engine = nullptr;
+  uint64_t gate_sequence = 0;
+
   // progress, the driver's
-  uint32_t step = 0;
-  int32_t peer = 0;         // next peer of a wait for all
-  int64_t deadline_ns = 0;  // 0: nobody has slept on it yet
+  uint32_t step = 0, round = 0;
+  bool unreachable = false;  // somebody's published buffer cannot be touched by all
+  int32_t peer = 0;          // next peer of a wait for all
+  int64_t deadline_ns = 0;   // 0: nobody has slept on it yet
 };
 
 struct Operation : OperationSettings {
@@ -80,7 +88,7 @@ struct Operation : OperationSettings {
   const Plan* plan = nullptr;         // must outlive the operation
   const Binding* bindings = nullptr;  // one per buffer of the plan: inline_bindings, or owned by a unit
   Fingerprint fingerprint;
-  uint32_t tick = 0;  // of the plan's tick 0; the driver's
+  uint32_t tick = 0;  // of tick 0 of the plan's present round; the driver's
   std::array<Binding, kInlineBindings> inline_bindings;
   Norm norm;
   std::shared_ptr<void> state;        // what the hooks need beyond `context`; dropped when the operation is over

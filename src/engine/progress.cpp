@@ -94,10 +94,10 @@ int64_t Progress::visit() {
     for (Engine* engine : engines) {
       Sleep sleep{};
       const Engine::Attempt attempt = engine->try_progress(&sleep.word);
-      if (attempt == Engine::Attempt::idle && !engine->unattended()) {
+      if (attempt == Engine::Attempt::idle && !engine->needs_service()) {
         const std::lock_guard lock(mutex_);
         engine->attended.store(false, std::memory_order_seq_cst);
-        if (!engine->unattended()) {
+        if (!engine->needs_service()) {
           std::erase(engines_, engine);
           continue;
         }

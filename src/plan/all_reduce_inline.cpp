@@ -1,21 +1,21 @@
 // Tiny all-reduce: each rank's input rides in its enter signal; every rank folds all of them, in rank order, so all get the same
 // bits.
 #include "plan/build.h"
+#include "plan/collectives.h"
 
 namespace fsccl {
 
 Plan all_reduce_inline(const Shape& shape) {
-  const uint64_t bytes = shape.count * dtype_size(shape.dtype);
+  const uint64_t bytes = shape.count * shape.size();
   Builder build("all_reduce_inline", shape.rank, shape.ranks, 1);
-  build.buffer("input", Role::input, shape.in_place ? 0 : bytes);
-  build.buffer("output", shape.in_place ? Role::inout : Role::output, bytes);
-  build.buffer("scratch", Role::scratch, bytes == 0 ? 0 : static_cast<uint64_t>(shape.ranks) * kInlineBytes);
+  build.buffer("input", Role::input, bytes);
+  build.buffer("output", Role::output, bytes);
+  build.buffer("scratch", Role::scratch, static_cast<uint64_t>(shape.ranks) * kInlineBytes);
   if (bytes == 0) return build.only_enter();
 
-  const Place input = build.here(shape.in_place ? 1 : 0, 0);
   const auto slot = [&](int q) { return build.here(2, kInlineBytes * static_cast<uint64_t>(q)); };
-  build.signal(0, input, bytes);
-  build.copy(slot(shape.rank), input, shape.count, shape.dtype);
+  build.signal(0, build.here(0, 0), bytes);
+  build.copy(slot(shape.rank), build.here(0, 0), shape.count, shape.dtype);
   for (int i = 1; i < shape.ranks; ++i) build.wait(build.peer(i), 0, slot(build.peer(i)), bytes);
   build.reduce_local(build.here(1, 0), slot(0), shape.count, shape.dtype, kInlineBytes);
   return build.take();

@@ -1,5 +1,6 @@
 // Barrier: everybody enters.
 #include "plan/build.h"
+#include "plan/collectives.h"
 
 namespace fsccl {
 

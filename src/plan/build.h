@@ -26,14 +26,27 @@ class Builder {
     made.bytes = bytes;
     return made;
   }
-  // One that peers touch, when there is anything in it and anybody to do so.
+  // One that peers touch, when there is anybody to do so.
   Buffer& published(std::string name, Role role, uint64_t bytes) {
     Buffer& made = buffer(std::move(name), role, bytes);
-    made.published = bytes > 0 && plan_.ranks > 1;
+    made.published = plan_.ranks > 1;
+    return made;
+  }
+  // The slot of a tick.
+  Buffer& slot(std::string name, uint64_t bytes, int tick) {
+    Buffer& made = buffer(std::move(name), Role::scratch, bytes);
+    made.slot = true;
+    made.slot_tick = static_cast<uint16_t>(tick);
     return made;
   }
 
   Buffer& first_buffer() { return plan_.buffers.front(); }
+  // The plan is run in rounds of `chunk` bytes until `bytes` have been moved.
+  void in_rounds(uint64_t chunk, uint64_t bytes) {
+    plan_.chunk = chunk;
+    plan_.rounds = static_cast<uint32_t>(bytes == 0 ? 1 : (bytes + chunk - 1) / chunk);
+  }
+  void lazy() { plan_.lazy = true; }
 
   Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
@@ -59,13 +72,23 @@ class Builder {
     step.count = bytes;
   }
   void wait_all(int tick) { wait(kAllPeers, tick); }
+  // After a wait for all to enter.
+  void choose() {
+    if (plan_.ranks > 1) add(StepKind::choose);
+  }
   void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
   void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) { move(StepKind::copy, dst, dtype, src, dtype, count); }
   void cast(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
     move(from == to ? StepKind::copy : StepKind::cast, dst, to, src, from, count);
   }
+  // Source q is src.buffer of rank q at src.offset; this rank's own is there, too, or elsewhere.
   void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
+    reduce(dst, to, src, from, count, here(src.buffer, src.offset));
+  }
+  void reduce(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count, Place own) {
+    if (count == 0) return;
     move(StepKind::reduce, dst, to, src, from, count);
+    plan_.steps.back().own = own;
   }
   void reduce_local(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype, uint64_t stride) {
     if (count == 0) return;

@@ -38,8 +38,8 @@ std::string describe(const Plan& plan, const Step& step) {
       return fmt::format("cast {} x {}: {} <- {} {}", step.count, to, describe(plan, step.dst), from, describe(plan, step.src));
     case StepKind::reduce: {
       const Place everywhere{step.src.buffer, plan.rank, step.src.offset};
-      return fmt::format("reduce {} x {}: {} <- {} {} of all ranks", step.count, to, describe(plan, step.dst), from,
-                         describe(plan, everywhere));
+      return fmt::format("reduce {} x {}: {}{} <- {} {} of all ranks", step.count, to, describe(plan, step.dst),
+                         step.spread ? " of all ranks" : "", from, describe(plan, everywhere));
     }
     case StepKind::reduce_local:
       return fmt::format("reduce {} x {}: {} <- {} {} and {} more, {} bytes apart", step.count, to, describe(plan, step.dst), from,
@@ -52,6 +52,8 @@ std::string describe(const Plan& plan, const Step& step) {
       if (step.count == 0) return fmt::format("wait for tick {} of {}", step.tick, who);
       return fmt::format("wait for tick {} of {}: {} <- its {} bytes", step.tick, who, describe(plan, step.dst), step.count);
     }
+    case StepKind::choose:
+      return "go on if all buffers can be touched";
     case StepKind::wait_released:
       return fmt::format("wait until all have released {}", describe(plan, step.dst));
   }
@@ -59,12 +61,16 @@ std::string describe(const Plan& plan, const Step& step) {
 }
 
 std::string describe(const Plan& plan) {
-  std::string text = fmt::format("{}: rank {} of {}, {} ticks\n", plan.name, plan.rank, plan.ranks, plan.ticks);
+  std::string text = fmt::format("{}: rank {} of {}, {} ticks{}\n", plan.name, plan.rank, plan.ranks, plan.ticks,
+                                 plan.rounds > 1 ? fmt::format(" in each of {} rounds of {} bytes", plan.rounds, plan.chunk) : "");
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.bytes == 0) continue;
     text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role), buffer.bytes,
                         buffer.shared ? ", shared" : "", buffer.symmetric ? ", symmetric" : "", buffer.tabled ? ", tabled" : "",
-                        buffer.published ? ", published" : "", buffer.guarded ? ", guarded" : "");
+                        buffer.published ? ", published" : "",
+                        buffer.slot      ? fmt::format(", slot of tick {}", buffer.slot_tick)
+                        : buffer.guarded ? ", guarded"
+                                         : "");
   }
   for (size_t i = 0; i < plan.steps.size(); ++i) text += fmt::format("  {}. {}\n", i, describe(plan, plan.steps[i]));
   return text;

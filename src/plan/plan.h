@@ -2,15 +2,20 @@
 // make it by pure arithmetic from (shape, rank, ranks). The engine executes it, the verifier executes the plans of all ranks
 // symbolically, and neither knows where a plan came from.
 //
-// Signals and ticks. Every rank has one line of signals that all its peers can read. A plan has `ticks` moments, numbered from 0,
-// the same number on every rank. signal(t) says "I have reached moment t" and makes everything this rank wrote before visible to
-// whoever waits for it; wait(peer, t) waits for that. Three rules, which the verifier checks:
-//   1. Every rank signals tick 0 exactly once, before any later tick ("enter": this signal carries the operation's fingerprint
-//      and says where this rank's buffers are), and waits for tick 0 of every peer before it completes. So a rank that has
-//      completed an operation knows that every peer has left the one before it, and lines can be reused.
+// Signals and ticks. Every rank has lines of signals that all its peers can read. A plan has `ticks` moments, numbered from 0, the
+// same number on every rank. signal(t) says "I have reached moment t" and makes everything this rank wrote before visible to
+// whoever waits for it; wait(peer, t) waits for that. Rules, which the verifier checks:
+//   1. Every rank signals tick 0 exactly once, before any later tick ("enter": this signal carries the operation's fingerprint and
+//      says where this rank's buffers are). It waits for tick 0 of every peer before the plan ends, unless the plan is `lazy`: then
+//      the engine sees to it before kWindow more ticks have passed. So lines and slots can be reused (engine.h).
 //   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is given back (the plan ends) only
-//      after a wait that covers their last touch, unless the buffer's reuse is guarded by release counters (`guarded`).
+//      after a wait that covers their last touch, unless the buffer's reuse is guarded by release counters (`guarded`) or by the
+//      window (slots).
 //   3. ticks <= kMaxTicks.
+//
+// Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move
+// `chunk` bytes a round: round k does elements [k, k + 1) * chunk / element size of each step's count, at places that advance by as
+// much. What lies in slots does not advance: every tick has a slot of its own.
 //
 // Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all
 // ranks map (a host-shared slot): every rank's is the same bytes. Reading a place of another rank is a get, writing one is a put.
@@ -23,7 +28,8 @@
 
 namespace fsccl {
 
-inline constexpr int kMaxTicks = 8;
+inline constexpr int kMaxTicks = 4;
+inline constexpr int kWindow = 8;  // ticks whose slots may be in use: the one of tick t is that of tick t - kWindow
 inline constexpr int kAllPeers = -1;
 inline constexpr uint64_t kInlineBytes = 24;  // what a signal can carry itself
 
@@ -37,6 +43,8 @@ enum class StepKind : uint8_t {
   signal,         // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on this rank
   wait,           // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at dst, on this rank
   wait_released,  // until every rank of the operation has released what was in buffer dst.buffer before (release counters)
+  choose,         // all have entered: go on if every published buffer can be touched; else all ranks go on with the operation's
+                  //   other plan, which needs no peer's buffers
 };
 
 struct Place {
@@ -54,6 +62,8 @@ struct Step {
   Place dst, src;
   uint64_t count = 0;   // elements (signal, wait: bytes)
   uint64_t stride = 0;  // reduce_local: bytes from one block to the next
+  Place own;            // reduce: where this rank's own contribution is
+  bool spread = false;  // reduce: dst on every rank
 };
 
 enum class Role : uint8_t {
@@ -74,46 +84,21 @@ struct Buffer {
   bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is
   bool writable = false;   // the caller may write to it when the plan ends: peers are through with it by then, guarded or not
   bool tabled = false;     // peers touch it and know where it is: its location was exchanged when the unit was made
+  bool slot = false;       // the slot, on each rank, of tick `slot_tick` of the round; peers know where it is
+  uint16_t slot_tick = 0;
+  std::vector<uint64_t> peer_bytes;  // published: its size on each rank where that differs; empty: `bytes` everywhere
 };
 
 struct Plan {
   std::string name;  // the algorithm: "all_gather_direct"
   int rank = 0;
   int ranks = 0;
-  int ticks = 0;
+  int ticks = 0;  // of a round
+  uint32_t rounds = 1;
+  uint64_t chunk = 0;  // bytes that a step moves in a round, a multiple of 64; 0: all of them
+  bool lazy = false;   // this rank does not wait for every peer to enter
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 };
-
-// --- builders, one algorithm a file; `count` in elements, as in the public header. All but the in_place forms are also right when
-// any of the ranks passes input and output that are the same memory as the public header allows (a copy from a place to itself is
-// then skipped) ---
-
-struct Shape {
-  int rank = 0;
-  int ranks = 1;
-  uint64_t count = 0;
-  fsccl_dtype_t dtype = FSCCL_UINT8;
-  int root = 0;
-  bool in_place = false;
-};
-
-// Payload rides in the signals: for count * size <= kInlineBytes. Buffers: 0 input (in place: absent), 1 output.
-Plan all_gather_inline(const Shape&);
-// Each rank pulls every peer's part from its buffer (rotated order). In place: the input is the rank's part of the output, which is
-// published.
-Plan all_gather_direct(const Shape&);
-// Each rank folds its part of all inputs (for parts whose whole input fits the line, see reduce_scatter_inline).
-Plan reduce_scatter_direct(const Shape&);
-// ranks * count * size <= kInlineBytes: the whole input rides in the signal, through a scratch buffer per peer (buffer 2, ranks
-// slots of kInlineBytes).
-Plan reduce_scatter_inline(const Shape&);
-// Reduce-scatter then all-gather, by parts cut at multiples of 64 bytes; the tail goes to the last rank that has one.
-Plan all_reduce_direct(const Shape&);
-Plan all_reduce_inline(const Shape&);  // count * size <= kInlineBytes
-// The root publishes, every other rank pulls.
-Plan broadcast_direct(const Shape&);
-Plan broadcast_inline(const Shape&);
-Plan barrier(int rank, int ranks);
 
 }  // namespace fsccl

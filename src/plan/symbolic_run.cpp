@@ -119,6 +119,10 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
       return do_signal(rank, index, step);
     case StepKind::wait:
       return do_wait(rank, index, step);
+    case StepKind::choose:
+      for (int q = 0; q < static_cast<int>(plans_.size()); ++q)
+        if (q != rank && !waited_enter(rank, q)) return fail(FSCCL_ERR_INTERNAL, "chooses before rank {} has entered", q);
+      return success();
     case StepKind::wait_released: {
       const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
       if (step.dst.buffer >= buffers.size() || !buffers[step.dst.buffer].guarded)
@@ -223,13 +227,14 @@ Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
   const std::vector<Buffer>& buffers = plans_[static_cast<size_t>(rank)].buffers;
   FSCCL_ASSIGN(const uint64_t src_bytes, bytes_of(step.count, step.from));
   FSCCL_ASSIGN(const uint64_t dst_bytes, bytes_of(step.count, step.to));
-  FSCCL_TRY(check_place(rank, step.dst, dst_bytes, true));
-  if (step.dst.rank != rank && !buffers[step.dst.buffer].shared)
-    return fail(FSCCL_ERR_INTERNAL, "a reduction writes to its own rank");
+  const auto first_dst = step.spread ? 0 : step.dst.rank, last_dst = step.spread ? plans_[0].ranks - 1 : step.dst.rank;
+  for (int q = first_dst; q <= last_dst; ++q) FSCCL_TRY(check_place(rank, {step.dst.buffer, q, step.dst.offset}, dst_bytes, true));
+  if (step.spread && buffers[step.dst.buffer].shared) return fail(FSCCL_ERR_INTERNAL, "a shared result is written once");
   SymbolicValue result{0, 0, 0, step.from, step.to, true};
   bool first = true;
   for (int k = 0; k < static_cast<int>(plans_.size()); ++k) {
     Place place{step.src.buffer, k, step.src.offset};
+    if (!local && k == rank) place = step.own;
     if (local) {
       uint64_t skipped = 0;
       if (__builtin_mul_overflow(step.stride, static_cast<uint64_t>(k), &skipped) ||
@@ -238,7 +243,8 @@ Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
       place.rank = rank;
     }
     FSCCL_ASSIGN(const auto ranges, read(rank, index, place, src_bytes));
-    FSCCL_TRY(check_alias(step.dst, dst_bytes, place, src_bytes, true));
+    for (int q = first_dst; q <= last_dst; ++q)
+      FSCCL_TRY(check_alias({step.dst.buffer, q, step.dst.offset}, dst_bytes, place, src_bytes, true));
     for (const SymbolicRange& range : ranges) {
       const SymbolicValue& value = range.value;
       const uint64_t base = value.offset - range.begin;
@@ -247,7 +253,9 @@ Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
         return fail(FSCCL_ERR_INTERNAL, "source {} holds {}, not what the other sources hold for rank {}", k, value.text(), k);
     }
   }
-  return write(rank, index, step.dst, dst_bytes, result);
+  for (int q = first_dst; q <= last_dst; ++q)
+    FSCCL_TRY(write(rank, index, {step.dst.buffer, q, step.dst.offset}, dst_bytes, result));
+  return success();
 }
 
 Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/symbolic_run.h"
+#include "plan/unroll.h"
 
 namespace fsccl {
 namespace {
@@ -22,7 +23,9 @@ Status check_shape(const std::vector<Plan>& plans) {
     };
     if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
     if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
-    if (plan.name != first.name || plan.ticks != first.ticks) return wrong("its algorithm or its ticks differ from rank 0's");
+    if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk)
+      return wrong("its algorithm, its ticks or its rounds differ from rank 0's");
+    if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
     if (plan.buffers.size() != first.buffers.size()) return wrong("its number of buffers differs from rank 0's");
     size_t published = 0;
     for (size_t i = 0; i < plan.buffers.size(); ++i) {
@@ -45,7 +48,7 @@ Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
     for (int tick = 0; tick < plan.ticks; ++tick)
       if (!run.order().signalled(plan.rank, tick))
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
-    for (int q = 0; q < plan.ranks; ++q)
+    for (int q = 0; q < plan.ranks && !plan.lazy; ++q)
       if (q != plan.rank && !run.waited_enter(plan.rank, q))
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("never waited for rank {} to enter", q)));
   }
@@ -75,6 +78,7 @@ Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
     const auto steps = static_cast<uint32_t>(plan.steps.size());
     const Moment end = run.order().now(plan.rank, steps);
     for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
+      if (plan.buffers[b].slot) continue;  // the window guards its reuse
       for (const Access& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
         if (access.moment.rank == plan.rank || access.begin == access.end || run.order().before(access.moment, end)) continue;
         if (!access.write && plan.buffers[b].guarded && !plan.buffers[b].writable) continue;
@@ -140,8 +144,10 @@ Status check_strays(const std::vector<Plan>& plans, const SymbolicRun& run, std:
 
 }  // namespace
 
-Status verify(const std::vector<Plan>& plans, const std::vector<Expected>& expected, const std::vector<Alias>& aliases) {
-  FSCCL_TRY(check_shape(plans));
+Status verify(const std::vector<Plan>& given, const std::vector<Expected>& expected, const std::vector<Alias>& aliases) {
+  FSCCL_TRY(check_shape(given));
+  std::vector<Plan> plans;
+  for (const Plan& plan : given) plans.push_back(unroll(plan));
   for (const Alias& alias : aliases) {
     const auto buffers = static_cast<uint32_t>(plans[0].buffers.size());
     if (alias.rank < 0 || alias.rank >= static_cast<int>(plans.size()) || alias.buffer >= buffers || alias.inside >= buffers)

@@ -48,7 +48,7 @@ TEST_P(Async, ManyInFlightThenWaitInAnyOrder) {
 
 TEST_P(Async, CompletesThoughNobodyWaits) {
   for (const char* single_copy : {"auto", "off"}) {
-    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}, {"FSCCL_STAGE_BYTES", "4K"}};
+    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}, {"FSCCL_SLOT_BYTES", "4K"}};
     run_ranks(GetParam(), [](Rank& self) {
       const PoolScope pool(self.comm);
       Random random(5), own(static_cast<uint64_t>(self.rank));

@@ -69,14 +69,14 @@ INSTANTIATE_TEST_SUITE_P(Shm, Collectives, ::testing::Values(1, 2, 3, 4, 5, 8), 
 
 struct Way {
   const char* name;
-  const char *single_copy, *eager_bytes, *stage_bytes, *streaming_bytes, *spin_us;
+  const char *single_copy, *eager_bytes, *slot_bytes, *streaming_bytes, *spin_us;
 };
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
 constexpr Way kWays[] = {
-    {"Defaults", "auto", "16K", "1M", "auto", "auto"},      {"Staged", "off", "16K", "1M", "auto", "auto"},
-    {"StagedInSmallChunks", "off", "0", "4K", "auto", "0"}, {"StagedEagerAboveChunk", "off", "64K", "4K", "auto", "auto"},
-    {"NothingEager", "auto", "0", "1M", "auto", "auto"},    {"EverythingEager", "auto", "1M", "1M", "auto", "auto"},
+    {"Defaults", "auto", "8K", "32K", "auto", "auto"},      {"Slots", "off", "16K", "1M", "auto", "auto"},
+    {"SmallSlots", "off", "0", "4K", "auto", "0"}, {"EagerAboveSlot", "off", "64K", "4K", "auto", "auto"},
+    {"KernelCopies", "on", "0", "1M", "auto", "auto"},    {"EverythingEager", "auto", "1M", "1M", "auto", "auto"},
     {"EverythingStreams", "auto", "4K", "1M", "0", "0"},
 };
 
@@ -86,7 +86,7 @@ TEST_P(Ways, RandomCases) {
   const auto& [way, ranks] = GetParam();
   const Settings settings{{"FSCCL_SINGLE_COPY", way.single_copy},
                           {"FSCCL_EAGER_BYTES", way.eager_bytes},
-                          {"FSCCL_STAGE_BYTES", way.stage_bytes},
+                          {"FSCCL_SLOT_BYTES", way.slot_bytes},
                           {"FSCCL_STREAMING_BYTES", way.streaming_bytes},
                           {"FSCCL_SPIN_US", way.spin_us}};
   run_ranks(ranks, [](Rank& self) {
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Shm, Ways, ::testing::Combine(::testing::ValuesIn(kWays
 
 class Staging : public ::testing::TestWithParam<int> {
  protected:
-  const Settings settings_{{"FSCCL_SINGLE_COPY", "off"}, {"FSCCL_EAGER_BYTES", "0"}, {"FSCCL_STAGE_BYTES", "4K"}};
+  const Settings settings_{{"FSCCL_SINGLE_COPY", "off"}, {"FSCCL_EAGER_BYTES", "0"}, {"FSCCL_SLOT_BYTES", "4K"}};
 };
 
 // Chunks end exactly at, just before and just behind the data; a last chunk may fit into a signal.

@@ -95,7 +95,7 @@ TEST(Split, OfASplitAndTheParentDestroyedFirst) {
 // Operations of parent and children interleave, as works and blocking; buffers come from pools of either.
 TEST(Split, OperationsAndPoolsOfParentAndChildInTurn) {
   for (const char* single_copy : {"auto", "off"}) {
-    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}, {"FSCCL_STAGE_BYTES", "8K"}, {"FSCCL_EAGER_BYTES", "1K"}};
+    const Settings settings{{"FSCCL_SINGLE_COPY", single_copy}, {"FSCCL_SLOT_BYTES", "8K"}, {"FSCCL_EAGER_BYTES", "1K"}};
     run_ranks(4, [](Rank& self) {
       fsccl_comm_t comms[2] = {};
       ASSERT_OK(fsccl_comm_split(self.comm, self.rank % 2, -self.rank, nullptr, &comms[0]));

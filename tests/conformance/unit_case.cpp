@@ -22,13 +22,16 @@ uint64_t count_of(const std::vector<int64_t>& shape) {
 }  // namespace
 
 std::string describe(const UnitCase& c) {
-  std::string text = std::string(c.layout == FSCCL_LAYOUT_FLAT ? "flat" : "per_param") + " wire " + name_of(c.wire) + " reduce " +
-                     name_of(c.reduce) + " grad " + name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " +
-                     std::to_string(c.keep) + " seed " + std::to_string(c.seed) + ":";
+  const char* const kLayouts[] = {"flat", "per_param", "ragged"};
+  std::string text = std::string(kLayouts[c.layout]) + " wire " + name_of(c.wire) + " reduce " + name_of(c.reduce) + " grad " +
+                     name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " + std::to_string(c.keep) + " seed " +
+                     std::to_string(c.seed) + ":";
   for (const UnitCase::Param& param : c.params) {
     text += std::string(" ") + name_of(param.dtype) + "[";
     for (const int64_t dim : param.shape) text += std::to_string(dim) + " ";
     text += std::string("]") + (param.frozen ? "F" : "") + (param.own_shard ? "s" : "") + (param.own_grad ? "g" : "");
+    if (param.block_rows || param.block_columns)
+      text += std::to_string(param.block_rows) + "x" + std::to_string(param.block_columns);
     if (param.tied_to >= 0) text.append("=").append(std::to_string(param.tied_to));
   }
   return text;
@@ -47,7 +50,7 @@ UnitCase simple_unit(std::vector<std::vector<int64_t>> shapes, uint64_t seed) {
 
 UnitCase random_unit(Random& random, int64_t most_elements) {
   UnitCase c;
-  c.layout = random.below(2) ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
+  c.layout = static_cast<fsccl_layout_t>(random.below(3));
   c.wire = kFloats[random.below(4)];
   c.reduce = kFloats[random.below(4)];
   c.grad = kFloats[random.below(4)];
@@ -68,6 +71,8 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
     param.frozen = random.below(5) == 0;
     param.own_shard = random.below(4) == 0;
     param.own_grad = random.below(4) == 0;
+    if (c.layout == FSCCL_LAYOUT_RAGGED && random.below(3) != 0)
+      param.block_rows = random.below(9), param.block_columns = random.below(9);
     if (!c.params.empty() && random.below(5) == 0) {
       const size_t to = random.below(c.params.size());
       if (c.params[to].tied_to < 0) {
@@ -113,6 +118,8 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
     param.dtype = given.dtype;
     param.flags = given.frozen ? FSCCL_PARAM_FROZEN : 0;
     param.tied_to = given.tied_to;
+    param.block_rows = given.block_rows;
+    param.block_columns = given.block_columns;
     // As large as the whole: which part of it is this rank's is what the library says later.
     if (given.own_shard) param.shard = (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8)).data();
     if (given.own_grad) param.sharded_grad = (grad_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(c.grad) + 8)).data();
@@ -175,9 +182,21 @@ void TestUnit::check_shards(uint64_t version) {
 }
 
 void TestUnit::check_layout() {
+  std::vector<fsccl_param_t> shapes(size(), FSCCL_PARAM_INIT);
+  for (size_t i = 0; i < size(); ++i) {
+    shapes[i].dims = static_cast<int>(case_.params[i].shape.size());
+    std::copy(case_.params[i].shape.begin(), case_.params[i].shape.end(), shapes[i].shape);
+    shapes[i].tied_to = case_.params[i].tied_to;
+    shapes[i].block_rows = case_.params[i].block_rows;
+    shapes[i].block_columns = case_.params[i].block_columns;
+  }
+  std::vector<fsccl_piece_t> planned(size());
+  ASSERT_OK(fsccl_layout_plan(case_.layout, shapes.data(), size(), ranks_, rank_, planned.data(), nullptr));
   for (size_t i = 0; i < size(); ++i) {
     fsccl_view_t view{};
     ASSERT_OK(fsccl_unit_shard(unit_, i, &view));
+    EXPECT_EQ(view.count, planned[i].count) << describe(case_);
+    EXPECT_EQ(view.count ? view.offset : 0, planned[i].begin) << describe(case_);
     const uint64_t mine[2] = {view.offset, view.count};
     std::vector<uint64_t> all(2 * static_cast<size_t>(ranks_));
     ASSERT_OK(fsccl_all_gather(mine, all.data(), 2, FSCCL_UINT64, comm_, nullptr, nullptr));
@@ -215,7 +234,7 @@ void TestUnit::check_params(uint64_t version) {
     ASSERT_EQ(view.dtype, wire_of(i));
     EXPECT_EQ(view.offset, 0u);
     EXPECT_EQ(view.data == nullptr, view.count == 0);
-    if (case_.layout == FSCCL_LAYOUT_PER_PARAM) {
+    if (case_.layout != FSCCL_LAYOUT_FLAT) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % 64, 0u);
     }
     for (uint64_t k = 0; k < view.count; ++k) {

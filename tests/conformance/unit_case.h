@@ -18,6 +18,7 @@ struct UnitCase {
     bool frozen = false;
     int tied_to = -1;
     bool own_shard = false, own_grad = false;  // in memory of the test
+    uint64_t block_rows = 0, block_columns = 0;
   };
   std::vector<Param> params;
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;

@@ -50,7 +50,7 @@ class Units : public ::testing::TestWithParam<int> {};
 TEST_P(Units, EveryLayoutAndDtype) {
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM})
+    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
       for (const fsccl_dtype_t wire : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
         for (const fsccl_dtype_t reduce : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
           for (const fsccl_dtype_t grad : {FSCCL_FLOAT32, FSCCL_BFLOAT16, FSCCL_FLOAT64}) {
@@ -58,6 +58,7 @@ TEST_P(Units, EveryLayoutAndDtype) {
                 simple_unit({{7, 5}, {33}, {}, {3, 2, 4}},
                             static_cast<uint64_t>(wire) * 64 + static_cast<uint64_t>(reduce) * 8 + static_cast<uint64_t>(grad));
             c.layout = layout;
+            if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 2;
             c.wire = wire;
             c.reduce = reduce;
             c.grad = grad;
@@ -80,9 +81,10 @@ TEST_P(Units, LargeEnoughToStream) {
   const Settings settings{{"FSCCL_STREAMING_BYTES", "64K"}};
   run_ranks(GetParam(), [](Rank& self) {
     const PoolScope pool(self.comm);
-    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM}) {
+    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
       UnitCase c = simple_unit({{301, 173}, {10'007}, {1, 40'000}, {5}}, 9);
       c.layout = layout;
+      if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 32;
       train(c, self, pool.get());
     }
   });
@@ -316,7 +318,7 @@ void note_ready(void* context, fsccl_unit_t unit, size_t index) {
 }
 
 TEST(Unit, TellsWhenEachShardIsReady) {
-  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM})
+  for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
     run_ranks(3, [layout](Rank& self) {
       const PoolScope pool(self.comm);
       UnitCase c = simple_unit({{6, 2}, {5}, {6, 2}, {2}, {9}});

@@ -1,6 +1,6 @@
 // The memory of a shm channel: one anonymous file that all ranks of the communicator on this host map.
 //
-//   | Header | RankBlock 0 | RankBlock 1 | ... | scratch of rank 0 (input, output) | scratch of rank 1 | ...
+//   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
 //
 // A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
 // come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.
@@ -20,7 +20,7 @@ struct alignas(kPage) Header {
   uint32_t ranks;
   uint32_t reserved;
   uint64_t bytes;
-  uint64_t eager_bytes, stage_bytes;  // settings that decide how a buffer travels: the same on all ranks
+  uint64_t slot_bytes;
   alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written
   fsccl_transport_failure_t failure;
 };
@@ -28,6 +28,7 @@ struct alignas(kPage) Header {
 struct Hello {
   int32_t pid;
   uint32_t can_read;       // this rank could read its neighbour's memory
+  uint32_t prefers_read;   // rank 1: and that was faster than two copies through slots
   uint64_t probe_address;  // of probe_value in this process
   uint64_t probe_value;
 };

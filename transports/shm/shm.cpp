@@ -33,25 +33,25 @@ struct Channel {
   size_t bytes = 0;
   Header* header = nullptr;
   RankBlock* blocks = nullptr;
-  std::byte* scratch = nullptr;
-  size_t scratch_half = 0;  // bytes of the input, and of the output area of a rank
+  std::byte* slots = nullptr;
+  size_t slot_bytes = 0;
   std::vector<int32_t> pids;
-  bool can_read = false;
-  uint64_t probe_value = 0;
+  bool can_read = false, prefers_read = false;
 
   ~Channel() {
     if (base) munmap(base, bytes);
   }
 };
 
-size_t scratch_half_bytes(const fsccl_transport_request_t& request) {
-  const size_t one_element_each = static_cast<size_t>(request.ranks) * sizeof(uint64_t);
-  return round_up(std::max({request.eager_bytes, request.stage_bytes, one_element_each}));
+// A slot has room for a line of every rank.
+size_t slot_bytes(const fsccl_transport_request_t& request) {
+  return round_up(std::max(request.slot_bytes, static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
 }
+size_t slots_bytes(const fsccl_transport_request_t& request) { return FSCCL_TRANSPORT_SLOTS * slot_bytes(request); }
 
 size_t segment_bytes(const fsccl_transport_request_t& request) {
   const auto ranks = static_cast<size_t>(request.ranks);
-  return sizeof(Header) + ranks * sizeof(RankBlock) + ranks * 2 * scratch_half_bytes(request);
+  return sizeof(Header) + ranks * (sizeof(RankBlock) + slots_bytes(request));
 }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
@@ -78,8 +78,8 @@ Status check_segment(int fd, size_t bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
     return fail(FSCCL_ERR_PROTOCOL,
-                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: set FSCCL_EAGER_BYTES and "
-                "FSCCL_STAGE_BYTES alike on all ranks, and run the same version",
+                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: set FSCCL_SLOT_BYTES "
+                "alike on all ranks, and run the same version",
                 st.st_size, bytes);
   return success();
 }
@@ -92,17 +92,13 @@ Status map_segment(Channel& channel, int fd, const fsccl_transport_request_t& re
   madvise(base, channel.bytes, MADV_DONTFORK);
   channel.header = reinterpret_cast<Header*>(channel.base);
   channel.blocks = reinterpret_cast<RankBlock*>(channel.base + sizeof(Header));
-  channel.scratch = channel.base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
-  channel.scratch_half = scratch_half_bytes(request);
+  channel.slots = channel.base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
+  channel.slot_bytes = slot_bytes(request);
   return success();
 }
 
-std::byte* scratch_of(Channel& channel, int rank) { return channel.scratch + static_cast<size_t>(rank) * 2 * channel.scratch_half; }
-
-Status reserve_scratch(Channel& channel, int fd, size_t half) {
-  const auto begin = static_cast<size_t>(scratch_of(channel, channel.rank) - channel.base);
-  FSCCL_TRY(reserve(fd, begin, round_up(half), "staging"));
-  return reserve(fd, begin + channel.scratch_half, round_up(half), "staging");
+std::byte* slots_of(Channel& channel, int rank) {
+  return channel.slots + static_cast<size_t>(rank) * FSCCL_TRANSPORT_SLOTS * channel.slot_bytes;
 }
 
 void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
@@ -156,22 +152,52 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
+constexpr size_t kProbeBytes = 128u << 10;
+
+// Whether reading `bytes` of a neighbour is faster than two copies in pieces that stay in the cache, as through slots. Best of
+// three each: the first touches pages.
+bool reading_is_faster(const Hello& other, std::vector<std::byte>& buffer, size_t piece) {
+  std::vector<std::byte> slot(std::min(piece, buffer.size())), copied(buffer.size());
+  int64_t read_ns = INT64_MAX, copy_ns = INT64_MAX;
+  for (int i = 0; i < 3; i++) {
+    const int64_t begin = now_ns();
+    if (!read_memory(other.pid, other.probe_address, buffer.data(), buffer.size())) return false;
+    const int64_t middle = now_ns();
+    for (size_t at = 0; at < buffer.size(); at += slot.size()) {
+      const size_t bytes = std::min(slot.size(), buffer.size() - at);
+      std::memcpy(slot.data(), buffer.data() + at, bytes);
+      std::memcpy(copied.data() + at, slot.data(), bytes);
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    read_ns = std::min(read_ns, middle - begin);
+    copy_ns = std::min(copy_ns, now_ns() - middle);
+  }
+  return read_ns < copy_ns;
+}
+
+// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed. Whether
+// it should be is measured by rank 1 alone.
 Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;
-  channel.probe_value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
+  const uint64_t value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
+  std::vector<std::byte> probe(channel.rank < 2 ? kProbeBytes : sizeof value, std::byte{1});
+  std::memcpy(probe.data(), &value, sizeof value);
   mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
-  mine.probe_address = reinterpret_cast<uint64_t>(&channel.probe_value);
-  mine.probe_value = channel.probe_value;
+  mine.probe_address = reinterpret_cast<uint64_t>(probe.data());
+  mine.probe_value = value;
   FSCCL_TRY(meet(channel, tick++, request));
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
-  uint64_t value = 0;
+  uint64_t seen = 0;
   const bool read =
-      request.single_copy && read_memory(other.pid, other.probe_address, &value, sizeof value) && value == other.probe_value;
+      request.single_copy && read_memory(other.pid, other.probe_address, &seen, sizeof seen) && seen == other.probe_value;
   mine.can_read = read ? 1 : 0;
+  if (channel.rank == 1 && read)
+    mine.prefers_read =
+        request.single_copy == 2 || reading_is_faster(channel.blocks[0].hello, probe, std::min(channel.slot_bytes, kProbeBytes));
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
   for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
+  channel.prefers_read = channel.can_read && channel.ranks > 1 && channel.blocks[1].hello.prefers_read == 1;
   return success();
 }
 
@@ -181,11 +207,8 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   if (request.rank == 0) {
     FSCCL_ASSIGN(fd, create_segment(request));
     FSCCL_TRY(map_segment(channel, fd.get(), request));
-    *channel.header = Header{.magic = kMagic,
-                             .ranks = static_cast<uint32_t>(request.ranks),
-                             .bytes = channel.bytes,
-                             .eager_bytes = request.eager_bytes,
-                             .stage_bytes = request.stage_bytes};
+    *channel.header = Header{
+        .magic = kMagic, .ranks = static_cast<uint32_t>(request.ranks), .bytes = channel.bytes, .slot_bytes = request.slot_bytes};
     if (request.publish_fd(request.context, request.tag, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
   }
@@ -196,10 +219,9 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_PROTOCOL,
                 "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
-  if (channel.header->eager_bytes != request.eager_bytes || channel.header->stage_bytes != request.stage_bytes)
-    return fail(FSCCL_ERR_MISMATCH,
-                "rank 0 has FSCCL_EAGER_BYTES {} and FSCCL_STAGE_BYTES {}, rank {} has {} and {}: set them alike on all ranks",
-                channel.header->eager_bytes, channel.header->stage_bytes, request.rank, request.eager_bytes, request.stage_bytes);
+  if (channel.header->slot_bytes != request.slot_bytes)
+    return fail(FSCCL_ERR_MISMATCH, "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
+                channel.header->slot_bytes, request.rank, request.slot_bytes);
   return success();
 }
 
@@ -210,16 +232,11 @@ Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Ch
   channel->pids.assign(request.pids, request.pids + request.ranks);
   Fd fd;
   FSCCL_TRY(open_segment(*channel, request, fd));
-  FSCCL_TRY(reserve_scratch(*channel, fd.get(), request.eager_bytes));
+  FSCCL_TRY(reserve(fd.get(), static_cast<size_t>(slots_of(*channel, channel->rank) - channel->base), slots_bytes(request),
+                    "the slots of a communicator"));
   tick = 1;
   FSCCL_TRY(probe_single_copy(*channel, request, tick));
   if (request.rank == 0) request.withdraw_fd(request.context, request.tag);
-  if (!channel->can_read) {
-    FSCCL_TRY(reserve_scratch(*channel, fd.get(), channel->scratch_half));
-    FSCCL_TRY(meet(*channel, tick++, request));
-  } else {
-    tick++;
-  }
   result = std::move(channel);
   return success();
 }
@@ -270,7 +287,7 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
   word->processor = block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor;
 }
 
-int op_can_read(void* channel) { return as_channel(channel).can_read; }
+int op_can_read(void* channel) { return as_channel(channel).prefers_read ? 2 : as_channel(channel).can_read ? 1 : 0; }
 
 fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
   if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
@@ -283,9 +300,9 @@ fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destinat
   return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
 }
 
-void* op_scratch(void* channel, int rank, size_t* bytes) {
-  *bytes = as_channel(channel).scratch_half;
-  return scratch_of(as_channel(channel), rank);
+void* op_slots(void* channel, int rank, size_t* bytes) {
+  *bytes = as_channel(channel).slot_bytes;
+  return slots_of(as_channel(channel), rank);
 }
 
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
@@ -322,7 +339,7 @@ const fsccl_transport_ops_t* shm_transport() {
                                             op_word,
                                             op_can_read,
                                             op_read,
-                                            op_scratch,
+                                            op_slots,
                                             op_fail,
                                             op_failure,
                                             op_left};

@@ -35,8 +35,8 @@ TEST(ConfigStore, Defaults) {
   EXPECT_EQ(config.log_level, LogLevel::kWarn);
   EXPECT_EQ(config.log_file, "");
   EXPECT_FALSE(config.insecure);
-  EXPECT_EQ(config.stage_bytes, 1 << 20);
-  EXPECT_EQ(config.eager_bytes, 16 << 10);
+  EXPECT_EQ(config.slot_bytes, 128 << 10);
+  EXPECT_EQ(config.eager_bytes, 4 << 10);
   EXPECT_EQ(config.spin_us, kConfigAuto);
   EXPECT_EQ(config.single_copy, SingleCopy::kAuto);
   EXPECT_STREQ(entry(store, "FSCCL_TIMEOUT_MS").source, "default");
@@ -44,19 +44,19 @@ TEST(ConfigStore, Defaults) {
 
 TEST(ConfigStore, AuthorityRises) {
   const TemporaryDirectory directory;
-  const std::string file = directory.write("conf", "FSCCL_TIMEOUT_MS=10\nFSCCL_SPIN_US=11\nFSCCL_STAGE_BYTES=8K\n");
-  ConfigStore store({{"FSCCL_CONFIG_FILE", file}, {"FSCCL_SPIN_US", "21"}, {"FSCCL_STAGE_BYTES", "16K"}});
-  ASSERT_TRUE(store.set("FSCCL_STAGE_BYTES", "32K").ok());
+  const std::string file = directory.write("conf", "FSCCL_TIMEOUT_MS=10\nFSCCL_SPIN_US=11\nFSCCL_SLOT_BYTES=8K\n");
+  ConfigStore store({{"FSCCL_CONFIG_FILE", file}, {"FSCCL_SPIN_US", "21"}, {"FSCCL_SLOT_BYTES", "16K"}});
+  ASSERT_TRUE(store.set("FSCCL_SLOT_BYTES", "32K").ok());
   ASSERT_TRUE(store.status().ok()) << store.status().text();
-  EXPECT_EQ(store.snapshot()->eager_bytes, 16 << 10);
+  EXPECT_EQ(store.snapshot()->eager_bytes, 4 << 10);
   EXPECT_EQ(store.snapshot()->timeout_ms, 10);
   EXPECT_EQ(store.snapshot()->spin_us, 21);
-  EXPECT_EQ(store.snapshot()->stage_bytes, 32 << 10);
+  EXPECT_EQ(store.snapshot()->slot_bytes, 32 << 10);
   EXPECT_STREQ(entry(store, "FSCCL_EAGER_BYTES").source, "default");
   EXPECT_STREQ(entry(store, "FSCCL_TIMEOUT_MS").source, "file");
   EXPECT_STREQ(entry(store, "FSCCL_SPIN_US").source, "environment");
-  EXPECT_STREQ(entry(store, "FSCCL_STAGE_BYTES").source, "api");
-  EXPECT_EQ(store.get("FSCCL_STAGE_BYTES").value(), "32K");
+  EXPECT_STREQ(entry(store, "FSCCL_SLOT_BYTES").source, "api");
+  EXPECT_EQ(store.get("FSCCL_SLOT_BYTES").value(), "32K");
 }
 
 TEST(ConfigStore, FileNamedByTheApi) {

@@ -1,7 +1,8 @@
-// Every plain collective is proved for every shape here: rank counts 1 to 16 and a sample up to 64, empty, tiny, odd and huge
-// counts, in place or not, all roots.
+// Every plain collective is proved for every shape here: rank counts 1 to 16 and a sample up to 64, empty, tiny, odd and large
+// counts, parts of one size and of many, some or all ranks in place, all roots.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "expected.h"
@@ -9,22 +10,31 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64};
+constexpr int kRankCounts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 24, 33, 64};
 
-void verify_shape(const Collective& collective, const Shape& shape) {
-  if (!applies(collective, shape)) return;
-  const Status status = verify(for_all_ranks(collective.build, shape), collective.expect(shape));
-  ASSERT_TRUE(status.ok()) << collective.name << ", ranks " << shape.ranks << ", count " << shape.count << " x "
-                           << dtype_name(shape.dtype) << (shape.in_place ? ", in place" : "") << ", root " << shape.root << ": "
-                           << status.text();
+Shape shape_of(int ranks, uint64_t count, fsccl_dtype_t dtype, int root = 0) {
+  Shape shape;
+  shape.ranks = ranks;
+  shape.count = count;
+  shape.dtype = dtype;
+  shape.root = root;
+  return shape;
 }
 
-// Root only where it matters: every one up to 16 ranks, then first, middle and last.
+void verify_shape(const Collective& collective, const Shape& shape, const std::vector<Alias>& aliases = {}) {
+  if (!applies(collective, shape)) return;
+  const Status status = verify(for_all_ranks(collective.build, shape), collective.expect(shape), aliases);
+  ASSERT_TRUE(status.ok()) << collective.name << ", ranks " << shape.ranks << ", count " << shape.count << " x "
+                           << dtype_name(shape.dtype) << ", root " << shape.root << ", " << aliases.size()
+                           << " in place: " << status.text();
+}
+
+// Root only where it matters: every one up to 8 ranks, then first, middle and last.
 std::vector<int> roots(const Collective& collective, int ranks) {
   if (!collective.rooted) return {0};
-  if (ranks > 16) return {0, ranks / 2, ranks - 1};
-  std::vector<int> all;
-  for (int root = 0; root < ranks; ++root) all.push_back(root);
+  if (ranks > 8) return {0, ranks / 2, ranks - 1};
+  std::vector<int> all(static_cast<size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
@@ -32,42 +42,60 @@ class Collectives : public ::testing::TestWithParam<Collective> {};
 
 TEST_P(Collectives, EveryShapeIsProved) {
   const Collective& collective = GetParam();
-  // 24 bytes is what a signal carries: both sides of it are here for every element size.
-  const uint64_t counts[] = {0, 1, 2, 3, 6, 7, 12, 24, 25, 333, 4096, (uint64_t{1} << 33) + 5};
+  // 24 bytes is what a signal carries, 4096 a slot: both sides of them are here for every element size.
+  const uint64_t counts[] = {0, 1, 2, 3, 6, 7, 12, 24, 25, 333, 4096, 4097, 20'000};
   for (const int ranks : kRankCounts)
     for (const fsccl_dtype_t dtype : {FSCCL_UINT8, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
       for (const uint64_t count : counts)
-        for (const bool in_place : {false, true})
-          for (const int root : roots(collective, ranks)) {
-            // Element size changes only where parts are cut and what fits a signal; in the large groups one size is enough.
-            if ((ranks > 16 || collective.rooted) && count > 24 && dtype != FSCCL_FLOAT32) continue;
-            if (collective.rooted && in_place) continue;
-            ASSERT_NO_FATAL_FAILURE(verify_shape(collective, {0, ranks, count, dtype, root, in_place}));
-          }
+        for (const int root : roots(collective, ranks)) {
+          // Element size changes only where parts are cut and what fits; in the large groups one size is enough.
+          if ((ranks > 8 || collective.rooted) && count > 24 && dtype != FSCCL_FLOAT32) continue;
+          if (ranks > 16 && count > 4096) continue;
+          ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape_of(ranks, count, dtype, root)));
+        }
 }
-INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(kCollectives), [](const auto& param) { return param.param.name; });
 
-// The plans of calls that are not in place must also be right when any of the ranks passes overlapping buffers: nobody knows that
-// of its peers.
+TEST_P(Collectives, PartsOfAnySizeAndPlaceAreProved) {
+  const Collective& collective = GetParam();
+  if (!collective.parts) return;
+  std::mt19937_64 random(11);
+  for (const int ranks : {1, 2, 3, 5, 8, 17})
+    for (int round = 0; round < 30; ++round) {
+      Shape shape =
+          shape_of(ranks, 0, round % 2 ? FSCCL_FLOAT32 : FSCCL_UINT8, static_cast<int>(random() % static_cast<uint64_t>(ranks)));
+      const uint64_t most = round % 3 == 0 ? 6 : round % 3 == 1 ? 300 : 5000;
+      uint64_t begin = 0;
+      for (int q = 0; q < ranks; ++q) {
+        shape.counts.push_back(random() % 4 == 0 ? 0 : random() % most);
+        begin += round % 5 == 0 ? random() % 9 : 0;
+        shape.displacements.push_back(begin);
+        begin += shape.counts.back();
+      }
+      shape.count = std::accumulate(shape.counts.begin(), shape.counts.end(), uint64_t{0});
+      ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape));
+    }
+}
+
+// Nobody knows of its peers whether they run in place.
 TEST_P(Collectives, AnyRanksMayCallInPlace) {
   const Collective& collective = GetParam();
   if (!collective.alias) return;
   std::mt19937_64 random(4);
-  for (const int ranks : kRankCounts) {
-    for (const uint64_t count : {0, 1, 7, 24, 333}) {
+  for (const int ranks : kRankCounts)
+    for (const uint64_t count : {0, 1, 7, 24, 333, 9000})
       for (int round = 0; round < (ranks <= 16 ? 8 : 2); ++round) {
-        Shape shape{0, ranks, count, count == 24 ? FSCCL_UINT8 : FSCCL_FLOAT32, 0, false};
-        if (!applies(collective, shape)) continue;
+        if (ranks > 8 && count > 333) continue;
+        Shape shape = shape_of(ranks, count, count == 24 ? FSCCL_UINT8 : FSCCL_FLOAT32,
+                               static_cast<int>(random() % static_cast<uint64_t>(ranks)));
         std::vector<Alias> aliases;
         for (shape.rank = 0; shape.rank < ranks; ++shape.rank)
-          if (round == 0 || random() % 2 == 0) aliases.push_back(collective.alias(shape));
-        const Status status = verify(for_all_ranks(collective.build, shape), collective.expect(shape), aliases);
-        ASSERT_TRUE(status.ok()) << "ranks " << ranks << ", count " << count << ", " << aliases.size()
-                                 << " in place: " << status.text();
+          if ((round == 0 || random() % 2 == 0) && (!collective.root_alone || shape.rank == shape.root))
+            aliases.push_back(collective.alias(shape));
+        ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape, aliases));
       }
-    }
-  }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(collectives()), [](const auto& param) { return param.param.name; });
 
 TEST(Collectives, BarrierIsProved) {
   for (const int ranks : kRankCounts) {
@@ -78,41 +106,41 @@ TEST(Collectives, BarrierIsProved) {
   }
 }
 
-TEST(Collectives, EmptyOnesOnlyEnter) {
-  for (const Collective& collective : kCollectives) {
-    const Plan plan = collective.build({2, 4, 0, FSCCL_FLOAT32, 0, false});
-    ASSERT_EQ(plan.steps.size(), 2u) << collective.name;
-    EXPECT_EQ(plan.steps[0].kind, StepKind::signal);
-    EXPECT_EQ(plan.steps[1].kind, StepKind::wait);
-    EXPECT_EQ(plan.steps[1].peer, kAllPeers);
-    EXPECT_EQ(plan.ticks, 1);
-  }
+TEST(Collectives, OneRankWaitsForNobody) {
+  for (const Collective& collective : collectives())
+    for (const Step& step : collective.build(shape_of(1, 3, FSCCL_FLOAT32)).steps)
+      EXPECT_TRUE(step.kind != StepKind::wait && step.kind != StepKind::choose) << collective.name;
 }
 
-TEST(Collectives, OneRankWaitsForNobody) {
-  for (const Collective& collective : kCollectives)
-    for (const Step& step : collective.build({0, 1, 3, FSCCL_FLOAT32, 0, false}).steps)
-      EXPECT_NE(step.kind, StepKind::wait) << collective.name;
+// The work is the same for everybody: of a large broadcast each core moves as much as any other.
+TEST(Collectives, BroadcastIsBalanced) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    uint64_t least = ~uint64_t{0}, most = 0;
+    for (const Plan& plan : for_all_ranks(broadcast_balanced, shape_of(ranks, 1 << 20, FSCCL_UINT8))) {
+      uint64_t moved = 0;
+      for (const Step& step : plan.steps)
+        if (step.kind == StepKind::copy) moved += step.count;
+      least = std::min(least, moved);
+      most = std::max(most, moved);
+    }
+    EXPECT_LE(most - least, 64u * static_cast<uint64_t>(ranks));
+  }
 }
 
 TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {
-      uint64_t largest = 0, smallest = ~uint64_t{0}, sum = 0, end = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        uint64_t own = 0;
-        for (const Step& step : all_reduce_direct({rank, ranks, count, FSCCL_FLOAT32, 0, false}).steps) {
-          if (step.kind != StepKind::reduce) continue;
-          EXPECT_EQ(step.dst.offset % 64, 0u);
-          EXPECT_EQ(step.dst.offset, end);
-          own = step.count;
-          end = step.dst.offset + own * 4;
+      uint64_t largest = 0, smallest = ~uint64_t{0}, end = 0;
+      for (const Shape::Part& part : all_reduce_folding(shape_of(ranks, count, FSCCL_FLOAT32)).parts) {
+        if (part.count) {
+          EXPECT_EQ(part.begin * 4 % 64, 0u);
+          EXPECT_EQ(part.begin, end);
+          end = part.begin + part.count;
         }
-        largest = std::max(largest, own);
-        smallest = std::min(smallest, own);
-        sum += own;
+        largest = std::max(largest, part.count);
+        smallest = std::min(smallest, part.count);
       }
-      EXPECT_EQ(sum, count);
+      EXPECT_EQ(end, count);
       EXPECT_LE(largest - smallest, 32u) << ranks << " ranks, " << count;  // a line, and the short tail
     }
   }

@@ -1,46 +1,72 @@
 // What each collective must leave behind, written down from the public header's words and independently of the builders.
 #pragma once
+#include <functional>
+#include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/collectives.h"
 #include "plan/verify.h"
 
 namespace fsccl::testing {
 
-inline std::vector<Plan> for_all_ranks(Plan (*builder)(const Shape&), Shape shape) {
+using Builder = std::function<Plan(const Shape&)>;
+
+inline std::vector<Plan> for_all_ranks(const Builder& builder, Shape shape) {
   std::vector<Plan> plans;
   for (shape.rank = 0; shape.rank < shape.ranks; ++shape.rank) plans.push_back(builder(shape));
   return plans;
 }
 
-inline std::vector<Expected> expect_all_gather(const Shape& shape) {
+// Part q of `place`'s rank is rank q's input (gathers), on the ranks that receive.
+inline std::vector<Expected> expect_gathered(const Shape& shape, int only_rank) {
   std::vector<Expected> expected;
-  const uint64_t part = shape.count * dtype_size(shape.dtype);
-  for (int r = 0; r < shape.ranks; ++r) {
-    for (int q = 0; q < shape.ranks; ++q) {
-      const uint64_t offset = part * static_cast<uint64_t>(q);
-      const Place source = shape.in_place ? Place{1, q, offset} : Place{0, q, 0};
-      expected.push_back({{1, r, offset}, source, shape.count, shape.dtype, shape.dtype, false});
-    }
-  }
+  for (int r = 0; r < shape.ranks; ++r)
+    for (int q = 0; q < shape.ranks && (only_rank < 0 || r == only_rank); ++q)
+      expected.push_back(
+          {{1, r, shape.part(q).begin * shape.size()}, {0, q, 0}, shape.part(q).count, shape.dtype, shape.dtype, false});
+  return expected;
+}
+inline std::vector<Expected> expect_all_gather(const Shape& shape) { return expect_gathered(shape, -1); }
+inline std::vector<Expected> expect_gather(const Shape& shape) { return expect_gathered(shape, shape.root); }
+
+inline std::vector<Expected> expect_scatter(const Shape& shape) {
+  std::vector<Expected> expected;
+  for (int r = 0; r < shape.ranks; ++r)
+    expected.push_back(
+        {{1, r, 0}, {0, shape.root, shape.part(r).begin * shape.size()}, shape.part(r).count, shape.dtype, shape.dtype, false});
+  return expected;
+}
+
+inline std::vector<Expected> expect_all_to_all(const Shape& shape) {
+  std::vector<Expected> expected;
+  const uint64_t block = shape.count * shape.size();
+  for (int r = 0; r < shape.ranks; ++r)
+    for (int q = 0; q < shape.ranks; ++q)
+      expected.push_back({{1, r, block * static_cast<uint64_t>(q)},
+                          {0, q, block * static_cast<uint64_t>(r)},
+                          shape.count,
+                          shape.dtype,
+                          shape.dtype,
+                          false});
   return expected;
 }
 
 inline std::vector<Expected> expect_reduce_scatter(const Shape& shape) {
   std::vector<Expected> expected;
-  for (int r = 0; r < shape.ranks; ++r) {
-    const uint64_t own = shape.count * dtype_size(shape.dtype) * static_cast<uint64_t>(r);
-    const Place result = shape.in_place ? Place{0, r, own} : Place{1, r, 0};
-    expected.push_back({result, {0, 0, own}, shape.count, shape.dtype, shape.dtype, true});
-  }
+  for (int r = 0; r < shape.ranks; ++r)
+    expected.push_back(
+        {{1, r, 0}, {0, 0, shape.part(r).begin * shape.size()}, shape.part(r).count, shape.dtype, shape.dtype, true});
   return expected;
 }
 
 inline std::vector<Expected> expect_all_reduce(const Shape& shape) {
   std::vector<Expected> expected;
-  const uint32_t input = shape.in_place ? 1 : 0;
-  for (int r = 0; r < shape.ranks; ++r) expected.push_back({{1, r, 0}, {input, 0, 0}, shape.count, shape.dtype, shape.dtype, true});
+  for (int r = 0; r < shape.ranks; ++r) expected.push_back({{1, r, 0}, {0, 0, 0}, shape.count, shape.dtype, shape.dtype, true});
   return expected;
+}
+
+inline std::vector<Expected> expect_reduce(const Shape& shape) {
+  return {{{1, shape.root, 0}, {0, 0, 0}, shape.count, shape.dtype, shape.dtype, true}};
 }
 
 inline std::vector<Expected> expect_broadcast(const Shape& shape) {
@@ -50,39 +76,63 @@ inline std::vector<Expected> expect_broadcast(const Shape& shape) {
   return expected;
 }
 
-// Where a rank that calls in place has its smaller buffer, in the plan of a call that does not know of it.
-inline Alias alias_all_gather(const Shape& shape) {
-  return {shape.rank, 0, 1, shape.count * dtype_size(shape.dtype) * static_cast<uint64_t>(shape.rank)};
-}
-inline Alias alias_reduce_scatter(const Shape& shape) {
-  return {shape.rank, 1, 0, shape.count * dtype_size(shape.dtype) * static_cast<uint64_t>(shape.rank)};
-}
-inline Alias alias_all_reduce(const Shape& shape) { return {shape.rank, 0, 1, 0}; }
+// Where a rank that calls in place has its smaller buffer.
+inline Alias small_in_output(const Shape& shape) { return {shape.rank, 0, 1, shape.part(shape.rank).begin * shape.size()}; }
+inline Alias small_in_input(const Shape& shape) { return {shape.rank, 1, 0, shape.part(shape.rank).begin * shape.size()}; }
+inline Alias same_buffer(const Shape& shape) { return {shape.rank, 0, 1, 0}; }
 
+enum class Fits : uint8_t { any, part_in_signal, whole_in_signal };
 struct Collective {
   const char* name;
-  Plan (*build)(const Shape&);
+  Builder build;
   std::vector<Expected> (*expect)(const Shape&);
   Alias (*alias)(const Shape&);  // null: has no in-place form
-  bool in_line;                  // only for payloads that fit the signal
-  bool whole_in_line;            // ... ranks * count elements of them
+  Fits fits;
   bool rooted;
-};
-inline constexpr Collective kCollectives[] = {
-    {"all_gather_inline", all_gather_inline, expect_all_gather, alias_all_gather, true, false, false},
-    {"all_gather_direct", all_gather_direct, expect_all_gather, alias_all_gather, false, false, false},
-    {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, alias_reduce_scatter, true, true, false},
-    {"reduce_scatter_direct", reduce_scatter_direct, expect_reduce_scatter, alias_reduce_scatter, false, false, false},
-    {"all_reduce_inline", all_reduce_inline, expect_all_reduce, alias_all_reduce, true, false, false},
-    {"all_reduce_direct", all_reduce_direct, expect_all_reduce, alias_all_reduce, false, false, false},
-    {"broadcast_inline", broadcast_inline, expect_broadcast, nullptr, true, false, true},
-    {"broadcast_direct", broadcast_direct, expect_broadcast, nullptr, false, false, true},
+  bool parts;       // has a v form
+  bool root_alone;  // in place at the root only
 };
 
+inline const std::vector<Collective>& collectives() {
+  static const std::vector<Collective> all = [] {
+    constexpr uint64_t kSlot = 4096;
+    const auto direct = [](auto movement) -> Builder { return [=](const Shape& s) { return move_direct(movement(s)); }; };
+    const auto slots = [](auto movement) -> Builder { return [=](const Shape& s) { return move_slots(movement(s), kSlot); }; };
+    const auto folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_direct(folding(s)); }; };
+    const auto slot_folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_slots(folding(s), kSlot); }; };
+    const Fits any = Fits::any, part = Fits::part_in_signal, whole = Fits::whole_in_signal;
+    return std::vector<Collective>{
+        {"all_gather_inline", all_gather_inline, expect_all_gather, small_in_output, part, false, true, false},
+        {"all_gather_direct", direct(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
+        {"all_gather_slots", slots(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
+        {"gather_direct", direct(gather_movement), expect_gather, small_in_output, any, true, true, true},
+        {"gather_slots", slots(gather_movement), expect_gather, small_in_output, any, true, true, true},
+        {"scatter_direct", direct(scatter_movement), expect_scatter, small_in_input, any, true, true, true},
+        {"scatter_slots", slots(scatter_movement), expect_scatter, small_in_input, any, true, true, true},
+        {"all_to_all_direct", direct(all_to_all_movement), expect_all_to_all, nullptr, any, false, false, false},
+        {"all_to_all_slots", slots(all_to_all_movement), expect_all_to_all, nullptr, any, false, false, false},
+        {"broadcast_inline", broadcast_inline, expect_broadcast, nullptr, part, true, false, false},
+        {"broadcast_balanced", broadcast_balanced, expect_broadcast, nullptr, any, true, false, false},
+        {"broadcast_slots", slots(broadcast_movement), expect_broadcast, nullptr, any, true, false, false},
+        {"reduce_scatter_inline", reduce_scatter_inline, expect_reduce_scatter, small_in_input, whole, false, true, false},
+        {"reduce_scatter_direct", folds(reduce_scatter_folding), expect_reduce_scatter, small_in_input, any, false, true, false},
+        {"reduce_scatter_slots", slot_folds(reduce_scatter_folding), expect_reduce_scatter, small_in_input, any, false, true,
+         false},
+        {"all_reduce_inline", all_reduce_inline, expect_all_reduce, same_buffer, part, false, false, false},
+        {"all_reduce_direct", folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
+        {"all_reduce_slots", slot_folds(all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
+        {"small_all_reduce_slots", slot_folds(small_all_reduce_folding), expect_all_reduce, same_buffer, any, false, false, false},
+        {"reduce_direct", folds(reduce_folding), expect_reduce, same_buffer, any, true, false, true},
+        {"reduce_slots", slot_folds(reduce_folding), expect_reduce, same_buffer, any, true, false, true},
+        {"small_reduce_slots", slot_folds(small_reduce_folding), expect_reduce, same_buffer, any, true, false, true},
+    };
+  }();
+  return all;
+}
+
 inline bool applies(const Collective& collective, const Shape& shape) {
-  if (!collective.in_line) return true;
-  const uint64_t copies = collective.whole_in_line ? static_cast<uint64_t>(shape.ranks) : 1;
-  return shape.count * dtype_size(shape.dtype) * copies <= kInlineBytes;
+  if (collective.fits == Fits::any) return true;
+  return (collective.fits == Fits::part_in_signal ? shape.largest_part_bytes() : shape.whole_bytes()) <= kInlineBytes;
 }
 
 }  // namespace fsccl::testing

@@ -1,4 +1,4 @@
-// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen parameters, mixed dtypes) in both
+// The plans of units are proved for random units (scalars, empty dimensions, ties, frozen parameters, mixed dtypes) in all
 // layouts, for rank counts 1 to 64.
 #include "plan/unit_plans.h"
 
@@ -23,7 +23,7 @@ fsccl_dtype_t random_float(std::mt19937_64& random) {
 // Mixed or, half of the time, one dtype everywhere (the usual case, in which flat pieces touch). Gradient slots leave frozen
 // parameters out.
 Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool gradients) {
-  const auto params = random_params(random);
+  const auto params = kind == FSCCL_LAYOUT_RAGGED ? random_blocks(random) : random_params(random);
   Unit unit{Layout::make(kind, params, ranks).take(), {}};
   const bool mixed = random() % 2 == 0;
   const fsccl_dtype_t shard = random_float(random), slot = random_float(random), grad = random_float(random);
@@ -79,7 +79,7 @@ class UnitPlans : public ::testing::TestWithParam<fsccl_layout_t> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Layouts, UnitPlans, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
+INSTANTIATE_TEST_SUITE_P(Layouts, UnitPlans, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED));
 
 TEST_P(UnitPlans, UnshardShared) {
   for_random_units(11, false, [](Unit& unit) {
@@ -124,6 +124,30 @@ TEST_P(UnitPlans, ReduceGrads) {
     }
     return verify(plans, expected);
   });
+}
+
+uint64_t moved(const Plan& plan, StepKind kind) {
+  uint64_t elements = 0;
+  for (const Step& step : plan.steps)
+    if (step.kind == kind) elements += step.count;
+  return elements;
+}
+
+// Uneven shards: what moves is what there is.
+TEST_P(UnitPlans, PaddingIsNotMoved) {
+  std::mt19937_64 random(16);
+  for (int round = 0; round < 100; ++round) {
+    Unit unit = random_unit(random, GetParam(), 1 + static_cast<int>(random() % 16), false);
+    unit.shape.layout = &unit.layout;
+    for (unit.shape.rank = 0; unit.shape.rank < unit.layout.ranks(); ++unit.shape.rank) {
+      const uint64_t own = unit.layout.shard_total(unit.shape.rank);
+      const Plan shared = unshard_shared(unit.shape), pulled = unshard_private(unit.shape, false),
+                 reduced = reduce_grads(unit.shape);
+      EXPECT_EQ(moved(shared, StepKind::cast) + moved(shared, StepKind::copy), own);
+      EXPECT_EQ(moved(pulled, StepKind::cast) + moved(pulled, StepKind::copy), unit.layout.total());
+      EXPECT_EQ(moved(reduced, StepKind::reduce), own);
+    }
+  }
 }
 
 TEST_P(UnitPlans, BuffersAreNumberedByParameter) {

@@ -1,0 +1,49 @@
+#include "api/group.h"
+
+#include <vector>
+
+using namespace fsccl;
+
+namespace fsccl {
+namespace {
+
+struct Group {
+  int depth = 0;
+  std::vector<fsccl_work_t> works;
+};
+thread_local Group group;
+
+}  // namespace
+
+bool grouped() { return group.depth > 0; }
+void add_to_group(fsccl_work_t work) { group.works.push_back(work); }
+
+}  // namespace fsccl
+
+extern "C" {
+
+fsccl_status_t fsccl_group_start(void) {
+  if (forked()) return record_error("fsccl_group_start", forked_status());
+  group.depth++;
+  return FSCCL_OK;
+}
+
+fsccl_status_t fsccl_group_end(void) {
+  if (forked()) return record_error("fsccl_group_end", forked_status());
+  if (group.depth == 0)
+    return record_error("fsccl_group_end",
+                        fail(FSCCL_ERR_INVALID_STATE, "there is no group to end: fsccl_group_start() begins one"));
+  if (--group.depth > 0) return FSCCL_OK;
+  const std::vector<fsccl_work_t> works = std::move(group.works);
+  group.works.clear();
+  // All are waited for, whatever happened to one; the first error is the caller's last.
+  fsccl_status_t first = FSCCL_OK;
+  for (const fsccl_work_t work : works)
+    if (first == FSCCL_OK)
+      first = fsccl_work_wait(work, -1);
+    else
+      fsccl_work_test(work);
+  return first;
+}
+
+}  // extern "C"

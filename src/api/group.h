@@ -1,0 +1,13 @@
+// Group start and end: between the two, operations of this thread that would block are submitted only, and the end waits for all of
+// them. So a thread that drives several communicators, or sends and receives in a ring, cannot deadlock on its own order.
+#pragma once
+#include "api/objects.h"
+
+namespace fsccl {
+
+// Whether this thread is inside a group.
+bool grouped();
+// Remembers a submitted operation for the end of the group.
+void add_to_group(fsccl_work_t work);
+
+}  // namespace fsccl

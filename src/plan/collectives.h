@@ -1,0 +1,98 @@
+// The builders of the plain collectives, one algorithm a file. A collective that only moves bytes is a Movement (who sends what to
+// whom), one that reduces is a Folding (who folds which part, and who gets the result); the algorithms know nothing else of it:
+//
+//   ..._inline   payload rides in the signals: tiny ones, one exchange
+//   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory that peers cannot touch
+//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once
+//
+// All are right, too, when any of the ranks passes input and output that are the same memory as the public header allows: a copy
+// from a place to itself is then skipped.
+#pragma once
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace fsccl {
+
+// What the caller asked for; counts in elements, as in the public header.
+struct Shape {
+  int rank = 0;
+  int ranks = 1;
+  uint64_t count = 0;
+  fsccl_dtype_t dtype = FSCCL_UINT8;
+  int root = 0;
+  uint64_t slot_bytes = 32768;
+  // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count` each, end to end.
+  std::vector<uint64_t> counts, displacements;
+
+  struct Part {
+    uint64_t begin, count;  // elements
+  };
+  Part part(int q) const {
+    const auto index = static_cast<size_t>(q);
+    return counts.empty() ? Part{count * index, count} : Part{displacements[index], counts[index]};
+  }
+  uint64_t size() const { return dtype_size(dtype); }
+  // Bytes of the larger buffer, and of the largest part.
+  uint64_t whole_bytes() const;
+  uint64_t largest_part_bytes() const;
+};
+
+// Who sends what to whom. Buffer 0 is the input, 1 the output (one and the same for a broadcast: 0).
+struct Flow {
+  uint64_t src = 0, dst = 0, count = 0;  // elements, in the sender's input and the receiver's output
+};
+struct Movement {
+  const char* name = "";  // of the collective
+  int rank = 0, ranks = 1;
+  fsccl_dtype_t dtype = FSCCL_UINT8;
+  bool same_to_all = false;  // a rank sends the same bytes to everybody
+  bool one_buffer = false;   // broadcast: output is the input
+  bool mutual = false;       // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  std::vector<Flow> flows;   // [from * ranks + to]
+  std::vector<uint64_t> input_bytes, output_bytes;  // by rank
+
+  const Flow& flow(int from, int to) const { return flows[static_cast<size_t>(from * ranks + to)]; }
+};
+Movement all_gather_movement(const Shape&);
+Movement gather_movement(const Shape&);
+Movement scatter_movement(const Shape&);
+Movement all_to_all_movement(const Shape&);
+Movement broadcast_movement(const Shape&);
+
+// Who folds which elements of everybody's input (parts may overlap: then several ranks fold the same), and who gets them.
+enum class Deliver : uint8_t {
+  self,  // the folder, at the begin of its output
+  all,   // everybody, at the place in the output where the part lies in the input
+  root,  // the root, likewise
+};
+struct Folding {
+  const char* name = "";
+  int rank = 0, ranks = 1, root = 0;
+  fsccl_dtype_t dtype = FSCCL_UINT8;
+  Deliver deliver = Deliver::self;
+  bool everybody_folds_all = false;  // then a rank's slot holds its input once, not a part for each folder
+  std::vector<Shape::Part> parts;    // by rank
+  uint64_t input_bytes = 0, output_bytes = 0;
+};
+Folding reduce_scatter_folding(const Shape&);
+Folding all_reduce_folding(const Shape&);        // in parts of whole 64-byte lines, as even as possible
+Folding small_all_reduce_folding(const Shape&);  // everybody folds everything: one exchange less
+Folding reduce_folding(const Shape&);
+Folding small_reduce_folding(const Shape&);  // the root folds everything
+
+Plan move_direct(const Movement&);
+Plan move_slots(const Movement&, uint64_t slot_bytes);
+Plan fold_direct(const Folding&);
+Plan fold_slots(const Folding&, uint64_t slot_bytes);
+
+// Payloads of at most kInlineBytes: each part (all_gather), the whole input (reduce_scatter), the vector (the others).
+Plan all_gather_inline(const Shape&);
+Plan reduce_scatter_inline(const Shape&);
+Plan all_reduce_inline(const Shape&);
+Plan broadcast_inline(const Shape&);
+// Everybody moves bytes: receivers pull most of the root's buffer, and the root pushes the rest.
+Plan broadcast_balanced(const Shape&);
+Plan barrier(int rank, int ranks);
+
+}  // namespace fsccl

@@ -1,0 +1,37 @@
+// Reducing by pulling: each rank folds its part of all inputs, reading them where they are, in rank order, and writes the result in
+// the same pass to whoever gets it. Part q of an input is read by rank q alone, and part q of an output is written by rank q alone,
+// after it has read: so the plan is right whether or not a rank, or its peers, run in place.
+#include "plan/build.h"
+#include "plan/collectives.h"
+
+namespace fsccl {
+
+Plan fold_direct(const Folding& f) {
+  const uint64_t size = dtype_size(f.dtype);
+  const Shape::Part part = f.parts[static_cast<size_t>(f.rank)];
+  Builder build(std::string(f.name) + "_direct", f.rank, f.ranks, f.ranks > 1 ? 2 : 1);
+  build.published("input", Role::input, f.input_bytes);
+  if (f.deliver == Deliver::self) {
+    build.buffer("output", Role::output, f.output_bytes);
+  } else {
+    Buffer& output = build.published("output", Role::output, f.output_bytes);
+    if (f.deliver == Deliver::root) {
+      output.peer_bytes.assign(static_cast<size_t>(f.ranks), 0);
+      output.peer_bytes[static_cast<size_t>(f.root)] = f.input_bytes;
+    }
+  }
+  build.signal(0);
+  build.wait_all(0);
+  build.choose();
+  const uint64_t begin = part.begin * size;
+  const Place result =
+      f.deliver == Deliver::self ? build.here(1, 0) : build.at(f.deliver == Deliver::root ? f.root : f.rank, 1, begin);
+  build.reduce(result, f.dtype, build.here(0, begin), f.dtype, part.count);
+  if (f.deliver == Deliver::all && part.count) build.last()->spread = true;
+  if (f.ranks == 1) return build.take();
+  build.signal(1);
+  build.wait_all(1);
+  return build.take();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,56 @@
+// Reducing through slots, in rounds: a rank puts what others fold of its input into its slot; each folds its part from the slots
+// and its own input, in rank order. Where others get the result, the folder puts it into the slot of a second tick.
+#include <algorithm>
+
+#include "plan/build.h"
+#include "plan/collectives.h"
+
+namespace fsccl {
+
+Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
+  constexpr uint32_t kOutput = 1, kSlot = 2, kResult = 3;
+  const uint64_t size = dtype_size(f.dtype);
+  const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
+  const uint64_t chunk = (f.everybody_folds_all ? slot_bytes : slot_bytes / static_cast<uint64_t>(f.ranks)) / 64 * 64;
+  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks, delivers ? 2 : 1);
+  build.buffer("input", Role::input, f.input_bytes);
+  build.buffer("output", Role::output, f.output_bytes);
+  build.slot("slot", slot_bytes, 0);
+  if (delivers) build.slot("result slot", slot_bytes, 1);
+  uint64_t most = 0;
+  for (const Shape::Part& part : f.parts) most = std::max(most, part.count * size);
+  build.in_rounds(chunk, most);
+
+  const auto part = [&](int q) { return f.parts[static_cast<size_t>(q)]; };
+  const auto place = [&](int q) { return f.everybody_folds_all ? 0 : chunk * static_cast<uint64_t>(q); };
+  for (int i = 1; i < f.ranks; ++i) {
+    const int q = build.peer(i);
+    build.copy(build.here(kSlot, place(q)), build.here(0, part(q).begin * size), part(q).count, f.dtype);
+    if (f.everybody_folds_all && part(q).count) break;
+  }
+  build.signal(0);
+  const Shape::Part own = part(f.rank);
+  const uint64_t begin = own.begin * size;
+  const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;  // the result belongs in this rank's output
+  if (own.count || !f.everybody_folds_all)
+    build.wait_all(0);
+  else
+    build.lazy();
+  const Place result = f.deliver == Deliver::self ? build.here(kOutput, 0)
+                       : stays                    ? build.here(kOutput, begin)
+                                                  : build.here(kResult, 0);
+  build.reduce(result, f.dtype, build.here(kSlot, place(f.rank)), f.dtype, own.count, build.here(0, begin));
+  if (!delivers) return build.take();
+  if (f.deliver == Deliver::all) build.copy(build.here(kResult, 0), result, own.count, f.dtype);
+  build.signal(1);
+  if (f.deliver == Deliver::root && f.rank != f.root) return build.take();
+  for (int i = 1; i < f.ranks; ++i) {
+    const int q = build.peer(i);
+    if (part(q).count == 0) continue;
+    build.wait(q, 1);
+    build.copy(build.here(kOutput, part(q).begin * size), build.at(q, kResult, 0), part(q).count, f.dtype);
+  }
+  return build.take();
+}
+
+}  // namespace fsccl

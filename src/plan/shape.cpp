@@ -1,0 +1,150 @@
+// What each collective moves and folds, as the public header says it.
+#include <algorithm>
+
+#include "plan/collectives.h"
+
+namespace fsccl {
+namespace {
+
+Movement movement(const char* name, const Shape& shape) {
+  Movement made;
+  made.name = name;
+  made.rank = shape.rank;
+  made.ranks = shape.ranks;
+  made.dtype = shape.dtype;
+  const auto ranks = static_cast<size_t>(shape.ranks);
+  made.flows.resize(ranks * ranks);
+  made.input_bytes.resize(ranks);
+  made.output_bytes.resize(ranks);
+  return made;
+}
+
+template <class FlowOf>
+void fill(Movement& made, FlowOf flow_of) {
+  for (int from = 0; from < made.ranks; from++)
+    for (int to = 0; to < made.ranks; to++) made.flows[static_cast<size_t>(from * made.ranks + to)] = flow_of(from, to);
+}
+
+Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t input_count, uint64_t output_count) {
+  Folding made;
+  made.name = name;
+  made.rank = shape.rank;
+  made.ranks = shape.ranks;
+  made.root = shape.root;
+  made.dtype = shape.dtype;
+  made.deliver = deliver;
+  made.input_bytes = input_count * shape.size();
+  made.output_bytes = output_count * shape.size();
+  return made;
+}
+
+// Whole 64-byte lines, as even as possible; a short last line goes to the last rank that has a part.
+Shape::Part line_part(const Shape& shape, int q) {
+  const uint64_t line = 64 / shape.size(), lines = shape.count / line + (shape.count % line != 0);
+  const auto ranks = static_cast<uint64_t>(shape.ranks), r = static_cast<uint64_t>(q);
+  const uint64_t each = lines / ranks, longer = lines % ranks;  // the first `longer` ranks have one line more
+  const uint64_t first = r * each + std::min(r, longer), last = first + each + (r < longer ? 1 : 0);
+  const uint64_t begin = std::min(first * line, shape.count), end = std::min(last * line, shape.count);
+  return {begin, end - begin};
+}
+
+}  // namespace
+
+uint64_t Shape::whole_bytes() const {
+  uint64_t end = 0;
+  for (int q = 0; q < ranks; q++)
+    if (const Part p = part(q); p.count) end = std::max(end, p.begin + p.count);
+  return end * size();
+}
+
+uint64_t Shape::largest_part_bytes() const {
+  return (counts.empty() ? count : *std::max_element(counts.begin(), counts.end())) * size();
+}
+
+Movement all_gather_movement(const Shape& shape) {
+  Movement made = movement("all_gather", shape);
+  made.same_to_all = made.mutual = true;
+  fill(made, [&](int from, int) { return Flow{0, shape.part(from).begin, shape.part(from).count}; });
+  for (int q = 0; q < shape.ranks; q++) {
+    made.input_bytes[static_cast<size_t>(q)] = shape.part(q).count * shape.size();
+    made.output_bytes[static_cast<size_t>(q)] = shape.whole_bytes();
+  }
+  return made;
+}
+
+Movement gather_movement(const Shape& shape) {
+  Movement made = all_gather_movement(shape);
+  made.name = "gather";
+  made.mutual = false;
+  for (int q = 0; q < shape.ranks; q++)
+    if (q != shape.root) {
+      made.output_bytes[static_cast<size_t>(q)] = 0;
+      for (int from = 0; from < shape.ranks; from++) made.flows[static_cast<size_t>(from * shape.ranks + q)] = {};
+    }
+  return made;
+}
+
+Movement scatter_movement(const Shape& shape) {
+  Movement made = movement("scatter", shape);
+  fill(made, [&](int from, int to) { return from == shape.root ? Flow{shape.part(to).begin, 0, shape.part(to).count} : Flow{}; });
+  for (int q = 0; q < shape.ranks; q++) {
+    made.input_bytes[static_cast<size_t>(q)] = q == shape.root ? shape.whole_bytes() : 0;
+    made.output_bytes[static_cast<size_t>(q)] = shape.part(q).count * shape.size();
+  }
+  return made;
+}
+
+Movement all_to_all_movement(const Shape& shape) {
+  Movement made = movement("all_to_all", shape);
+  made.mutual = true;
+  fill(made, [&](int from, int to) {
+    return Flow{shape.count * static_cast<uint64_t>(to), shape.count * static_cast<uint64_t>(from), shape.count};
+  });
+  const uint64_t bytes = shape.count * static_cast<uint64_t>(shape.ranks) * shape.size();
+  std::fill(made.input_bytes.begin(), made.input_bytes.end(), bytes);
+  std::fill(made.output_bytes.begin(), made.output_bytes.end(), bytes);
+  return made;
+}
+
+Movement broadcast_movement(const Shape& shape) {
+  Movement made = movement("broadcast", shape);
+  made.same_to_all = made.one_buffer = true;
+  fill(made, [&](int from, int to) { return from == shape.root && to != from ? Flow{0, 0, shape.count} : Flow{}; });
+  std::fill(made.input_bytes.begin(), made.input_bytes.end(), shape.count * shape.size());
+  return made;
+}
+
+Folding reduce_scatter_folding(const Shape& shape) {
+  Folding made = folding("reduce_scatter", shape, Deliver::self, shape.whole_bytes() / shape.size(), shape.part(shape.rank).count);
+  for (int q = 0; q < shape.ranks; q++) made.parts.push_back(shape.part(q));
+  return made;
+}
+
+Folding all_reduce_folding(const Shape& shape) {
+  Folding made = folding("all_reduce", shape, Deliver::all, shape.count, shape.count);
+  for (int q = 0; q < shape.ranks; q++) made.parts.push_back(line_part(shape, q));
+  return made;
+}
+
+Folding small_all_reduce_folding(const Shape& shape) {
+  Folding made = folding("all_reduce", shape, Deliver::self, shape.count, shape.count);
+  made.parts.assign(static_cast<size_t>(shape.ranks), {0, shape.count});
+  made.everybody_folds_all = true;
+  return made;
+}
+
+Folding reduce_folding(const Shape& shape) {
+  Folding made = folding("reduce", shape, Deliver::root, shape.count, shape.rank == shape.root ? shape.count : 0);
+  for (int q = 0; q < shape.ranks; q++) made.parts.push_back(line_part(shape, q));
+  return made;
+}
+
+Folding small_reduce_folding(const Shape& shape) {
+  Folding made = folding("reduce", shape, Deliver::self, shape.count, shape.rank == shape.root ? shape.count : 0);
+  made.parts.assign(static_cast<size_t>(shape.ranks), {0, 0});
+  made.parts[static_cast<size_t>(shape.root)] = {0, shape.count};
+  made.everybody_folds_all = true;
+  return made;
+}
+
+}  // namespace fsccl

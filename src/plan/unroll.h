@@ -1,0 +1,11 @@
+// A plan in rounds written out as one long plan without slots, for the verifier: every round's steps with their own places and
+// ticks, kWindow ordinary buffers in place of the slots, and the waits by which the engine keeps slots and lines from being reused
+// too early.
+#pragma once
+#include "plan/plan.h"
+
+namespace fsccl {
+
+Plan unroll(const Plan& plan);
+
+}  // namespace fsccl
