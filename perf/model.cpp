@@ -16,6 +16,8 @@ namespace {
 using Json = nlohmann::json;
 constexpr uint64_t kMostElements = uint64_t{1} << 48;  // in a model: beyond any memory, and far from overflow
 constexpr uint64_t kMostFileBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostRepeats = 100'000;
+constexpr uint64_t kMostParams = 10'000'000;
 
 // Reads one document; the first problem is kept, with its place ("units[2].params[0][1]: ...").
 class Reader {
@@ -27,13 +29,10 @@ class Reader {
     if (!name(json, "name", &model->name)) return false;
     const Json& units = json["units"];
     if (!units.is_array() || units.empty()) return fail("units", "must be a list with at least one unit");
-    std::set<std::string> seen;
     for (size_t u = 0; u < units.size(); u++) {
-      model->units.emplace_back();
-      if (!read_unit(units[u], fmt::format("units[{}]", u), &model->units.back())) return false;
-      if (!seen.insert(model->units.back().name).second)
-        return fail(fmt::format("units[{}].name", u),
-                    fmt::format("\"{}\" is also the name of an earlier unit", model->units.back().name));
+      const std::string place = fmt::format("units[{}]", u);
+      const bool group = units[u].is_object() && units[u].contains("repeat");
+      if (!(group ? read_group(units[u], place, model) : add_unit(units[u], place, std::nullopt, model))) return false;
     }
     return true;
   }
@@ -59,6 +58,37 @@ class Reader {
     *out = value.get<std::string>();
     return true;
   }
+  bool read_group(const Json& json, const std::string& place, Model* model) {
+    uint64_t repeats = 0, first = 0;
+    if (!object(json, place, {"repeat", "first", "units"}) ||
+        !number(json["repeat"], place + ".repeat", 1, kMostRepeats, &repeats) ||
+        !number(json["first"], place + ".first", 0, kMostElements, &first))
+      return false;
+    const Json& units = json["units"];
+    if (!units.is_array() || units.empty()) return fail(place + ".units", "must be a list with at least one unit");
+    for (uint64_t i = first; i < first + repeats; i++)
+      for (size_t u = 0; u < units.size(); u++)
+        if (!add_unit(units[u], fmt::format("{}.units[{}]", place, u), i, model)) return false;
+    return true;
+  }
+  // `index` takes the place of {} in the name of a unit of a group.
+  bool add_unit(const Json& json, const std::string& place, std::optional<uint64_t> index, Model* model) {
+    model->units.emplace_back();
+    if (!read_unit(json, place, &model->units.back())) return false;
+    std::string& name = model->units.back().name;
+    if (index) {
+      const size_t braces = name.find("{}");
+      if (braces == std::string::npos) return fail(place + ".name", fmt::format("\"{}\" has no {{}} for the number", name));
+      name.replace(braces, 2, fmt::format("{}", *index));
+    }
+    return seen_.insert(name).second || fail(place + ".name", fmt::format("\"{}\" is also the name of an earlier unit", name));
+  }
+  bool number(const Json& json, const std::string& place, uint64_t least, uint64_t most, uint64_t* out) {
+    if (!json.is_number_unsigned() || json.get<uint64_t>() < least || json.get<uint64_t>() > most)
+      return fail(place, fmt::format("must be a whole number from {} to {}, not {}", least, most, json.dump()));
+    *out = json.get<uint64_t>();
+    return true;
+  }
   bool read_unit(const Json& json, const std::string& place, ModelUnit* unit) {
     if (!object(json, place, {"name", "params"}) || !name(json, place + ".name", &unit->name)) return false;
     const Json& params = json["params"];
@@ -72,15 +102,14 @@ class Reader {
   bool read_param(const Json& json, const std::string& place, ModelParam* param) {
     if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
       return fail(place, "must be a name and a shape, like [\"weight\", [4096, 1024]]");
+    if (++params_ > kMostParams) return fail(place, fmt::format("the model has more than {} parameters up to here", kMostParams));
     param->name = json[0].get<std::string>();
     if (json[1].size() > FSCCL_MAX_DIMS)
       return fail(place + "[1]", fmt::format("has {} dimensions; at most {} are possible", json[1].size(), FSCCL_MAX_DIMS));
     for (size_t d = 0; d < json[1].size(); d++) {
-      const Json& dim = json[1][d];
-      if (!dim.is_number_integer() || (dim.is_number_unsigned() ? dim.get<uint64_t>() > kMostElements : dim.get<int64_t>() < 0))
-        return fail(fmt::format("{}[1][{}]", place, d),
-                    fmt::format("must be a whole number from 0 to {}, not {}", kMostElements, dim.dump()));
-      param->dims.push_back(dim.get<int64_t>());
+      uint64_t dim = 0;
+      if (!number(json[1][d], fmt::format("{}[1][{}]", place, d), 0, kMostElements, &dim)) return false;
+      param->dims.push_back(static_cast<int64_t>(dim));
     }
     uint64_t product = 1;
     for (int64_t dim : param->dims) {
@@ -94,8 +123,16 @@ class Reader {
 
   const std::string& source_;
   std::string* error_;
-  uint64_t total_ = 0;
+  uint64_t total_ = 0;  // elements
+  uint64_t params_ = 0;
+  std::set<std::string> seen_;  // names of units
 };
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return text;
+}
 
 std::optional<Model> parse_file(const std::filesystem::path& path, std::string* error) {
   std::error_code ignored;
@@ -129,14 +166,22 @@ uint64_t ModelUnit::elements() const {
   for (const ModelParam& param : params) sum += param.elements();
   return sum;
 }
-bool ModelUnit::is_layer() const { return !name.empty() && name.back() >= '0' && name.back() <= '9'; }
+std::string_view ModelUnit::layer() const {
+  for (size_t i = 0; i < name.size(); i++)
+    if (name[i] >= '0' && name[i] <= '9' && (i + 1 == name.size() || name[i + 1] == '.'))
+      return std::string_view(name).substr(0, i + 1);
+  return {};
+}
 uint64_t Model::elements() const {
   uint64_t sum = 0;
   for (const ModelUnit& unit : units) sum += unit.elements();
   return sum;
 }
 size_t Model::layers() const {
-  return static_cast<size_t>(std::count_if(units.begin(), units.end(), [](const ModelUnit& unit) { return unit.is_layer(); }));
+  std::set<std::string_view> seen;
+  for (const ModelUnit& unit : units)
+    if (unit.is_layer()) seen.insert(unit.layer());
+  return seen.size();
 }
 
 std::optional<Model> parse_model(std::string_view text, const std::string& source, std::string* error) {
@@ -158,19 +203,20 @@ std::vector<std::string> model_folders() {
   std::error_code failed;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (failed) return {};
-  const std::filesystem::path folder = program.parent_path();
-  return {(folder / "models").string(), (folder.parent_path() / "share/fsccl/models").string()};
+  const std::filesystem::path root = program.parent_path().parent_path();
+  return {(root / "perf/models").string(), (root / "share/fsccl/models").string()};
 }
 
 std::optional<Model> load_model(const std::string& name, const std::vector<std::string>& folders, std::string* error) {
   if (name.find('/') != std::string::npos || name.ends_with(".json")) return parse_file(name, error);
   std::set<std::string> known;
   for (const std::string& folder : folders) {
-    const std::filesystem::path path = std::filesystem::path(folder) / (name + ".json");
     std::error_code failed;
-    if (std::filesystem::exists(path, failed)) return parse_file(path, error);
-    for (const auto& entry : std::filesystem::directory_iterator(folder, failed))
-      if (entry.path().extension() == ".json") known.insert(entry.path().stem().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+      if (entry.path().extension() != ".json") continue;
+      if (lower(entry.path().stem().string()) == lower(name)) return parse_file(entry.path(), error);
+      known.insert(entry.path().stem().string());
+    }
   }
   *error = fmt::format(
       "no model is named \"{}\"; known are: {}. A model file is given by a path with a slash or by a name that ends in .json", name,
@@ -181,12 +227,17 @@ std::optional<Model> load_model(const std::string& name, const std::vector<std::
 
 bool keep_layers(Model* model, size_t layers, std::string* error) {
   if (layers > model->layers()) {
-    *error = model->layers() == 0 ? fmt::format("--layers: model {} has no layers (units whose name ends in a number)", model->name)
+    *error = model->layers() == 0 ? fmt::format("--layers: model {} has no layers (units with a number in their name)", model->name)
                                   : fmt::format("--layers {}: model {} has {}", layers, model->name, model->layers());
     return false;
   }
-  size_t seen = 0;
-  std::erase_if(model->units, [&](const ModelUnit& unit) { return unit.is_layer() && ++seen > layers; });
+  std::set<std::string, std::less<>> kept;
+  std::erase_if(model->units, [&](const ModelUnit& unit) {
+    if (!unit.is_layer() || kept.contains(unit.layer())) return false;
+    if (kept.size() == layers) return true;
+    kept.emplace(unit.layer());
+    return false;
+  });
   if (model->units.empty()) *error = fmt::format("--layers {}: no unit of model {} is left", layers, model->name);
   return !model->units.empty();
 }

@@ -39,15 +39,25 @@ Status check_tie(const std::vector<ParamShape>& params, size_t param) {
                 owner.tied_to, owner.tied_to);
   if (owner.dims != params[param].dims)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, but their dimensions differ", param, target);
+  if (owner.block_rows != params[param].block_rows || owner.block_columns != params[param].block_columns)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, but their blocks differ", param, target);
   return success();
+}
+
+Status check_block(fsccl_layout_t kind, const ParamShape& shape, size_t param) {
+  if (kind == FSCCL_LAYOUT_RAGGED || (shape.block_rows <= 1 && shape.block_columns <= 1)) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "parameter {} names blocks of {} x {} elements, which only FSCCL_LAYOUT_RAGGED keeps whole: use it, or name no block",
+              param, shape.block_rows, shape.block_columns);
 }
 
 }  // namespace
 
 Result<Layout> Layout::make(fsccl_layout_t kind, std::vector<ParamShape> params, int ranks) {
-  if (kind != FSCCL_LAYOUT_FLAT && kind != FSCCL_LAYOUT_PER_PARAM)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is unknown or not available; use flat ({}) or per_param ({})",
-                static_cast<int>(kind), static_cast<int>(FSCCL_LAYOUT_FLAT), static_cast<int>(FSCCL_LAYOUT_PER_PARAM));
+  if (kind != FSCCL_LAYOUT_FLAT && kind != FSCCL_LAYOUT_PER_PARAM && kind != FSCCL_LAYOUT_RAGGED)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "layout {} is not a fsccl_layout_t: it is flat ({}), per_param ({}) or ragged ({})",
+                static_cast<int>(kind), static_cast<int>(FSCCL_LAYOUT_FLAT), static_cast<int>(FSCCL_LAYOUT_PER_PARAM),
+                static_cast<int>(FSCCL_LAYOUT_RAGGED));
   if (ranks < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a layout over {} ranks; at least 1 is needed", ranks);
   Layout layout;
   layout.kind_ = kind;
@@ -55,16 +65,21 @@ Result<Layout> Layout::make(fsccl_layout_t kind, std::vector<ParamShape> params,
   for (size_t i = 0; i < params.size(); ++i) {
     FSCCL_ASSIGN(const uint64_t numel, count_elements(params[i].dims, i));
     FSCCL_TRY(check_tie(params, i));
+    FSCCL_TRY(check_block(kind, params[i], i));
     const bool is_tied = params[i].tied_to != -1;
     layout.numel_.push_back(numel);
     layout.rows_.push_back(params[i].dims.empty() ? 1 : static_cast<uint64_t>(params[i].dims[0]));
     layout.owner_.push_back(is_tied ? static_cast<size_t>(params[i].tied_to) : i);
     layout.flat_begin_.push_back(layout.total_);
+    if (kind == FSCCL_LAYOUT_RAGGED)
+      layout.grids_.push_back(is_tied ? BlockGrid{}
+                                      : BlockGrid::make(params[i].dims, params[i].block_rows, params[i].block_columns));
     if (is_tied) continue;
     layout.total_ += numel;
     if (layout.total_ > kMaxElements)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "the first {} parameters hold more than 2^58 elements; make smaller units", i + 1);
   }
+  if (kind == FSCCL_LAYOUT_RAGGED) layout.ragged_ = plan_ragged(layout.grids_, ranks);
   return layout;
 }
 
@@ -73,7 +88,14 @@ Piece Layout::piece(int rank, size_t param) const {
   const auto r = static_cast<uint64_t>(rank);
   const auto n = static_cast<uint64_t>(ranks_);
   uint64_t begin = 0, end = 0;
-  if (kind_ == FSCCL_LAYOUT_FLAT) {
+  if (kind_ == FSCCL_LAYOUT_RAGGED) {
+    const RaggedPlan::Param& cut = ragged_.params[own];
+    if (r < cut.first_rank || r - cut.first_rank >= cut.ranks) return {};
+    const uint64_t* const ends = &ragged_.cuts[cut.first_cut + r - cut.first_rank];
+    begin = ends[0];
+    end = ends[1];
+    if (begin == end) return {};
+  } else if (kind_ == FSCCL_LAYOUT_FLAT) {
     const uint64_t part = ceil_div(total_, n), first = flat_begin_[own], last = first + numel_[own];
     begin = std::max(r * part, first);
     end = std::min((r + 1) * part, last);
@@ -98,11 +120,24 @@ uint64_t Layout::shard_total(int rank) const {
   return sum;
 }
 
-uint64_t Layout::padding() const {
-  // In both layouts no rank holds more of any parameter set than rank 0.
+// Flat and per_param: no rank holds more of any parameter set than rank 0.
+uint64_t Layout::largest_shard() const { return kind_ == FSCCL_LAYOUT_RAGGED ? ragged_.largest : shard_total(0); }
+
+uint64_t Layout::padding_of(uint64_t largest) const {
   uint64_t padded = 0;
-  if (__builtin_mul_overflow(shard_total(0), static_cast<uint64_t>(ranks_), &padded)) padded = ~uint64_t{0};
-  return padded - total_;
+  if (__builtin_mul_overflow(largest, static_cast<uint64_t>(ranks_), &padded)) padded = ~uint64_t{0};
+  return padded > total_ ? padded - total_ : 0;
+}
+
+uint64_t Layout::padding() const { return padding_of(largest_shard()); }
+
+uint64_t Layout::padding_bound() const {
+  if (kind_ == FSCCL_LAYOUT_RAGGED) return padding_of(block_bound(grids_, static_cast<uint64_t>(ranks_)));
+  if (kind_ == FSCCL_LAYOUT_FLAT) return 0;
+  std::vector<BlockGrid> rows;
+  for (size_t i = 0; i < size(); ++i)
+    if (!tied(i) && numel_[i] > 0) rows.push_back({1, rows_[i], numel_[i] / rows_[i], 1, numel_[i] / rows_[i]});
+  return padding_of(block_bound(rows, static_cast<uint64_t>(ranks_)));
 }
 
 SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment) {

@@ -23,10 +23,10 @@ uint64_t product(const std::vector<int64_t>& dims) {
   return product;
 }
 
-class BothLayouts : public ::testing::TestWithParam<fsccl_layout_t> {};
-INSTANTIATE_TEST_SUITE_P(Layouts, BothLayouts, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM));
+class EveryLayout : public ::testing::TestWithParam<fsccl_layout_t> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, EveryLayout, ::testing::Values(FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED));
 
-TEST_P(BothLayouts, PiecesTileEveryParameterOnce) {
+TEST_P(EveryLayout, PiecesTileEveryParameterOnce) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 60; ++round) {
     const auto params = random_params(random);
@@ -54,7 +54,9 @@ TEST_P(BothLayouts, PiecesTileEveryParameterOnce) {
       }
       ASSERT_EQ(layout.total(), total);
       ASSERT_EQ(held, total);
+      ASSERT_EQ(layout.largest_shard(), largest);
       ASSERT_EQ(layout.padding(), static_cast<uint64_t>(ranks) * largest - total);
+      ASSERT_GE(layout.padding(), layout.padding_bound());
     }
   }
 }
@@ -87,6 +89,7 @@ TEST(PerParam, KnownCuts) {
   EXPECT_EQ(layout.piece(1, 2).count, 1u);
   EXPECT_EQ(layout.shard_total(0), 6u);
   EXPECT_EQ(layout.padding(), 4u * 6 - 13);
+  EXPECT_EQ(layout.padding_bound(), 4u * 4 - 13);  // of five rows of two, one rank holds two
 }
 
 TEST(Flat, CutsInsideParameters) {
@@ -116,7 +119,7 @@ TEST(Flat, PartsAreEqualButTheTail) {
   }
 }
 
-TEST_P(BothLayouts, SlotsHoldEverythingOnce) {
+TEST_P(EveryLayout, SlotsHoldEverythingOnce) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 500; ++round) {
     const auto params = random_params(random);
@@ -159,7 +162,7 @@ TEST(Layout, RefusesWhatItCannotHold) {
     EXPECT_NE(made.status().text().find(part), std::string::npos) << made.status().text();
   };
   const int64_t huge = int64_t{1} << 62;
-  refused(FSCCL_LAYOUT_RAGGED, {}, 1, "layout 2");
+  refused(static_cast<fsccl_layout_t>(3), {}, 1, "layout 3");
   refused(FSCCL_LAYOUT_FLAT, {}, 0, "0 ranks");
   refused(FSCCL_LAYOUT_FLAT, {{{4, -1}}}, 2, "a dimension is -1");
   refused(FSCCL_LAYOUT_FLAT, {{{-1, 0}}}, 2, "a dimension is -1");
@@ -170,11 +173,14 @@ TEST(Layout, RefusesWhatItCannotHold) {
   refused(FSCCL_LAYOUT_FLAT, {{{4}}, {{4}, -2}}, 2, "tied to -2");
   refused(FSCCL_LAYOUT_FLAT, {{{4}}, {{4}, 0}, {{4}, 1}}, 2, "itself tied");
   refused(FSCCL_LAYOUT_FLAT, {{{4}}, {{2, 2}, 0}}, 2, "dimensions differ");
+  refused(FSCCL_LAYOUT_RAGGED, {{{4}, -1, 0, 2}, {{4}, 0, 0, 4}}, 2, "blocks differ");
+  refused(FSCCL_LAYOUT_PER_PARAM, {{{4, 4}, -1, 2, 2}}, 2, "RAGGED");
+  refused(FSCCL_LAYOUT_FLAT, {{{4, 4}, -1, 1, 4}}, 2, "1 x 4");
 }
 
 TEST(Layout, EmptyDimensionsMakeEmptyParameters) {
   const int64_t huge = int64_t{1} << 62;
-  for (const fsccl_layout_t kind : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM}) {
+  for (const fsccl_layout_t kind : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED}) {
     const Layout layout = make(kind, {{{huge, huge, 0}}, {{0, 5}}}, 3);
     EXPECT_EQ(layout.total(), 0u);
     EXPECT_EQ(layout.padding(), 0u);

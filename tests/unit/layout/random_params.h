@@ -26,4 +26,16 @@ inline std::vector<ParamShape> random_params(std::mt19937_64& random, size_t mos
   return params;
 }
 
+// The same with blocks, for the ragged layout.
+inline std::vector<ParamShape> random_blocks(std::mt19937_64& random) {
+  auto params = random_params(random);
+  for (ParamShape& param : params) {
+    if (random() % 3 != 0) param.block_rows = random() % 12, param.block_columns = random() % 12;
+    if (param.tied_to < 0) continue;
+    const ParamShape& owner = params[static_cast<size_t>(param.tied_to)];
+    param.block_rows = owner.block_rows, param.block_columns = owner.block_columns;
+  }
+  return params;
+}
+
 }  // namespace fsccl::testing

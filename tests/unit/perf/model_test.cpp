@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 namespace fsccl::perf {
@@ -25,6 +27,29 @@ TEST(ParseModel, ReadsUnitsAndShapes) {
   EXPECT_TRUE(model->units[2].is_layer());
   EXPECT_EQ(model->elements(), 73u);
   EXPECT_EQ(model->layers(), 2u);
+}
+
+const char* const kGroups = R"({"name": "groups", "units": [
+  {"name": "root", "params": [["embedding", [10, 4]]]},
+  {"repeat": 2, "first": 0, "units": [{"name": "layers.{}", "params": [["w", [3]]]}]},
+  {"repeat": 3, "first": 2, "units": [{"name": "layers.{}.attention", "params": [["w", [5]]]},
+                                      {"name": "layers.{}.experts", "params": [["w", [2, 7]]]}]}]})";
+
+TEST(ParseModel, RepeatsGroupsOfUnits) {
+  std::string error;
+  auto model = parse_model(kGroups, "groups.json", &error);
+  ASSERT_TRUE(model) << error;
+  ASSERT_EQ(model->units.size(), 9u);
+  EXPECT_EQ(model->units[2].name, "layers.1");
+  EXPECT_EQ(model->units[3].name, "layers.2.attention");
+  EXPECT_EQ(model->units[8].name, "layers.4.experts");
+  EXPECT_EQ(model->units[8].layer(), "layers.4");
+  EXPECT_EQ(model->units[0].layer(), "");
+  EXPECT_EQ(model->elements(), 40u + 2 * 3 + 3 * (5 + 14));
+  EXPECT_EQ(model->layers(), 5u);
+  ASSERT_TRUE(keep_layers(&*model, 3, &error)) << error;
+  ASSERT_EQ(model->units.size(), 5u);
+  EXPECT_EQ(model->units[4].name, "layers.2.experts");
 }
 
 struct Bad {
@@ -54,6 +79,14 @@ TEST(ParseModel, NamesTheFileAndThePlaceOfAProblem) {
        "whole number"},
       {R"({"name": "m", "units": [{"name": "a", "params": [["w", [1]]]}, {"name": "a", "params": [["w", [1]]]}]})", "units[1].name",
        "earlier"},
+      {R"({"name": "m", "units": [{"repeat": 2, "units": []}]})", "units[0]", "\"first\" is missing"},
+      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": []}]})", "units[0].units", "at least one unit"},
+      {R"({"name": "m", "units": [{"repeat": 0, "first": 0, "units": [7]}]})", "units[0].repeat", "from 1 to"},
+      {R"({"name": "m", "units": [{"repeat": 1, "first": -1, "units": [7]}]})", "units[0].first", "-1"},
+      {R"({"name": "m", "units": [{"repeat": 2, "first": 0, "units": [{"name": "a", "params": [["w", [1]]]}]}]})",
+       "units[0].units[0].name", "has no {}"},
+      {R"({"name": "m", "units": [{"repeat": 100000, "first": 0, "units": [{"name": "a{}", "params": [["w", [4294967296]]]}]}]})",
+       "units[0].units[0].params[0][1]", "more than"},
   };
   for (const Bad& bad : kBad) {
     std::string error;
@@ -71,6 +104,7 @@ TEST(LoadModel, FindsNamesInFoldersAndFilesByPath) {
   std::ofstream(path) << kTiny;
   std::string error;
   EXPECT_TRUE(load_model("tiny", {"/nowhere", folder}, &error)) << error;
+  EXPECT_TRUE(load_model("Tiny", {"/nowhere", folder}, &error)) << error;
   EXPECT_TRUE(load_model(path, {}, &error)) << error;
   EXPECT_FALSE(load_model("huge", {folder}, &error));
   EXPECT_NE(error.find("known are: tiny"), std::string::npos) << error;
@@ -94,12 +128,27 @@ TEST(KeepLayers, KeepsTheFirstLayersAndAllOtherUnits) {
   EXPECT_EQ(model.units.size(), 1u);
 }
 
-TEST(ShippedModels, LlamaHasItsPublishedSize) {
-  std::string error;
-  const auto model = load_model("llama-3.2-1b", {FSCCL_MODELS}, &error);
-  ASSERT_TRUE(model) << error;
-  EXPECT_EQ(model->layers(), 16u);
-  EXPECT_EQ(model->elements(), 1235814400u);
+// Elements as published, by the model's card or the index of its weights.
+TEST(ShippedModels, HaveTheirPublishedSizes) {
+  const struct {
+    const char* name;
+    size_t layers;
+    uint64_t elements;
+  } kModels[] = {
+      {"Llama-3.2-1B", 16, 1'235'814'400},      {"Llama-3-8B", 32, 8'030'261'248},     {"Llama-3-70B", 80, 70'553'706'496},
+      {"Llama-3.1-405B", 126, 405'853'388'800}, {"Qwen2.5-7B", 28, 7'615'616'512},     {"Mixtral-8x7B", 32, 46'702'792'704},
+      {"DeepSeek-V3", 61, 671'026'419'200},     {"GPT-OSS-120B", 36, 116'829'156'672},
+  };
+  for (const auto& published : kModels) {
+    std::string error;
+    const auto model = load_model(published.name, {FSCCL_MODELS}, &error);
+    ASSERT_TRUE(model) << error;
+    EXPECT_EQ(model->layers(), published.layers) << published.name;
+    EXPECT_EQ(model->elements(), published.elements) << published.name;
+  }
+  const auto shipped = std::filesystem::directory_iterator(FSCCL_MODELS);
+  EXPECT_EQ(std::count_if(begin(shipped), end(shipped), [](const auto& entry) { return entry.path().extension() == ".json"; }),
+            static_cast<std::ptrdiff_t>(std::size(kModels)));
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ TEST(Names, OfDtypesAndOperators) {
   EXPECT_EQ(parse_dtype("float"), FSCCL_FLOAT32);
   EXPECT_FALSE(parse_dtype("fp8").has_value());
   for (const DtypeName& entry : reducible_dtypes()) EXPECT_STREQ(dtype_name(*parse_dtype(entry.name)), entry.name);
-  for (const char* name : {"sum", "avg", "min", "max", "prod", "premul"}) EXPECT_STREQ(op_name(parse_op(name)->kind), name);
+  for (const char* name : {"sum", "avg", "min", "max", "prod", "mulsum"}) EXPECT_STREQ(op_name(parse_op(name)->kind), name);
+  EXPECT_EQ(parse_op("premul")->kind, FSCCL_OP_PREMUL_SUM);
   EXPECT_FALSE(parse_op("median").has_value());
   EXPECT_STREQ(op_name(99), "unknown");
 }
@@ -55,6 +56,14 @@ TEST(SizeSweep, MultipliesUpToTheLast) {
   EXPECT_EQ(size_sweep(8, 128, 1), (std::vector<uint64_t>{8}));
   EXPECT_EQ(size_sweep(0, 128, 2), (std::vector<uint64_t>{0}));
   EXPECT_TRUE(size_sweep(256, 128, 2).empty());
+}
+
+TEST(SizeSteps, AddsUpToTheLast) {
+  EXPECT_EQ(size_steps(8, 32, 12), (std::vector<uint64_t>{8, 20, 32}));
+  EXPECT_EQ(size_steps(8, 31, 12), (std::vector<uint64_t>{8, 20}));
+  EXPECT_EQ(size_steps(8, 31, 0), (std::vector<uint64_t>{8}));
+  EXPECT_EQ(size_steps(0, UINT64_MAX, UINT64_MAX), (std::vector<uint64_t>{0, UINT64_MAX}));
+  EXPECT_TRUE(size_steps(32, 31, 1).empty());
 }
 
 }  // namespace

@@ -95,6 +95,17 @@ TEST(LiveBound, CountsSlotsThatAreThereAtOnce) {
   EXPECT_EQ(live_bound_bytes(model, make_step(4, 1), shape), 4 * (root + 3 * layer));
 }
 
+TEST(LiveBytes, FollowTheEvents) {
+  const Model model = model_of(1);  // slots of 256 and 128 bytes
+  const StepShape shape = shape_of(model, 2);
+  const std::vector<StepEvent> events = make_step(2, 0);
+  const std::vector<uint64_t> after = live_bytes(model, events, shape);
+  ASSERT_EQ(after.size(), events.size());
+  EXPECT_EQ(after.front(), 256u);  // the root is gathered
+  EXPECT_EQ(after.back(), 0u);     // nothing is kept
+  EXPECT_EQ(*std::max_element(after.begin(), after.end()), live_bound_bytes(model, events, shape));
+}
+
 TEST(KeptUnits, FillTheBudgetInOrderAndNeverTakeTheRoot) {
   const Model model = model_of(3);
   EXPECT_EQ(kept_units(model, false, 2, false, UINT64_MAX), (std::vector<bool>{false, false, false, false}));
