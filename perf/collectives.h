@@ -1,40 +1,41 @@
-// fsccl-perf collectives: the time of single collectives over a range of sizes, every result checked.
-//   size     as nccl-tests count it: all-gather the output, reduce-scatter the input of a rank, all-reduce and broadcast the buffer
-//   count    what is passed to the call: elements per rank for all-gather and reduce-scatter
-//   sample   `calls` calls back to back after a barrier (1 above 20 us); its time is the slowest rank's, divided by `calls`
-//   algbw    size / p50;  busbw = algbw x (n-1)/n (all-gather, reduce-scatter), x 2(n-1)/n (all-reduce), x 1 (broadcast)
+// fsccl-perf collectives: the time of single collectives over a range of sizes, every result checked. Options, columns and the
+// definitions of size, count, algbw and busbw are those of nccl-tests.
+//   size     of the larger buffer of a rank: all-gather the output, reduce-scatter the input, all-reduce and broadcast the buffer
+//   count    what is passed to the call: elements of one rank's block for all-gather and reduce-scatter
+//   sample   `calls` calls back to back between two barriers; its time is the slowest rank's, divided by `calls`. Writing inputs
+//   and
+//            checking lie outside the barriers, so that no rank does either while another's clock runs.
+//   algbw    size / p50;  busbw = algbw x the collective's factor (collective_table.h)
 // The input is written anew before every sample, off the clock, and every element of the result is checked after it.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "buffer.h"
+#include "collective_table.h"
 #include "session.h"
 
 namespace fsccl::perf {
 
-enum class Collective { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
-enum class Memory { kCaller, kPool };
-
 struct CollectivesOptions {
-  std::vector<Collective> collectives;
+  std::vector<const CollectiveKind*> collectives;
   std::vector<Memory> memories;
   std::vector<bool> places;  // in place: false, true
   std::vector<uint64_t> sizes;
-  fsccl_dtype_t dtype = FSCCL_FLOAT32;
-  fsccl_op_t op = FSCCL_SUM;
+  std::vector<fsccl_dtype_t> dtypes;
+  std::vector<fsccl_op_t> ops;
   int root = 0;
   int iterations = 20;
   int warmup = 5;
   int calls = 0;  // per sample; 0: chosen by the time of one
-  int check_every = 1;
+  bool check = true;
   bool json = false;
+  bool skip_unavailable = false;  // leave out what the library does not have, instead of failing
+  std::string report;             // path of the HTML page; empty: none
 };
 
-const char* collective_name(Collective collective);
-double bus_factor(Collective collective, int ranks);
-
 // Returns the number of wrong elements over all ranks and samples.
-uint64_t run_collectives(const Session& session, const CollectivesOptions& options);
+uint64_t run_collectives(Session& session, const CollectivesOptions& options);
 
 }  // namespace fsccl::perf

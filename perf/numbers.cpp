@@ -66,12 +66,12 @@ std::optional<fsccl_op_t> parse_op(std::string_view name) {
   if (name == "min") return FSCCL_MIN;
   if (name == "max") return FSCCL_MAX;
   if (name == "prod") return FSCCL_PROD;
-  if (name == "premul") return fsccl_premul_sum(0.5);
+  if (name == "mulsum" || name == "premul") return fsccl_premul_sum(0.5);
   return std::nullopt;
 }
 
 const char* op_name(int32_t kind) {
-  static constexpr const char* kNames[] = {"sum", "avg", "min", "max", "prod", "premul"};
+  static constexpr const char* kNames[] = {"sum", "avg", "min", "max", "prod", "mulsum"};
   return kind >= 0 && kind < static_cast<int32_t>(std::size(kNames)) ? kNames[kind] : "unknown";
 }
 
@@ -88,6 +88,15 @@ std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor) {
   for (double size = static_cast<double>(first); size <= static_cast<double>(last); size *= factor) {
     sizes.push_back(static_cast<uint64_t>(size));
     if (factor <= 1 || size < 1) break;
+  }
+  return sizes;
+}
+
+std::vector<uint64_t> size_steps(uint64_t first, uint64_t last, uint64_t increment) {
+  std::vector<uint64_t> sizes;
+  for (uint64_t size = first; size <= last; size += increment) {
+    sizes.push_back(size);
+    if (increment == 0 || last - size < increment) break;
   }
   return sizes;
 }

@@ -23,13 +23,14 @@ const std::vector<DtypeName>& reducible_dtypes();
 std::optional<fsccl_dtype_t> parse_dtype(std::string_view name);  // also float, half, double, bfloat16
 const char* dtype_name(fsccl_dtype_t dtype);
 
-std::optional<fsccl_op_t> parse_op(std::string_view name);  // sum avg min max prod premul (by 0.5)
+std::optional<fsccl_op_t> parse_op(std::string_view name);  // sum avg min max prod mulsum (by 0.5; also premul)
 const char* op_name(int32_t kind);
 
 // The value below which `fraction` of the samples lie, linear between neighbours; 0 without samples.
 double percentile(std::vector<double> samples, double fraction);
 
-// Sizes from `first` to `last`, each `factor` times the one before.
+// Sizes from `first` to `last`, each `factor` times the one before (only `first` when it is not above 1) or `increment` more.
 std::vector<uint64_t> size_sweep(uint64_t first, uint64_t last, double factor);
+std::vector<uint64_t> size_steps(uint64_t first, uint64_t last, uint64_t increment);
 
 }  // namespace fsccl::perf

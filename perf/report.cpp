@@ -28,17 +28,26 @@ nlohmann::ordered_json named(const std::vector<std::pair<std::string, double>>& 
 
 void print_collectives_head(int ranks) {
   fmt::print(
-      "# fsccl-perf collectives, {} ranks. Times are of the slowest rank, in us; bandwidths from p50, in GB/s (1e9 bytes).\n",
+      "# fsccl-perf collectives, {} ranks. Times in us, of the slowest rank; algbw and busbw in GB/s (1e9 bytes), from p50.\n"
+      "# memory: caller = the caller's own; pool = blocks of the pool, private to a rank; shared = one slot per host, the copy of "
+      "the "
+      "rank's part into it counted.\n",
       ranks);
-  fmt::print("#{:>14} {:>12} {:>12} {:>6} {:>6} {:>4} {:>6} {:>8} {:>10} {:>10} {:>10} {:>8} {:>8} {:>8}\n", "collective",
-             "size(B)", "count", "type", "redop", "root", "memory", "in_place", "p10", "time(p50)", "p99", "algbw", "busbw",
-             "#wrong");
+  const std::string half = fmt::format("{:>9} {:>9} {:>9} {:>7} {:>7} {:>6}", "p10", "time", "p99", "algbw", "busbw", "#wrong");
+  fmt::print("#{:>70} {:^52}  {:^52}\n", "", "out-of-place", "in-place");
+  fmt::print("#{:>16} {:>11} {:>11} {:>6} {:>6} {:>4} {:>6}   {}   {}\n", "collective", "size(B)", "count", "type", "redop", "root",
+             "memory", half, half);
 }
 
-void print_row(const CollectiveRow& row) {
-  fmt::print(" {:>14} {:>12} {:>12} {:>6} {:>6} {:>4} {:>6} {:>8} {:>10.2f} {:>10.2f} {:>10.2f} {:>8.2f} {:>8.2f} {:>8}\n",
-             row.collective, row.bytes, row.count, row.dtype, row.op, row.root, row.memory, row.in_place ? "yes" : "no", row.p10_us,
-             row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong);
+void print_line(const CollectiveRow* out_of_place, const CollectiveRow* in_place) {
+  const CollectiveRow& any = out_of_place ? *out_of_place : *in_place;
+  const auto half = [](const CollectiveRow* row) {
+    if (!row) return fmt::format("{:>9} {:>9} {:>9} {:>7} {:>7} {:>6}", "-", "-", "-", "-", "-", "-");
+    return fmt::format("{:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>7.2f} {:>6}", row->p10_us, row->p50_us, row->p99_us, row->algbw,
+                       row->busbw, row->wrong ? fmt::format("{}", *row->wrong) : "N/A");
+  };
+  fmt::print(" {:>16} {:>11} {:>11} {:>6} {:>6} {:>4} {:>6}   {}   {}\n", any.collective, any.bytes, any.count, any.dtype, any.op,
+             any.root, any.memory, half(out_of_place), half(in_place));
   std::fflush(stdout);
 }
 
@@ -59,11 +68,16 @@ void print_json(const CollectiveRow& row) {
               {"p99_us", round_to(row.p99_us, 1e3)},
               {"algbw", round_to(row.algbw, 1e4)},
               {"busbw", round_to(row.busbw, 1e4)},
-              {"wrong", row.wrong}});
+              {"wrong", row.wrong ? nlohmann::ordered_json(*row.wrong) : nlohmann::ordered_json()}});
 }
 
-void print_collectives_end(uint64_t wrong) {
-  fmt::print("# {}\n", wrong == 0 ? "every checked element is right" : fmt::format("WRONG: {} elements", wrong));
+void print_collectives_end(const std::vector<CollectiveRow>& rows) {
+  uint64_t wrong = 0;
+  double busbw = 0;
+  for (const CollectiveRow& row : rows) wrong += row.wrong.value_or(0), busbw += row.busbw;
+  const bool checked = !rows.empty() && rows.front().wrong.has_value();
+  fmt::print("# Out of bounds values : {} {}\n", wrong, wrong ? "FAILED" : checked ? "OK" : "(not checked)");
+  fmt::print("# Avg bus bandwidth    : {:.4g}\n", rows.empty() ? 0 : busbw / static_cast<double>(rows.size()));
 }
 
 void print_report(const StepReport& report) {
@@ -71,6 +85,9 @@ void print_report(const StepReport& report) {
              report.parameters, report.ranks);
   fmt::print("# wire {}, layout {}, keep {} ({} units kept), gradients {}, sharing {}, prefetch {}, plan {}\n", report.wire,
              report.layout, report.keep, report.kept_units, report.gradients, report.sharing, report.prefetch, report.plan);
+  if (report.dry_run)
+    fmt::print("# dry run: no memory is reserved or touched, nothing is moved or checked; times are those of the bookkeeping\n");
+  fmt::print("{:<28} {:>12.3f} ms\n", "making the units", report.create_us / 1e3);
   fmt::print("{:<28} {:>12.3f} ms   median of {} (fastest {:.3f}, slowest {:.3f})\n", "step", report.total_us / 1e3,
              report.steps_us.size(), percentile(report.steps_us, 0) / 1e3, percentile(report.steps_us, 1) / 1e3);
   for (const auto& [name, time] : report.phases_us) fmt::print("  {:<26} {:>12.3f} ms\n", name, time / 1e3);
@@ -83,7 +100,7 @@ void print_report(const StepReport& report) {
   fmt::print("{:<28} {:>15}   {} hits, {} misses; {} growths; slots live at once {}\n", "plan, rank 0",
              format_bytes(report.planned_bytes), report.plan_hits, report.plan_misses, report.growths,
              format_bytes(report.live_peak_bytes));
-  fmt::print("{:<28} {:>15}\n", "wrong elements", report.wrong);
+  fmt::print("{:<28} {:>15}\n", "wrong elements", report.dry_run ? "not checked" : fmt::format("{}", report.wrong));
   std::fflush(stdout);
 }
 
@@ -101,6 +118,8 @@ void print_json(const StepReport& report) {
                                  {"sharing", report.sharing},
                                  {"prefetch", report.prefetch},
                                  {"plan", report.plan},
+                                 {"dry_run", report.dry_run},
+                                 {"create_us", round_to(report.create_us, 1e3)},
                                  {"total_us", round_to(report.total_us, 1e3)}};
   json["steps_us"] = nlohmann::ordered_json::array();
   for (double step : report.steps_us) json["steps_us"].push_back(round_to(step, 1e3));
@@ -116,6 +135,14 @@ void print_json(const StepReport& report) {
   json["plan_misses"] = report.plan_misses;
   json["growths"] = report.growths;
   json["wrong"] = report.wrong;
+  json["unit_list"] = nlohmann::ordered_json::array();
+  for (const UnitReport& unit : report.unit_list)
+    json["unit_list"].push_back({{"name", unit.name},
+                                 {"parameters", unit.parameters},
+                                 {"slot_bytes", unit.slot_bytes},
+                                 {"gradient_bytes", unit.gradient_bytes},
+                                 {"unshard_us", round_to(unit.unshard_us, 1e3)},
+                                 {"reduce_us", round_to(unit.reduce_us, 1e3)}});
   print_line(json);
 }
 

@@ -1,6 +1,7 @@
 // How results look: tables for people, JSON for programs. Only rank 0 prints.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,18 +16,35 @@ struct CollectiveRow {
   bool in_place = false;
   int iterations = 0, calls = 0;
   double p10_us = 0, p50_us = 0, p99_us = 0;
-  double algbw = 0, busbw = 0;  // GB/s (1e9 bytes)
-  uint64_t wrong = 0;
+  double algbw = 0, busbw = 0;    // GB/s (1e9 bytes)
+  std::optional<uint64_t> wrong;  // nothing: not checked
 };
 void print_collectives_head(int ranks);
-void print_row(const CollectiveRow& row);
+// One line; NULL: this form does not exist, or was not asked for. At least one is there.
+void print_line(const CollectiveRow* out_of_place, const CollectiveRow* in_place);
 void print_json(const CollectiveRow& row);
-void print_collectives_end(uint64_t wrong);
+void print_collectives_end(const std::vector<CollectiveRow>& rows);
+
+// A unit's slots and its share of the median step, mean over the ranks.
+struct UnitReport {
+  std::string name;
+  uint64_t parameters = 0, slot_bytes = 0, gradient_bytes = 0;
+  double unshard_us = 0, reduce_us = 0;  // unshard: with its wait, forward and backward
+  int gathers = 0;                       // of a step, that move bytes
+};
+// Right after an event of a step, on rank 0.
+struct MemoryPoint {
+  double time_us = 0;
+  uint64_t live_bytes = 0;   // of slots, as the pool counts them
+  uint64_t bound_bytes = 0;  // of slots that must be there
+};
 
 struct StepReport {
   std::string model, wire, layout, keep, gradients, sharing, plan;
   uint64_t parameters = 0;
   int units = 0, layers = 0, ranks = 0, prefetch = 0, kept_units = 0;
+  bool dry_run = false;
+  double create_us = 0;                                      // making all units, with their plans; the slowest rank
   std::vector<double> steps_us;                              // of the slowest rank
   double total_us = 0;                                       // median of steps_us
   std::vector<std::pair<std::string, double>> phases_us;     // of the median step, mean over the ranks
@@ -35,6 +53,12 @@ struct StepReport {
   uint64_t peak_bytes = 0, live_bound_bytes = 0, live_peak_bytes = 0, planned_bytes = 0;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0;
   uint64_t wrong = 0;
+  std::vector<UnitReport> unit_list;
+  std::vector<std::vector<std::pair<std::string, double>>> rank_phases_us;  // of the median step, per rank
+  std::vector<MemoryPoint> memory;                                          // of one more step; only for a page
+  uint64_t reserved_bytes = 0;                                              // by rank 0
+  // Bytes that all ranks must read and write, for each byte of a slot of parameters or gradients.
+  double gather_reads = 0, gather_writes = 0, reduce_reads = 0, reduce_writes = 0;
 };
 void print_report(const StepReport& report);
 void print_json(const StepReport& report);

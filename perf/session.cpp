@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -45,18 +46,30 @@ Session::Session(const std::optional<LocalPlace>& place) {
   int local_rank = 0, local_size = 1;
   must(fsccl_comm_local_rank(comm_, &local_rank, &local_size), "fsccl_comm_local_rank");
   hosts_ = static_cast<int>(sum_over_ranks(uint64_t{local_rank == 0}));
+  shares_cores_ = sum_over_ranks(uint64_t{local_size > sysconf(_SC_NPROCESSORS_ONLN)}) > 0;
+}
+
+void Session::open_pool(bool dry_run, uint64_t limit_bytes) {
   fsccl_pool_config_t pool = FSCCL_POOL_CONFIG_INIT;
   pool.name = "fsccl-perf";
+  pool.dry_run = dry_run;
+  pool.limit_bytes = limit_bytes;
   must(fsccl_pool_create(comm_, &pool, &pool_), "fsccl_pool_create");
 }
 
 Session::~Session() {
-  must(fsccl_pool_destroy(pool_), "fsccl_pool_destroy");
+  if (pool_) must(fsccl_pool_destroy(pool_), "fsccl_pool_destroy");
   barrier();  // so that no rank leaves while another still waits for it
   must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
 }
 
 void Session::barrier() const { must(fsccl_barrier(comm_, nullptr, nullptr), "fsccl_barrier"); }
+
+std::vector<double> Session::all_ranks(const std::vector<double>& values) const {
+  std::vector<double> result(values.size() * static_cast<size_t>(ranks_));
+  must(fsccl_all_gather(values.data(), result.data(), values.size(), FSCCL_FLOAT64, comm_, nullptr, nullptr), "fsccl_all_gather");
+  return result;
+}
 
 std::vector<double> Session::max_over_ranks(std::vector<double> values) const {
   std::vector<double> result(values.size());

@@ -29,8 +29,13 @@ class Session {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int hosts() const { return hosts_; }
+  bool shares_cores() const { return shares_cores_; }  // some host has more ranks than cores
+
+  // Once, before pool() is used; collective. With `dry_run` units move no bytes, and the limit is the rank's.
+  void open_pool(bool dry_run = false, uint64_t limit_bytes = 0);
 
   void barrier() const;
+  std::vector<double> all_ranks(const std::vector<double>& values) const;  // rank after rank
   std::vector<double> max_over_ranks(std::vector<double> values) const;
   std::vector<double> sum_over_ranks(std::vector<double> values) const;
   uint64_t sum_over_ranks(uint64_t value) const;
@@ -41,6 +46,7 @@ class Session {
   int rank_ = 0;
   int ranks_ = 1;
   int hosts_ = 1;
+  bool shares_cores_ = false;
 };
 
 }  // namespace fsccl::perf

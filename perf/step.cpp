@@ -1,15 +1,16 @@
 #include "step.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "numbers.h"
+#include "page_step.h"
+#include "progress.h"
 #include "report.h"
 #include "step_schedule.h"
 #include "step_unit.h"
@@ -32,46 +33,83 @@ enum Phase : size_t {
 };
 constexpr const char* kPhaseNames[kPhases] = {"unshard_forward", "unshard_backward", "wait", "reshard",
                                               "gradient_slot",   "reduce",           "fill", "check"};
-using Phases = std::array<double, kPhases>;
+
+// Microseconds of one step on this rank.
+struct StepTimes {
+  std::array<double, kPhases> phases{};
+  std::vector<double> unshard, reduce;  // per unit; the first with its wait
+  double clocked() const {
+    double sum = 0;
+    for (size_t i = 0; i < kClockedPhases; i++) sum += phases[i];
+    return sum;
+  }
+};
+
+StepShape shape_of(const Session& session, const Model& model, const StepOptions& options) {
+  StepShape shape;
+  shape.wire_bytes = shape.gradient_bytes = fsccl_dtype_size(options.wire);
+  shape.flat = options.layout == FSCCL_LAYOUT_FLAT;
+  shape.shared = options.shared;
+  shape.gradient_slots = options.gradient_slots;
+  shape.ranks = session.ranks();
+  shape.hosts = session.hosts();
+  shape.kept = kept_units(model, shape.flat, shape.wire_bytes, options.keep != FSCCL_KEEP_NONE,
+                          options.keep == FSCCL_KEEP_BUDGET ? options.keep_budget_bytes : UINT64_MAX);
+  return shape;
+}
+
+// What one rank sees: shared slots once, and its own.
+StepShape one_rank(StepShape shape) {
+  shape.ranks = shape.hosts = 1;
+  return shape;
+}
 
 class Runner {
  public:
-  Runner(const Session& session, const Model& model, const StepOptions& options)
-      : session_(session), model_(model), options_(options), events_(make_step(model.units.size(), options.prefetch)) {
-    shape_.wire_bytes = shape_.gradient_bytes = fsccl_dtype_size(options.wire);
-    shape_.flat = options.layout == FSCCL_LAYOUT_FLAT;
-    shape_.shared = options.shared;
-    shape_.gradient_slots = options.gradient_slots;
-    shape_.ranks = session.ranks();
-    shape_.hosts = session.hosts();
-    shape_.kept = kept_units(model, shape_.flat, shape_.wire_bytes, options.keep != FSCCL_KEEP_NONE,
-                             options.keep == FSCCL_KEEP_BUDGET ? options.keep_budget_bytes : UINT64_MAX);
-    uint64_t most = 0;
-    for (const ModelUnit& unit : model.units) most = std::max(most, gradient_bytes(unit, options));
-    private_gradients_ = std::make_unique<Memory4k>(options.gradient_slots ? 1 : most);
-    for (size_t u = 0; u < model.units.size(); u++)
+  Runner(Session& session, const Model& model, const StepOptions& options)
+      : session_(session),
+        model_(model),
+        options_(options),
+        events_(make_step(model.units.size(), options.prefetch)),
+        shape_(shape_of(session, model, options)),
+        progress_(session.rank() == 0) {
+    if (session.rank() == 0 && !options.report.empty()) page_.emplace(options.report);
+    // The pool's own limit is what fits; in a dry run it is what any order of slots could need, private gradients included.
+    StepShape most = one_rank(shape_);
+    most.gradient_slots = true;
+    session.open_pool(options.dry_run, options.dry_run ? 2 * live_bound_bytes(model, events_, most) + (uint64_t{1} << 30) : 0);
+    uint64_t largest = 0;
+    for (const ModelUnit& unit : model.units) largest = std::max(largest, gradient_bytes(unit, options));
+    private_gradients_ = std::make_unique<Memory4k>(options.gradient_slots ? 1 : largest, options.dry_run);
+    const double start = now_us();
+    for (size_t u = 0; u < model.units.size(); u++) {
+      progress_.say([&] { return fmt::format("making unit {} of {}", u + 1, model.units.size()); });
       units_.push_back(std::make_unique<StepUnit>(session, model.units[u], u, options, private_gradients_->data()));
+    }
+    create_us_ = session.max_over_ranks({now_us() - start})[0];
     works_.resize(units_.size());
     if (options.declare) declare();
   }
 
   uint64_t run() {
-    std::vector<Phases> measured;
-    std::vector<double> totals;
+    std::vector<StepTimes> measured;
     for (int s = -options_.warmup; s < options_.steps; s++) {
-      const Phases phases = step(static_cast<uint32_t>(++generation_));
-      if (s < 0) continue;
-      measured.push_back(phases);
-      double total = 0;
-      for (size_t i = 0; i < kClockedPhases; i++) total += phases[i];
-      totals.push_back(total);
+      progress_.say([&] { return fmt::format("step {} of {}", s + options_.warmup + 1, options_.steps + options_.warmup); });
+      StepTimes times = step(nullptr);
+      if (s >= 0) measured.push_back(std::move(times));
     }
     StepReport report = describe();
-    for (auto& unit : units_) wrong_ += unit->check_reduced(generation_);
-    for (auto& unit : units_) wrong_ += unit->check_gathered(generation_);
+    if (!options_.report.empty()) step(&report.memory);
+    if (!options_.dry_run) {
+      for (auto& unit : units_) wrong_ += unit->check_reduced(generation_);
+      for (auto& unit : units_) wrong_ += unit->check_gathered(generation_);
+    }
     report.wrong = session_.sum_over_ranks(wrong_);
-    times(session_.max_over_ranks(totals), measured, &report);
+    add_times(measured, &report);
+    const std::vector<MachineLimit> limits = measure_limits();
+    progress_.clear();
     if (session_.rank() == 0) options_.json ? print_json(report) : print_report(report);
+    if (page_) page_->write(step_page(report, limits));
     return report.wrong;
   }
 
@@ -88,47 +126,61 @@ class Runner {
     must(fsccl_pool_schedule(session_.pool(), events.data(), events.size()), "fsccl_pool_schedule");
   }
 
-  Phases step(uint32_t generation) {
-    Phases phases{};
-    for (auto& unit : units_) unit->write_shards(generation);
+  // With `memory`, notes what is there after each event.
+  StepTimes step(std::vector<MemoryPoint>* memory) {
+    StepTimes times;
+    times.unshard.resize(units_.size());
+    times.reduce.resize(units_.size());
+    const uint32_t generation = ++generation_;
+    if (!options_.dry_run)
+      for (auto& unit : units_) unit->write_shards(generation);
     session_.barrier();
+    const std::vector<uint64_t> bounds = live_bytes(model_, events_, one_rank(shape_));
     fsccl_counters_t before = FSCCL_COUNTERS_INIT, after = FSCCL_COUNTERS_INIT;
     must(fsccl_comm_counters(session_.comm(), &before), "fsccl_comm_counters");
-    for (const StepEvent& event : events_) handle(event, generation, &phases);
+    if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});  // what is kept
+    for (size_t i = 0; i < events_.size(); i++) {
+      handle(events_[i], generation, &times);
+      if (memory) memory->push_back({times.clocked(), pool_stats().collective_live_bytes, bounds[i]});
+    }
     must(fsccl_comm_counters(session_.comm(), &after), "fsccl_comm_counters");
     moved_ = after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written;
     must(fsccl_pool_step(session_.pool()), "fsccl_pool_step");
-    return phases;
+    return times;
   }
 
-  void handle(const StepEvent& event, uint32_t generation, Phases* phases) {
+  void handle(const StepEvent& event, uint32_t generation, StepTimes* times) {
     StepUnit& unit = *units_[event.unit];
-    const auto clocked = [phases](Phase phase, auto&& work) {
+    const auto clocked = [times](Phase phase, double* unit_time, auto&& work) {
       const double start = now_us();
       work();
-      (*phases)[phase] += now_us() - start;
+      const double spent = now_us() - start;
+      times->phases[phase] += spent;
+      if (unit_time) *unit_time += spent;
     };
+    double *unshard = &times->unshard[event.unit], *reduce = &times->reduce[event.unit];
     switch (event.kind) {
       case EventKind::kGather:  // with prefetch the wait comes later and is counted by itself
-        clocked(event.backward ? kUnshardBackward : kUnshardForward,
+        clocked(event.backward ? kUnshardBackward : kUnshardForward, unshard,
                 [&] { unit.unshard(options_.prefetch > 0 ? &works_[event.unit] : nullptr); });
         break;
       case EventKind::kWait:
-        if (options_.prefetch > 0) clocked(kWait, [&] { finish(&works_[event.unit]); });
-        clocked(kCheck, [&] { wrong_ += unit.look(generation); });
+        if (options_.prefetch > 0) clocked(kWait, unshard, [&] { finish(&works_[event.unit]); });
+        if (!options_.dry_run) clocked(kCheck, nullptr, [&] { wrong_ += unit.look(generation); });
         break;
       case EventKind::kGradients:
-        clocked(kGradientSlot, [&] { unit.take_gradients(); });
-        clocked(kFill, [&] {
+        clocked(kGradientSlot, nullptr, [&] { unit.take_gradients(); });
+        if (options_.dry_run) break;
+        clocked(kFill, nullptr, [&] {
           unit.write_gradients(generation);
           session_.barrier();  // so that what one rank needs longer for this does not become a wait of the others
         });
         break;
       case EventKind::kReshard:
-        clocked(kReshard, [&] { unit.reshard(); });
+        clocked(kReshard, nullptr, [&] { unit.reshard(); });
         break;
       case EventKind::kReduce:
-        clocked(kReduce, [&] { unit.reduce(); });
+        clocked(kReduce, reduce, [&] { unit.reduce(); });
         break;
     }
   }
@@ -140,10 +192,15 @@ class Runner {
     *work = nullptr;
   }
 
-  // Everything but the times and the final check, whose own gathers must not count.
-  StepReport describe() const {
+  fsccl_pool_stats_t pool_stats() const {
     fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
     must(fsccl_pool_stats(session_.pool(), &stats), "fsccl_pool_stats");
+    return stats;
+  }
+
+  // Everything but the times and the final check, whose own gathers must not count.
+  StepReport describe() const {
+    const fsccl_pool_stats_t stats = pool_stats();
     StepReport report;
     report.model = model_.name;
     report.parameters = model_.elements();
@@ -160,6 +217,8 @@ class Runner {
     report.sharing = options_.shared ? "shared" : "private";
     report.plan = options_.declare ? "declared" : "recorded";
     report.prefetch = options_.prefetch;
+    report.dry_run = options_.dry_run;
+    report.create_us = create_us_;
     report.bytes_moved = session_.sum_over_ranks(moved_);
     report.bytes_minimum = minimum_bytes(model_, events_, shape_);
     report.peak_bytes = session_.sum_over_ranks(stats.reserved_bytes);
@@ -169,35 +228,74 @@ class Runner {
     report.plan_hits = stats.plan_hits;
     report.plan_misses = stats.plan_misses;
     report.growths = stats.growths;
+    report.reserved_bytes = stats.reserved_bytes;
+    const double ranks = shape_.ranks, shards = 4 / static_cast<double>(shape_.wire_bytes);  // fp32
+    report.gather_reads = shape_.shared ? shards : shards + ranks - 1;
+    report.gather_writes = shape_.shared ? shape_.hosts : ranks;
+    report.reduce_reads = ranks;
+    report.reduce_writes = 4 / static_cast<double>(shape_.gradient_bytes);
     return report;
   }
 
-  void times(const std::vector<double>& totals, const std::vector<Phases>& measured, StepReport* report) const {
-    report->steps_us = totals;
+  void add_times(const std::vector<StepTimes>& measured, StepReport* report) const {
+    for (const StepTimes& times : measured) report->steps_us.push_back(times.clocked());
+    report->steps_us = session_.max_over_ranks(report->steps_us);
+    const std::vector<double>& totals = report->steps_us;
     report->total_us = percentile(totals, 0.5);
     size_t median = 0;  // the step whose total is closest to the median
     for (size_t i = 1; i < totals.size(); i++)
       if (std::abs(totals[i] - report->total_us) < std::abs(totals[median] - report->total_us)) median = i;
-    const std::vector<double> sums = session_.sum_over_ranks(std::vector<double>(measured[median].begin(), measured[median].end()));
+    const StepTimes& chosen = measured[median];
+    const std::vector<double> all = session_.all_ranks({chosen.phases.begin(), chosen.phases.end()});
+    std::vector<double> sums(kPhases);
+    for (size_t rank = 0; rank * kPhases < all.size(); rank++) {
+      report->rank_phases_us.emplace_back();
+      for (size_t i = 0; i < kPhases; i++) sums[i] += all[rank * kPhases + i];
+      for (size_t i = 0; i < kClockedPhases; i++)
+        report->rank_phases_us.back().emplace_back(kPhaseNames[i], all[rank * kPhases + i]);
+    }
     for (size_t i = 0; i < kPhases; i++)
       (i < kClockedPhases ? report->phases_us : report->off_clock_us).emplace_back(kPhaseNames[i], sums[i] / session_.ranks());
+    const std::vector<double> unshard = session_.sum_over_ranks(chosen.unshard), reduce = session_.sum_over_ranks(chosen.reduce);
+    for (size_t u = 0; u < units_.size(); u++) {
+      const ModelUnit& unit = model_.units[u];
+      report->unit_list.push_back({unit.name, unit.elements(), slot_bytes(unit, shape_.flat, shape_.wire_bytes),
+                                   slot_bytes(unit, shape_.flat, shape_.gradient_bytes), unshard[u] / session_.ranks(),
+                                   reduce[u] / session_.ranks(), u == 0 || shape_.kept[u] ? 1 : 2});
+    }
+  }
+
+  // For the page: what the machine can do at the sizes of the units.
+  std::vector<MachineLimit> measure_limits() {
+    std::vector<MachineLimit> limits;
+    if (options_.report.empty() || options_.dry_run) return limits;
+    std::set<uint64_t> sizes;
+    for (const ModelUnit& unit : model_.units) sizes.insert(slot_bytes(unit, shape_.flat, shape_.wire_bytes));
+    for (const uint64_t bytes : sizes) {
+      progress_.say([&] { return fmt::format("what this machine can do at {} bytes", bytes); });
+      if (bytes >= kLeastLimitBytes) limits.push_back(measure_limit(session_, bytes));
+    }
+    return limits;
   }
 
   const Session& session_;
   const Model& model_;
   const StepOptions& options_;
   const std::vector<StepEvent> events_;
-  StepShape shape_;
+  const StepShape shape_;
+  Progress progress_;
+  std::optional<PageFile> page_;
   std::unique_ptr<Memory4k> private_gradients_;
   std::vector<std::unique_ptr<StepUnit>> units_;
   std::vector<fsccl_work_t> works_;
+  double create_us_ = 0;
   uint64_t moved_ = 0, wrong_ = 0;
   uint32_t generation_ = 0;
 };
 
 }  // namespace
 
-uint64_t run_step(const Session& session, const Model& model, const StepOptions& options) {
+uint64_t run_step(Session& session, const Model& model, const StepOptions& options) {
   return Runner(session, model, options).run();
 }
 

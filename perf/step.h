@@ -1,6 +1,7 @@
 // fsccl-perf step: replays the communication and the memory of FSDP steps of a model, without its computation. Before every step
 // all fp32 shards are written anew; gradients are written when a backward pass would write them. Both are off the clock. See
-// step_schedule.h for the order and the bounds.
+// step_schedule.h for the order and the bounds. A dry run does the same calls on a pool with dry_run, and writes and checks
+// nothing: a model of any size can be planned where it does not fit.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,10 +22,12 @@ struct StepOptions {
   int prefetch = 1;
   int steps = 5;
   int warmup = 1;
+  bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes
   bool json = false;
+  std::string report;  // path of the HTML page; empty: none
 };
 
 // Returns the number of wrong elements over all ranks.
-uint64_t run_step(const Session& session, const Model& model, const StepOptions& options);
+uint64_t run_step(Session& session, const Model& model, const StepOptions& options);
 
 }  // namespace fsccl::perf

@@ -64,10 +64,11 @@ uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events,
   return sum;
 }
 
-uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
+std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
   const uint64_t ranks = static_cast<uint64_t>(shape.ranks), copies = shape.shared ? static_cast<uint64_t>(shape.hosts) : ranks;
   std::vector<bool> there(model.units.size(), false);
-  uint64_t live = 0, most = 0;
+  std::vector<uint64_t> after;
+  uint64_t live = 0;
   for (size_t u = 0; u < there.size(); u++)  // what is kept is there from the second step on
     if (shape.kept[u]) live += copies * slot_bytes(model.units[u], shape.flat, shape.wire_bytes), there[u] = true;
   for (const StepEvent& event : events) {
@@ -90,9 +91,14 @@ uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& even
       case EventKind::kWait:
         break;
     }
-    most = std::max(most, live);
+    after.push_back(live);
   }
-  return most;
+  return after;
+}
+
+uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape) {
+  const std::vector<uint64_t> after = live_bytes(model, events, shape);
+  return after.empty() ? 0 : *std::max_element(after.begin(), after.end());
 }
 
 }  // namespace fsccl::perf

@@ -48,6 +48,8 @@ uint64_t slot_bytes(const ModelUnit& unit, bool flat, uint64_t element_bytes);
 std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes, bool keep, uint64_t budget_bytes);
 
 uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape);
+// Bytes of slots that must be there after each event, of all ranks together; a step's live bound is the most of them.
+std::vector<uint64_t> live_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape);
 uint64_t live_bound_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape);
 
 }  // namespace fsccl::perf

@@ -43,8 +43,9 @@ std::vector<Part> parts_of(const ModelUnit& unit, bool flat, uint64_t rank, uint
 
 }  // namespace
 
-Memory4k::Memory4k(uint64_t bytes) : bytes_(std::max<uint64_t>(bytes, 1)) {
-  void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+Memory4k::Memory4k(uint64_t bytes, bool addresses_only) : bytes_(std::max<uint64_t>(bytes, 1)) {
+  const int access = addresses_only ? PROT_NONE : PROT_READ | PROT_WRITE;
+  void* data = mmap(nullptr, bytes_, access, MAP_PRIVATE | MAP_ANONYMOUS | (addresses_only ? MAP_NORESERVE : 0), -1, 0);
   if (data == MAP_FAILED) {
     fmt::print(stderr, "fsccl-perf: no memory for {} bytes of shards or gradients: {}; use fewer --layers\n", bytes_,
                strerror(errno));
@@ -75,8 +76,8 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
     param.first = parts[i].first;
     param.count = parts[i].count;
     param.stream = static_cast<uint32_t>(2 * (index * 4096 + i));
-    param.shard = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4).data());
-    param.sharded_grad = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4).data());
+    param.shard = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
+    param.sharded_grad = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
     if (!options.gradient_slots) {
       param.grad = gradients;
       private_grads_.push_back(gradients);

@@ -12,10 +12,10 @@
 
 namespace fsccl::perf {
 
-// Plain memory of the caller; ends the process when there is none.
+// Plain memory of the caller; ends the process when there is none. With `addresses_only` it must not be touched.
 class Memory4k {
  public:
-  explicit Memory4k(uint64_t bytes);
+  Memory4k(uint64_t bytes, bool addresses_only);
   ~Memory4k();
   Memory4k(Memory4k&& other) noexcept;
   Memory4k(const Memory4k&) = delete;

@@ -1,8 +1,6 @@
 // fsccl-info: what the installed library is, how it is configured here, and what it can use. Knows the library by its public header
 // alone.
 #include <fmt/format.h>
-#include <linux/memfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "fsccl/fsccl.h"
+#include "info_layout.h"
 
 namespace {
 
@@ -118,25 +117,17 @@ void print_version(bool json) {
 }
 
 struct Transport {
-  const char* name;
+  std::string name, why;
   bool available;
-  std::string why;
 };
 
-// Shared memory needs anonymous files; asks the system for one.
-Transport probe_shm() {
-  const long fd = syscall(SYS_memfd_create, "fsccl-info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return {"shm", false, fmt::format("the system refuses anonymous files: memfd_create: {}", std::strerror(errno))};
-  close(static_cast<int>(fd));
-  return {"shm", true, "built in; between ranks of one host"};
+void add_transport(void* context, const fsccl_transport_info_t* info) {
+  static_cast<std::vector<Transport>*>(context)->push_back({info->name, info->why, info->available != 0});
 }
 
 void print_transports(bool json) {
-  const Transport transports[] = {
-      probe_shm(),
-      {"ucx", false, "not in this release: ranks must share a host"},
-      {"nccl", false, "not in this release: operands must be in host memory"},
-  };
+  std::vector<Transport> transports;
+  require(fsccl_transport_list(add_transport, &transports));
   Json list = Json::array();
   for (const Transport& transport : transports) {
     if (json) {
@@ -145,7 +136,7 @@ void print_transports(bool json) {
       fmt::print("{:<6} {:<14} {}\n", transport.name, transport.available ? "available" : "not available", transport.why);
     }
   }
-  if (json) fmt::print("{}\n", list.dump(2));
+  if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace
@@ -162,8 +153,10 @@ int main(int argc, char** argv) {
   version->add_flag("--json", json, "as JSON");
   CLI::App* transports = app.add_subcommand("transports", "what moves bytes between ranks, and what is missing");
   transports->add_flag("--json", json, "as JSON");
+  const LayoutCommand layout(app);
   CLI11_PARSE(app, argc, argv);
 
+  if (layout.parsed()) return layout.run();
   if (config->parsed() && markdown) {
     print_markdown();
   } else if (config->parsed()) {

@@ -24,6 +24,7 @@ needed_packages() {
 build-essential have c++ && have cc && have nm
 g++ have g++
 pkg-config have pkg-config
+cmake have cmake
 ninja-build have ninja
 meson have meson || [ -x "$tool_folder/bin/meson" ]
 python3 have python3

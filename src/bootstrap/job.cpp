@@ -23,12 +23,14 @@ Status check_rank(int rank, int ranks) {
   return success();
 }
 
-Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks, Deadline deadline) {
+// `problem`: why this rank cannot join whatever the id says; the others are told.
+Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank, int ranks, Status problem, Deadline deadline) {
   FSCCL_ASSIGN(const UniqueId id, decode_unique_id(bytes));
   const ConfigRef settings = config();
   FSCCL_ASSIGN(const MeetingPlace place,
                meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
-  if (Status status = check_rank(rank, ranks); !status.ok()) return report_failure(place, rank, ranks, std::move(status), deadline);
+  if (problem.ok()) problem = check_rank(rank, ranks);
+  if (!problem.ok()) return report_failure(place, rank, ranks, std::move(problem), deadline);
   return join_at(place, rank, ranks, deadline);
 }
 
@@ -90,7 +92,7 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
   Status status = std::move(problem);
   if (status.ok() && answer != 0) status = fail(FSCCL_ERR_LINK, "the caller's all-gather failed: it returned {}", answer);
   if (status.ok()) status = check_entries(all);
-  if (status.ok()) return join_by_id(all.front().id, request.rank, request.ranks, request.deadline);
+  if (status.ok()) return join_by_id(all.front().id, request.rank, request.ranks, {}, request.deadline);
   if (request.rank == 0)
     if (const Result<UniqueId> id = decode_unique_id(mine.id); id.ok()) Registrar::cancel(id.value().job);
   return status;
@@ -101,8 +103,8 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
 Result<std::shared_ptr<Job>> Job::join(const JoinRequest& request) {
   Status settings = config_status();
   if (request.all_gather && !request.unique_id) return join_by_callback(request, std::move(settings));
+  if (request.unique_id) return join_by_id(*request.unique_id, request.rank, request.ranks, std::move(settings), request.deadline);
   FSCCL_TRY(std::move(settings));
-  if (request.unique_id) return join_by_id(*request.unique_id, request.rank, request.ranks, request.deadline);
   return join_by_environment(request.deadline);
 }
 

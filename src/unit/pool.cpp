@@ -13,6 +13,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kGrowth = 2u << 20;  // regions grow by whole huge pages
 constexpr uint64_t kLargeBlock = 64u << 10;
+constexpr uint64_t kFailed = ~uint64_t{0};
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -35,16 +36,15 @@ Status exchange(Communicator& comm, OpCode op, const void* input, void* output, 
   return comm.collectives().run(call, true, &state);
 }
 
-// All ranks succeeded, or all fail.
-Status agree(Communicator& comm, Status mine) {
-  const uint8_t failed = mine.ok() ? 0 : 1;
-  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(exchange(comm, OpCode::all_gather, &failed, all.data(), 1, -1));
+// All ranks succeeded, or all fail: those that did not with their own error. On success, the smallest of the ranks' limits.
+Result<uint64_t> agree(Communicator& comm, Status mine, uint64_t limit, const char* what) {
+  const uint64_t vote = mine.ok() ? limit : kFailed;
+  std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
+  FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
   if (!mine.ok()) return mine;
-  const auto first = std::find(all.begin(), all.end(), 1);
-  if (first == all.end()) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not make or map the pool's arena; its own error says why",
-              first - all.begin());
+  const auto first = std::find(all.begin(), all.end(), kFailed);
+  if (first == all.end()) return *std::min_element(all.begin(), all.end());
+  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
 }
 
 uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
@@ -84,9 +84,10 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
   }
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made));
-  Status status = agree(comm, arena.ok() ? success() : arena.take_status());
+  const Result<uint64_t> common_limit =
+      agree(comm, arena.ok() ? success() : arena.take_status(), limit, "make or map the pool's arena");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
-  FSCCL_TRY(std::move(status));
+  if (!common_limit.ok()) return common_limit.status().clone();
 
   auto mapped = std::make_unique<HostArena>(arena.take());
   std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
@@ -96,7 +97,9 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
   pool->arena_id_ = terms.arena_id;
   pool->part_bytes_ = terms.part_bytes;
   pool->limit_bytes_ = limit;
+  pool->slot_limit_bytes_ = common_limit.value();
   pool->prefault_ = settings->prefault;
+  pool->dry_run_ = config.dry_run != 0;
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->local_ = Region(terms.part_bytes);
@@ -116,26 +119,36 @@ Pool::~Pool() {
   comm_.dependents--;
 }
 
-Status Pool::grow(Part part, int host_rank, uint64_t extent) {
+Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
   uint64_t& exists = part == Part::shared ? shared_extent_ : part == Part::own ? own_extent_ : local_extent_;
   if (extent <= exists) return success();
   if (part == Part::shared) shared_host_ = host_rank;
   const uint64_t wanted = std::min(round_up(extent, kGrowth), part_bytes_);
-  const bool mine = host_rank == rank();
-  auto reserved = [&] { return own_extent_ + local_extent_ + (shared_host_ == rank() ? shared_extent_ : 0); };
-  if (mine && reserved() + (wanted - exists) > limit_bytes_) trim();  // local blocks that were freed may make room
-  const uint64_t held = reserved();
-  if (mine && held + (wanted - exists) > limit_bytes_)
+  const uint64_t more = wanted - exists;
+  auto beyond = [&](uint64_t held, uint64_t limit) {
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
                 "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
                 "limit_bytes, or reshard more units",
-                name_, rank(), held, wanted - exists, limit_bytes_);
+                name_, rank(), held, more, limit);
+  };
+  // Extents of slots are equal on all ranks that take this one, and so is this limit: all refuse, or none.
+  const uint64_t slots = shared_extent_ + own_extent_;
+  if (part != Part::local && slots + more > slot_limit_bytes_) return beyond(slots, slot_limit_bytes_);
+  if (slots + local_extent_ + more > limit_bytes_) trim();  // local blocks that were freed may make room
+  const uint64_t held = slots + local_extent_;
+  if (held + more > limit_bytes_) {
+    *alone = true;
+    return beyond(held, limit_bytes_);
+  }
   FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} memory to {}", name_, wanted - exists,
             part == Part::shared ? "shared"
             : part == Part::own  ? "slot"
                                  : "block",
             wanted);
-  FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, wanted - exists, prefault_));
+  if (!dry_run_) {
+    *alone = true;
+    FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, more, prefault_));
+  }
   exists = wanted;
   const std::lock_guard lock(mutex_);
   growths_++;
@@ -152,7 +165,8 @@ Result<void*> Pool::alloc(uint64_t bytes) {
                 bytes, part_bytes_);
   const uint64_t extent = local_.top();
   lock.unlock();
-  Status grown = grow(Part::local, rank(), extent);
+  bool alone = false;
+  Status grown = grow(Part::local, rank(), extent, &alone);
   lock.lock();
   if (!grown.ok()) {
     local_.free(*offset);
@@ -182,7 +196,7 @@ Status Pool::check_empty() const {
               name_, units, local_.blocks(), local_.live());
 }
 
-Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable) {
+Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kWindow);
@@ -193,8 +207,10 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
   ledger_.done(position);
   if (!grant.ok()) return grant.take_status();
-  Status grown = grow(part, host_rank, region(part).extent());
+  bool alone = false;
+  Status grown = grow(part, host_rank, region(part).extent(), &alone);
   if (!grown.ok()) {
+    if (alone) with.fail_all(grown.error());  // the others have taken theirs, and would wait for us
     const uint64_t undo = ledger_.next();
     (void)region(part).give_back(key, undo);
     ledger_.done(undo);
@@ -217,10 +233,17 @@ Result<uint64_t> Pool::give_back(Part part, uint64_t key) {
 
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                      int host_rank) {
-  FSCCL_TRY(shared_->declare(shared));
-  FSCCL_TRY(own_->declare(own));
-  if (host_rank >= 0) FSCCL_TRY(grow(Part::shared, host_rank, shared_->extent()));
-  return grow(Part::own, rank(), own_->extent());
+  CollectiveRegion shared_before = *shared_, own_before = *own_;
+  bool alone = false;
+  Status status = shared_->declare(shared);
+  if (status.ok()) status = own_->declare(own);
+  if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
+  if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
+  status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
+  if (status.ok()) return status;
+  *shared_ = std::move(shared_before);
+  *own_ = std::move(own_before);
+  return status;
 }
 
 Status Pool::end_step() {

@@ -36,7 +36,9 @@ class Pool {
     uint64_t offset = 0;      // in its part
     uint64_t free_since = 0;  // position that every rank must have released
   };
-  Result<Slot> take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable);
+  // All ranks of `with` take it, at the same place in their programs. What refuses it refuses it on all of them, but for one rank's
+  // blocks, or its machine, leaving no room: that fails `with`.
+  Result<Slot> take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with);
   Result<uint64_t> give_back(Part part, uint64_t key);
   uint64_t open_position() { return ledger_.next(); }  // an event that moves no slot (a kept unit's reshard)
   void done(uint64_t position) { ledger_.done(position); }
@@ -53,6 +55,7 @@ class Pool {
   Communicator& comm() { return comm_; }
   uint32_t arena_id() const { return arena_id_; }
   const std::string& name() const { return name_; }
+  bool dry_run() const { return dry_run_; }  // nothing has memory, operations of units move nothing
 
   void stats(fsccl_pool_stats_t* stats) const;
   uint64_t trim();
@@ -64,14 +67,15 @@ class Pool {
  private:
   explicit Pool(Communicator& comm, std::byte* control);
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
-  Status grow(Part part, int host_rank, uint64_t extent);
+  Status grow(Part part, int host_rank, uint64_t extent, bool* alone);  // alone: other ranks may not have failed
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
   Communicator& comm_;
   std::string name_;
   uint32_t arena_id_ = 0;
-  uint64_t part_bytes_ = 0, limit_bytes_ = 0;
-  bool prefault_ = false;
+  uint64_t part_bytes_ = 0;
+  uint64_t limit_bytes_ = 0, slot_limit_bytes_ = 0;  // of this rank; the smallest of all ranks'
+  bool prefault_ = false, dry_run_ = false;
   std::unique_ptr<HostArena> arena_;
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;

@@ -35,6 +35,7 @@ struct UnitSpec {
     int tied_to = -1;
     void* shard = nullptr;
     void* sharded_grad = nullptr;
+    uint64_t block_rows = 0, block_columns = 0;
   };
   std::vector<Param> params;
 };
@@ -56,6 +57,9 @@ struct Submitted {
   uint64_t sequence = 0;
 };
 
+// All ranks' `bytes` bytes, in rank order. Blocking.
+Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes);
+
 class Unit {
  public:
   // Collective over the unit's communicators, blocking.
@@ -71,7 +75,8 @@ class Unit {
   void mark_changed() { changed_ = true; }
   Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
-  Status check_idle();  // no operation of this unit runs: else an error
+  Status verify_replicas();  // blocking
+  Status check_idle();       // no operation of this unit runs: else an error
 
   const UnitSpec& spec() const { return spec_; }
   uint64_t slot_bytes() const { return wire_map_.bytes; }
@@ -82,6 +87,8 @@ class Unit {
   int host_rank() const { return shared_ ? pool_host_ : pool().rank(); }
   bool keeps() const { return keep_; }
   bool holds_slot() const { return slot_held_; }
+  bool unsharded() const { return unsharded_; }
+  bool holds_grads() const { return grad_held_; }
 
  private:
   explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
@@ -100,12 +107,19 @@ class Unit {
   void make_tables();
 
   Status check_index(size_t index) const;
-  Status finish(uint64_t sequence);         // waits for an operation of this unit
-  Status finish_replicas();                 // ... on the replicate_comm
-  Status wait_released(uint64_t position);  // by the calling thread, moving its own operations on
+  Status finish(uint64_t sequence);           // waits for an operation of this unit
+  Status finish_replicas(uint64_t sequence);  // ... on the replicate_comm
+  Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
   Status take_grad_slot();
   void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
-  Status reduce_replicas(const ReduceRequest& request, double scale, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status check_reduce(const ReduceRequest& request) const;
+  Status reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
+  // Hooks of the two phases of reduce_grads.
+  struct Finish;
+  static Finish& finish_of(Operation& op);
+  static void shard_done(Operation& op, const Step& step);
+  static Completion shards_summed(Operation& op);
+  static Completion replicas_summed(Operation& op);
   void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
 
   UnitSpec spec_;
@@ -134,6 +148,8 @@ class Unit {
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
   std::vector<Planned> broadcast_plans_;      // per root, made at first use
   std::vector<Binding> broadcast_bindings_;
+  std::vector<CollectiveCall> replica_sums_;  // what reduce_grads sums over the replicas
+  ReleaseLine shards_summed_;                 // the last reduce_grads whose sum over the shard ranks is there, by its sequence
 
   // state
   bool unsharded_ = false;
@@ -146,8 +162,9 @@ class Unit {
   uint64_t slot_offset_ = 0, writable_offset_ = 0, grad_offset_ = 0;
   uint64_t slot_released_ = 0;  // position after which a kept slot may be rewritten
   uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;
-  uint64_t replica_sequence_ = 0;  // of the last operation on the replicate_comm
-  bool counted_ = false;           // as a unit of its pool and communicators
+  uint64_t replica_sequence_ = 0;    // of the last operation on the replicate_comm
+  uint64_t broadcast_sequence_ = 0;  // of the last broadcast_state
+  bool counted_ = false;             // as a unit of its pool and communicators
   bool reduced_once_ = false;
   uint64_t reduce_position_ = 0;
 };

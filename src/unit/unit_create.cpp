@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/progress.h"
 #include "unit/unit.h"
 
 namespace fsccl {
@@ -12,6 +13,7 @@ uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / u
 uint64_t hash_param(const UnitSpec::Param& param) {
   uint64_t hash = mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));
   for (const int64_t dim : param.dims) hash = mix_hash(hash, static_cast<uint64_t>(dim));
+  hash = mix_hash(mix_hash(hash, param.block_rows), param.block_columns);
   return mix_hash(hash, uint64_t{param.frozen} << 32 | static_cast<uint32_t>(param.tied_to));
 }
 
@@ -23,6 +25,8 @@ uint64_t hash_settings(const UnitSpec& spec) {
   return mix_hash(hash, uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
 }
 
+}  // namespace
+
 Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
   CollectiveCall call;
   call.op = OpCode::all_gather;
@@ -33,12 +37,11 @@ Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
   return comm.collectives().run(call, true, &state);
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   std::unique_ptr<Unit> unit(new Unit(std::move(spec)));
   std::vector<ParamShape> shapes;
-  for (const UnitSpec::Param& param : unit->spec_.params) shapes.push_back({param.dims, param.tied_to});
+  for (const UnitSpec::Param& param : unit->spec_.params)
+    shapes.push_back({param.dims, param.tied_to, param.block_rows, param.block_columns});
   FSCCL_ASSIGN(Layout layout, Layout::make(unit->spec_.layout, std::move(shapes), unit->comm().size()));
   unit->layout_ = std::make_unique<Layout>(std::move(layout));
   for (size_t i = 0; i < unit->count(); i++)
@@ -71,6 +74,8 @@ Unit::~Unit() {
   if (unsharded_ && writable_ && slot_part() != Part::own) give_back(Part::own, slot_key());
   if (slot_held_) give_back(slot_part(), slot_key());
   if (grad_held_) give_back(Part::own, grad_key());
+  // Of a failed communicator the service thread may still sleep on shards_summed_.
+  if (spec_.replicate_comm && spec_.replicate_comm->engine().completed() < replica_sequence_) Progress::instance().settle();
   if (engine().completed() < reduce_sequence_) pool().done(reduce_position_);  // its communicator failed: nobody else will say so
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
@@ -118,10 +123,10 @@ Status Unit::compare_definitions() {
               FSCCL_ERR_MISMATCH,
               "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep or replicas)",
               spec_.name, rank);
-        return fail(
-            FSCCL_ERR_MISMATCH,
-            "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, dtype, tie or flag on rank 0 than on rank {}",
-            spec_.name, i - 1, spec_.params[i - 1].name, rank);
+        return fail(FSCCL_ERR_MISMATCH,
+                    "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, dtype, tie or flag on rank 0 "
+                    "than on rank {}",
+                    spec_.name, i - 1, spec_.params[i - 1].name, rank);
       }
   }
   return success();
@@ -191,7 +196,7 @@ Status Unit::place_shards() {
     if (bytes) {
       FSCCL_ASSIGN(void* memory, pool().alloc(bytes));
       block = static_cast<std::byte*>(memory);
-      std::memset(block, 0, bytes);
+      if (!pool().dry_run()) std::memset(block, 0, bytes);
     }
     places.resize(count());
     for (size_t i = 0; i < count(); i++) {
@@ -220,6 +225,23 @@ void Unit::make_tables() {
     reduce_bindings_[i + 1].base = sharded_grads_[i];
   }
   own_grads_.resize(count());
+  if (!spec_.replicate_comm) return;
+  CollectiveCall call;
+  call.op = OpCode::all_reduce;
+  call.dtype = spec_.grad_dtype;
+  uint64_t block_elements = 0;  // gaps between its pieces are zeros
+  for (size_t i = 0; i < count(); i++) {
+    const uint64_t elements = layout_->piece(comm().rank(), i).count;
+    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
+    call.input = call.output = sharded_grads_[i];
+    call.count = elements;
+    if (spec_.params[i].sharded_grad) replica_sums_.push_back(call);
+    if (!spec_.params[i].sharded_grad)
+      block_elements = static_cast<uint64_t>(sharded_grads_[i] - grad_block_) / dtype_size(spec_.grad_dtype) + elements;
+  }
+  call.input = call.output = grad_block_;
+  call.count = block_elements;
+  if (block_elements || replica_sums_.empty()) replica_sums_.push_back(call);
 }
 
 // Where every replica's shards are, for broadcast_state.

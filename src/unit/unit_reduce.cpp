@@ -4,43 +4,72 @@
 #include <bit>
 #include <cstring>
 
+#include "base/futex.h"
 #include "unit/unit.h"
 
 namespace fsccl {
-namespace {
 
-// What the completion of a reduce needs; in the operation's context.
-struct Finish {
+// What the hooks need; in the operation's context.
+struct Unit::Finish {
   Unit* unit;
-  Pool* pool;
-  uint64_t position;
+  uint64_t position;  // of the gradient slot's return
   fsccl_reduce_result_t* result;
   void (*shard_ready)(void*, fsccl_unit_t, size_t);
   void* shard_ready_context;
   fsccl_unit_t handle;
 };
-static_assert(sizeof(Finish) <= sizeof(Operation::context));
 
-Finish& finish_of(Operation& op) { return *reinterpret_cast<Finish*>(op.context.data()); }
-
-Completion reduced(Operation& op) {
-  const Finish& finish = finish_of(op);
-  finish.pool->done(finish.position);
-  if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
-  return Completion::over;
+Unit::Finish& Unit::finish_of(Operation& op) {
+  static_assert(sizeof(Finish) <= sizeof(Operation::context));
+  return *reinterpret_cast<Finish*>(op.context.data());
 }
 
-void shard_done(Operation& op, const Step& step) {
+void Unit::shard_done(Operation& op, const Step& step) {
   const Finish& finish = finish_of(op);
   finish.shard_ready(finish.shard_ready_context, finish.handle, step.dst.buffer - 1);
 }
 
-}  // namespace
+Completion Unit::shards_summed(Operation& op) {
+  const Finish& finish = finish_of(op);
+  Unit& unit = *finish.unit;
+  unit.pool().done(finish.position);
+  if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
+  if (!unit.spec_.replicate_comm) return Completion::over;
+  ReleaseLine& line = unit.shards_summed_;  // lets the sum over the replicas begin
+  std::atomic_ref(line.position).store(op.fingerprint.sequence, std::memory_order_seq_cst);
+  if (std::atomic_ref(line.sleepers).load(std::memory_order_seq_cst)) futex_wake_all(reinterpret_cast<uint32_t*>(&line.position));
+  return Completion::over;
+}
+
+// The norm is of the sum over all replicas, so it takes a pass of its own.
+Completion Unit::replicas_summed(Operation& op) {
+  const Finish& finish = finish_of(op);
+  const Unit& unit = *finish.unit;
+  Norm norm;
+  for (size_t i = 0; i < unit.count(); i++) {
+    const uint64_t elements = unit.layout_->piece(unit.comm().rank(), i).count;
+    if (!unit.has_grad(i) || unit.layout_->tied(i) || !elements) continue;
+    if (finish.result) {
+      const void* source = unit.sharded_grads_[i];
+      Reduce args{};
+      args.sources = &source;
+      args.n = 1;
+      args.from = args.to = unit.spec_.grad_dtype;
+      args.dst = unit.sharded_grads_[i];
+      args.count = elements;
+      args.norm = &norm;
+      reduce(args);
+    }
+    if (finish.shard_ready) finish.shard_ready(finish.shard_ready_context, finish.handle, i);
+  }
+  if (finish.result) *finish.result = {norm.sum, norm.finite};
+  return Completion::over;
+}
 
 Status Unit::take_grad_slot() {
   if (grad_held_) return success();
   FSCCL_TRY(finish(reduce_sequence_));  // it may still read the bindings that change now
-  FSCCL_ASSIGN(const Pool::Slot slot, pool().take(Part::own, pool().rank(), grad_key(), grad_map_.bytes, false));
+  FSCCL_ASSIGN(const Pool::Slot slot, pool().take(Part::own, pool().rank(), grad_key(), grad_map_.bytes, false, engine()));
   grad_offset_ = slot.offset;
   grad_held_ = true;
   reduce_bindings_[0].base = pool().address(Part::own, pool().rank(), slot.offset);
@@ -95,8 +124,7 @@ void Unit::publish_private(const void* const* grads) {
   }
 }
 
-Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  Communicator* replicas = spec_.replicate_comm;
+Status Unit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
   if (request.grads) {
     if (grad_held_)
@@ -110,15 +138,22 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
                 spec_.name);
   }
-  if (replicas && request.accumulate && reduced_once_ && !replicas_pending_)
+  if (spec_.replicate_comm && request.accumulate && reduced_once_ && !replicas_pending_)
     return fail(FSCCL_ERR_INVALID_STATE,
                 "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and "
                 "end with one call without it",
                 spec_.name);
+  return success();
+}
+
+Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  FSCCL_TRY(check_reduce(request));
+  Communicator* replicas = spec_.replicate_comm;
+  const bool final = !replicas || !request.defer_replicas;  // no more is added to these sums
   FSCCL_TRY(take_grad_slot());
   FSCCL_TRY(finish(reduce_sequence_));
-  FSCCL_TRY(finish_replicas());
-  if (request.grads) publish_private(request.grads);
+  FSCCL_TRY(finish_replicas(replica_sequence_));
+  if (request.grads && !pool().dry_run()) publish_private(request.grads);
 
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
   const double scale = request.scale != 0 ? request.scale : 1 / contributions;
@@ -130,17 +165,13 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   op->bindings = reduce_bindings_.data();
   op->scale = scale;
   op->accumulate = request.accumulate;
-  op->want_norm = request.result && !replicas;
+  op->dry_run = pool().dry_run();
+  fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
+  op->want_norm = result != nullptr;
   op->norm = Norm{};
   op->own_sources = request.grads ? own_grads_.data() : nullptr;
-  new (op->context.data()) Finish{this,
-                                  &pool(),
-                                  reduce_position_,
-                                  replicas ? nullptr : request.result,
-                                  request.shard_ready,
-                                  request.shard_ready_context,
-                                  request.handle};
-  op->complete = reduced;
+  new (op->context.data()) Finish{this, reduce_position_, result, request.shard_ready, request.shard_ready_context, request.handle};
+  op->complete = shards_summed;
   if (request.shard_ready && !replicas) op->step_done = shard_done;
   fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(),
                    static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
@@ -153,55 +184,37 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   reduce_sequence_ = op->fingerprint.sequence;
   reduced_once_ = true;
   *submitted = {&engine(), reduce_sequence_};
-  if (!replicas) return engine().submit(*op, wait, state);
-  FSCCL_TRY(engine().submit(*op, true, state));
-  replicas_pending_ = request.defer_replicas;
-  return request.defer_replicas ? success() : reduce_replicas(request, scale, wait, state, submitted);
+  replicas_pending_ = replicas && !final;
+  FSCCL_TRY(engine().submit(*op, wait, state));
+  return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
 }
 
-// HSDP's second phase: the sharded gradients summed over the replicas. In one operation when the unit owns them (they lie in one
-// block).
-Status Unit::reduce_replicas(const ReduceRequest& request, double, bool wait, fsccl_status_t* state, Submitted* submitted) {
+// HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is through. Those that the unit owns
+// lie in one block and take one operation.
+Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
   Communicator& replicas = *spec_.replicate_comm;
-  const bool last_word = request.result || request.shard_ready;
-  CollectiveCall call;
-  call.op = OpCode::all_reduce;
-  call.dtype = spec_.grad_dtype;
-  const uint64_t size = dtype_size(spec_.grad_dtype);
-  uint64_t block_bytes = 0;
-  for (size_t i = 0; i < count(); i++) {
-    const uint64_t elements = layout_->piece(comm().rank(), i).count;
-    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
-    if (!spec_.params[i].sharded_grad) {
-      block_bytes = std::max(block_bytes, static_cast<uint64_t>(sharded_grads_[i] - grad_block_) + elements * size);
-      continue;
-    }
-    call.input = call.output = sharded_grads_[i];
-    call.count = elements;
-    FSCCL_TRY(replicas.collectives().run(call, true, state));
+  struct Phase {
+    Unit* unit;
+    const ReduceRequest* request;
+    bool last;
+  } phase{this, &request, false};
+  for (size_t k = 0; k < replica_sums_.size(); k++) {
+    CollectiveCall call = replica_sums_[k];
+    phase.last = k + 1 == replica_sums_.size();
+    call.prepare_context = &phase;
+    call.prepare = [](Operation& op, const void* context) {
+      const auto& [unit, wanted, last] = *static_cast<const Phase*>(context);
+      op.gate = &unit->shards_summed_;
+      op.gate_position = op.gate_sequence = unit->reduce_sequence_;
+      op.gate_engine = &unit->engine();
+      if (!last || (!wanted->result && !wanted->shard_ready)) return;
+      new (op.context.data()) Finish{unit, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};
+      op.complete = replicas_summed;
+    };
+    FSCCL_TRY(replicas.collectives().run(call, wait, state));
   }
-  call.input = call.output = grad_block_;
-  call.count = block_bytes / size;
-  FSCCL_TRY(replicas.collectives().run(call, wait || last_word, state));
   replica_sequence_ = replicas.engine().submitted();
   *submitted = {&replicas.engine(), replica_sequence_};
-  if (!last_word) return success();
-  Norm norm;
-  for (size_t i = 0; i < count(); i++) {
-    const uint64_t elements = layout_->piece(comm().rank(), i).count;
-    if (!has_grad(i) || layout_->tied(i) || !elements) continue;
-    const void* source = sharded_grads_[i];
-    Reduce args{};
-    args.sources = &source;
-    args.n = 1;
-    args.from = args.to = spec_.grad_dtype;
-    args.dst = sharded_grads_[i];
-    args.count = elements;
-    args.norm = &norm;
-    reduce(args);
-    if (request.shard_ready) request.shard_ready(request.shard_ready_context, request.handle, i);
-  }
-  if (request.result) *request.result = {norm.sum, norm.finite};
   return success();
 }
 

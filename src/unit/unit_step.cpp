@@ -20,14 +20,17 @@ Status Unit::finish(uint64_t sequence) {
   return engine().wait(sequence, -1, &state);
 }
 
-Status Unit::finish_replicas() {
-  if (!replica_sequence_ || spec_.replicate_comm->engine().completed() >= replica_sequence_) return success();
+Status Unit::finish_replicas(uint64_t sequence) {
+  if (!sequence || spec_.replicate_comm->engine().completed() >= sequence) return success();
   fsccl_status_t state;
-  return spec_.replicate_comm->engine().wait(replica_sequence_, -1, &state);
+  return spec_.replicate_comm->engine().wait(sequence, -1, &state);
 }
 
 Status Unit::check_idle() {
-  auto idle = [](const Engine& engine, uint64_t sequence) { return engine.failed() || engine.completed() >= sequence; };
+  auto idle = [](Engine& engine, uint64_t sequence) {
+    fsccl_status_t state;
+    return engine.completed() >= sequence || engine.failed() || !engine.test(sequence, &state).ok() || state == FSCCL_OK;
+  };
   if (idle(engine(), std::max(unshard_sequence_, reduce_sequence_)) &&
       (!spec_.replicate_comm || idle(spec_.replicate_comm->engine(), replica_sequence_)))
     return success();
@@ -79,14 +82,14 @@ void Unit::fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
   if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
   if (engine().failed()) return engine().failure();
-  FSCCL_TRY(finish_replicas());  // broadcast_state may be writing the shards
+  FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
   const bool kept = slot_held_ && contents_valid_ && !changed_ && !writable;
   const bool own_writable = writable && slot_part() != Part::own;  // a slot beside the unit's usual one
   const Part part = writable ? Part::own : slot_part();
   uint64_t released = slot_released_;
   if (own_writable || !slot_held_) {
     const int host = part == Part::shared ? pool_host_ : pool().rank();
-    FSCCL_ASSIGN(const Pool::Slot slot, pool().take(part, host, slot_key(), wire_map_.bytes, true));
+    FSCCL_ASSIGN(const Pool::Slot slot, pool().take(part, host, slot_key(), wire_map_.bytes, true, engine()));
     (own_writable ? writable_offset_ : slot_offset_) = slot.offset;
     released = slot.free_since;
     if (!own_writable) slot_held_ = true;
@@ -104,6 +107,7 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   op->bindings = unshard_bindings_.data();
   op->releases = releases_.data();
   op->released = released;
+  op->dry_run = pool().dry_run();
   fill_fingerprint(*op, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op->stores = Stores::streaming;
   engine().counters().bytes_read += planned.bytes_read;
@@ -170,7 +174,7 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
   op->fingerprint.root = root;
   op->fingerprint.history = definition_hash_;
   changed_ = true;
-  replica_sequence_ = op->fingerprint.sequence;
+  replica_sequence_ = broadcast_sequence_ = op->fingerprint.sequence;
   *submitted = {&replicas.engine(), op->fingerprint.sequence};
   return replicas.engine().submit(*op, wait, state);
 }

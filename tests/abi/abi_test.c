@@ -47,6 +47,7 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);
   EXPECT_SIZE_FIRST(fsccl_counters_t);
+  EXPECT_SIZE_FIRST(fsccl_layout_stats_t);
   EXPECT(sizeof(fsccl_unique_id_t) == 256);
 }
 
@@ -59,12 +60,13 @@ static void check_initializers(void) {
   const fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
   const fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
   EXPECT(comm.size == sizeof comm && comm.version == FSCCL_VERSION && comm.rank == -1 && comm.name == NULL);
-  EXPECT(pool.size == sizeof pool && pool.record == 1 && pool.name == NULL);
+  EXPECT(pool.size == sizeof pool && pool.record == 1 && pool.name == NULL && pool.dry_run == 0);
   EXPECT(unit.size == sizeof unit && unit.wire_dtype == FSCCL_BFLOAT16 && unit.grad_dtype == FSCCL_FLOAT32 &&
          unit.marks_changes == 0);
   EXPECT(unit.layout == FSCCL_LAYOUT_PER_PARAM && unit.keep == FSCCL_KEEP_NONE && unit.sharing == FSCCL_SHARING_READ_ONLY);
   EXPECT(reduce.size == sizeof reduce && reduce.shard_ready_context == NULL);
   EXPECT(param.tied_to == -1 && param.dtype == FSCCL_FLOAT32 && param.shard == NULL && param.sharded_grad == NULL);
+  EXPECT(param.block_rows == 0 && param.block_columns == 0 && FSCCL_ALL_RANKS == -1);
   EXPECT(stats.size == sizeof stats && stats.steps == 0 && counters.size == sizeof counters && counters.sleeps == 0);
   EXPECT(FSCCL_SUM.kind == FSCCL_OP_SUM && FSCCL_PROD.kind == FSCCL_OP_PROD && FSCCL_AVG.kind == FSCCL_OP_AVG);
   EXPECT(FSCCL_MIN.kind == FSCCL_OP_MIN && FSCCL_MAX.kind == FSCCL_OP_MAX);

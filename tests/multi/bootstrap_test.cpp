@@ -140,6 +140,23 @@ TEST_P(ById, ProcessesJoinAndExchange) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
+// A rank that does not understand its environment does not come, and the others need not wait for it.
+TEST(Settings, OneRanksWrongVariableIsTheErrorOfAll) {
+  fsccl_unique_id_t id;
+  ASSERT_TRUE(create_unique_id(&id).ok());
+  Processes processes;
+  for (int rank = 0; rank < 3; ++rank) {
+    Variables variables = {{"TEST_ID", hexadecimal(id)}};
+    if (rank == 1) variables.push_back({"FSCCL_SPIN_US", "a while"});
+    processes.start("exchange", rank, 3, variables);
+  }
+  EXPECT_FALSE(processes.finish(kPatienceMs));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(processes.exit_code(rank), 1) << processes.report();
+    EXPECT_THAT(processes.output(rank), HasSubstr("FSCCL_SPIN_US")) << processes.report();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ById, ::testing::Values(2, 5, 33));
 
 TEST(Environment, TorchrunTwoJobsAfterEachOther) {

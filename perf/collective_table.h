@@ -1,0 +1,76 @@
+// Every collective that can be measured, one entry each: which buffers it has and how large they are, what must be in them
+// afterwards, how busy a bus would be, and the call. To add a collective, add an entry (collective_table.cpp).
+//
+// Buffers are made of blocks, one for each rank: of `count` elements, or of different sizes in the uneven forms (uneven_blocks()).
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace fsccl::perf {
+
+struct Blocks {
+  std::vector<size_t> counts, displacements;  // in elements, the same on all ranks
+  size_t total() const { return displacements.back() + counts.back(); }
+};
+Blocks even_blocks(int ranks, size_t count);
+// As many elements as ranks * count, dealt out 3 : 1 to even and odd ranks (the last of an odd number of ranks has `count`).
+Blocks uneven_blocks(int ranks, size_t count);
+
+// How much of the blocks a buffer holds: nothing, the rank's own block, all of them, or the rank's own block once for each rank.
+enum class Extent { kNone, kOwn, kAll, kOwnOfEach };
+enum class Holder { kEveryRank, kRoot };
+enum class Forms { kBoth, kInPlace, kOutOfPlace };
+// Which layout of a unit with one parameter makes the same bytes appear in a slot that the ranks of a host share.
+enum class SharedSlot { kNo, kFlat, kRow };
+
+struct Place {
+  const Blocks& blocks;
+  int rank, ranks, root;
+};
+// What an output block holds: elements first .. of the input of `writer` (reductions: of every rank).
+struct Source {
+  int writer;
+  uint64_t first;
+};
+struct Call {
+  const Place& place;
+  const void* send;
+  void* recv;
+  fsccl_dtype_t dtype;
+  fsccl_op_t op;
+  fsccl_comm_t comm;
+  size_t count() const { return place.blocks.counts[static_cast<size_t>(place.rank)]; }
+};
+
+// What a collective cannot avoid on one host, all ranks together, for each byte of its size: each input byte is read where it is
+// needed, each output byte written; what stays where it is costs nothing.
+struct Traffic {
+  double reads, writes;
+};
+
+struct CollectiveKind {
+  const char* name;
+  Extent input, output;
+  Holder input_holder, output_holder;
+  bool reduces, uneven;
+  Forms forms;
+  SharedSlot shared_slot;
+  double (*bus_factor)(double ranks);  // nccl-tests: busbw = algbw * this
+  Traffic (*traffic)(double ranks);
+  Source (*source)(const Place& place, int block);
+  fsccl_status_t (*call)(const Call& call);
+
+  bool rooted() const { return input_holder == Holder::kRoot || output_holder == Holder::kRoot; }
+  bool empty() const { return output == Extent::kNone; }
+  // nccl-tests' size is that of the larger buffer: of all blocks where one buffer holds them, else of one.
+  bool sized_by_all() const { return input == Extent::kAll || output == Extent::kAll; }
+};
+const std::vector<CollectiveKind>& collective_kinds();
+const CollectiveKind* find_collective(std::string_view name);
+
+uint64_t extent_elements(Extent extent, const Place& place);
+
+}  // namespace fsccl::perf

@@ -1,0 +1,44 @@
+// The options of fsccl-perf's commands: what the parser is told (CLI11 checks each option by itself), and what then makes the
+// parsed words one request. finish() returns a text that says what is wrong, "" when all is well.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives.h"
+#include "model.h"
+#include "step.h"
+
+namespace fsccl::perf {
+
+const CLI::Validator& size_validator();  // a number of bytes like 64K
+
+class CollectivesCommand {
+ public:
+  void add_to(CLI::App* command);
+  std::string finish(CollectivesOptions* options) const;
+
+ private:
+  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}, memories_ = {"caller"};
+  std::vector<std::string> dtypes_ = {"float"}, ops_ = {"sum"};
+  std::string first_ = "8", last_ = "16M", increment_, in_place_ = "both";
+  std::optional<double> factor_;
+  int check_ = 1;
+  CollectivesOptions options_;  // what the parser writes directly
+};
+
+class StepCommand {
+ public:
+  void add_to(CLI::App* command);
+  std::string finish(StepOptions* options, Model* model) const;
+
+ private:
+  std::string model_ = "llama-3.2-1b", wire_ = "bf16", layout_ = "per_param", gradients_ = "slot", sharing_ = "shared",
+              schedule_ = "recorded";
+  std::vector<std::string> keep_ = {"none"};
+  std::optional<size_t> layers_;
+  StepOptions options_;
+};
+
+}  // namespace fsccl::perf

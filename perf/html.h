@@ -1,0 +1,67 @@
+// A page that needs nothing but itself: text, tables and charts as inline SVG, in the reader's light or dark colours, at any width.
+// Pure functions from values to text; every text from outside is escaped here.
+#pragma once
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fsccl::perf {
+
+std::string escape_html(std::string_view text);
+
+constexpr size_t kPageColors = 8;
+
+struct Line {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // x ascending
+  size_t color = 0;                               // 0 .. kPageColors - 1
+  bool dashed = false;
+  bool wide = false;    // pale and broad, for a line that others lie on
+  bool stairs = false;  // each value holds until the next point
+};
+enum class Axis { kLinear, kLog, kBytes, kLogBytes };  // bytes: labelled in powers of 1024
+struct LineChart {
+  std::string title, x_label, y_label;
+  Axis x = Axis::kLinear, y = Axis::kLinear;
+  std::vector<Line> lines;
+};
+std::string draw(const LineChart& chart);  // "" without a point
+
+// One horizontal bar a row, its parts end to end.
+struct BarChart {
+  std::string title, unit;
+  std::vector<std::string> parts;  // names
+  struct Row {
+    std::string name;
+    std::vector<double> values;  // one for each part, none negative
+  };
+  std::vector<Row> rows;
+};
+std::string draw(const BarChart& chart);
+
+struct Table {
+  std::vector<std::string> head;
+  std::vector<std::vector<std::string>> rows;  // columns of figures stand to the right
+};
+std::string draw(const Table& table);
+
+// `charts` and `tables` are what draw() returned.
+std::string make_page(const std::string& title, const std::string& subtitle, const std::vector<std::string>& charts,
+                      const std::vector<std::string>& tables);
+
+// The file of a page; opened at once, so that a bad path is known before anything is measured. Ends the process when it cannot be
+// written.
+class PageFile {
+ public:
+  explicit PageFile(const std::string& path);
+  void write(const std::string& page);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace fsccl::perf

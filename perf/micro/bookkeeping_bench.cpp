@@ -1,0 +1,105 @@
+// What a step costs beside its bytes: slots taken and given back by a planned pool, the planner itself, the plans of a unit, and
+// the fingerprint of an operation.
+#include <benchmark/benchmark.h>
+
+#include "allocators/pool/collective_region.h"
+#include "engine/fingerprint.h"
+#include "plan/unit_plans.h"
+
+namespace {
+
+using namespace fsccl;
+
+constexpr uint64_t kGradient = uint64_t{1} << 32;  // added to a unit's key: that of its gradient slot
+constexpr uint64_t kUnitBytes = uint64_t{128} << 20;
+
+// A step with prefetch: two units there at once, and the gradients of one.
+std::vector<StepEvent> step_of(uint64_t units) {
+  std::vector<StepEvent> events;
+  const auto take = [&](uint64_t key, bool stable) { events.push_back({true, key, kUnitBytes, stable}); };
+  const auto give = [&](uint64_t key) { events.push_back({false, key, 0, false}); };
+  take(0, true);
+  for (uint64_t u = 0; u < units; u++) {
+    if (u + 1 < units) take(u + 1, true);
+    give(u);
+  }
+  take(units - 1, true);
+  for (uint64_t u = units; u-- > 0;) {
+    take(kGradient + u, false);
+    if (u > 0) take(u - 1, true);
+    give(u);
+    give(kGradient + u);
+  }
+  return events;
+}
+
+bool run_step(CollectiveRegion& region, const std::vector<StepEvent>& events, uint64_t* position) {
+  bool good = true;
+  for (const StepEvent& event : events)
+    good &= event.take ? region.take(event.key, event.bytes, event.stable, ++*position).ok()
+                       : region.give_back(event.key, ++*position).ok();
+  region.end_step();
+  return good;
+}
+
+void planned_step(benchmark::State& state) {
+  const std::vector<StepEvent> events = step_of(static_cast<uint64_t>(state.range(0)));
+  CollectiveRegion region(uint64_t{1} << 44, true);
+  uint64_t position = 0;
+  for (int warmup = 0; warmup < 2; warmup++) run_step(region, events, &position);
+  for (auto _ : state)
+    if (!run_step(region, events, &position)) return state.SkipWithError("a slot was refused");
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(events.size()));
+}
+
+void plan_a_step(benchmark::State& state) {
+  const std::vector<StepEvent> events = step_of(static_cast<uint64_t>(state.range(0)));
+  for (auto _ : state) benchmark::DoNotOptimize(plan_step(events, {}, CollectiveRegion::kAlignment));
+}
+
+// The parameters of a transformer layer, on `ranks` ranks.
+UnitShape shape_of(const Layout& layout, fsccl_dtype_t slot_dtype) {
+  UnitShape shape;
+  shape.layout = &layout;
+  shape.shard_dtype.assign(layout.size(), FSCCL_FLOAT32);
+  shape.slot_dtype.assign(layout.size(), slot_dtype);
+  shape.grad_dtype.assign(layout.size(), FSCCL_FLOAT32);
+  shape.slot = make_slot_map(layout, std::vector<size_t>(layout.size(), dtype_size(slot_dtype)));
+  return shape;
+}
+
+template <Plan (*kMake)(const UnitShape&)>
+void build_plan(benchmark::State& state) {
+  std::vector<ParamShape> params(9);
+  for (ParamShape& param : params) param.dims = {4096, 4096};
+  Result<Layout> layout = Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0)));
+  if (!layout.ok()) return state.SkipWithError("no layout");
+  const UnitShape shape = shape_of(layout.value(), FSCCL_BFLOAT16);
+  for (auto _ : state) benchmark::DoNotOptimize(kMake(shape));
+}
+
+void lay_out(benchmark::State& state) {
+  std::vector<ParamShape> params(9);
+  for (ParamShape& param : params) param.dims = {4096, 4096};
+  for (auto _ : state) benchmark::DoNotOptimize(Layout::make(FSCCL_LAYOUT_PER_PARAM, params, static_cast<int>(state.range(0))));
+}
+
+void compare_fingerprints(benchmark::State& state) {
+  Fingerprint mine, theirs;
+  for (auto _ : state) {
+    mine.history = theirs.history = mix_hash(mine.history, ++mine.sequence);
+    theirs.sequence = mine.sequence;
+    benchmark::DoNotOptimize(equal(mine, &theirs));
+  }
+}
+
+BENCHMARK(planned_step)->Arg(17)->Arg(127);
+BENCHMARK(plan_a_step)->Arg(17)->Arg(127)->Unit(benchmark::kMillisecond);
+BENCHMARK(lay_out)->Arg(2)->Arg(64)->Arg(1024);
+BENCHMARK(build_plan<unshard_shared>)->Name("plan_unshard_shared")->Arg(2)->Arg(64);
+BENCHMARK(build_plan<reduce_grads>)->Name("plan_reduce_grads")->Arg(2)->Arg(64);
+BENCHMARK(compare_fingerprints);
+
+}  // namespace
+
+BENCHMARK_MAIN();

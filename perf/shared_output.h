@@ -1,0 +1,25 @@
+// One physical output per host: the slot of a unit with one frozen parameter, of which each rank holds a block (all-gather) or rank
+// 0 everything (broadcast). A call gives the slot back and gathers again, so each rank's copy into the slot is part of its time.
+#pragma once
+#include "collective_table.h"
+#include "session.h"
+
+namespace fsccl::perf {
+
+class SharedOutput {
+ public:
+  // `input`: this rank's part, in the caller's memory, NULL where it holds none; must outlive this object.
+  SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements, fsccl_dtype_t dtype);
+  ~SharedOutput();
+  SharedOutput(const SharedOutput&) = delete;
+  SharedOutput& operator=(const SharedOutput&) = delete;
+
+  void gather();
+  char* data() const;  // of the last gather
+
+ private:
+  fsccl_unit_t unit_ = nullptr;
+  bool gathered_ = false;
+};
+
+}  // namespace fsccl::perf

@@ -1,0 +1,195 @@
+"""What `fsccl-perf` measures, prints and refuses. usage: perf_test.py PROGRAM CASE
+
+CASE is collectives, shared, options, report, step, dry-run or models.
+"""
+import html.parser
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+
+program, case = sys.argv[1:]
+COLLECTIVE_KEYS = {'coll', 'dtype', 'bytes', 'ranks', 'in_place', 'memory', 'p10_us', 'p50_us', 'p99_us', 'algbw', 'busbw', 'wrong'}
+STEP_KEYS = {'total_us', 'phases_us', 'bytes_moved', 'bytes_minimum', 'peak_bytes', 'live_bound_bytes', 'wrong'}
+QUICK = ('-n', '3', '-w', '1')
+TINY = {'name': 'tiny', 'units': [{'name': 'root', 'params': [['embedding', [1001, 64]], ['norm', [64]]]}] +
+        [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)]}
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'})
+    if done.returncode != status:
+        sys.exit(f'{" ".join(arguments)}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}')
+    return done.stdout if status == 0 else done.stderr + done.stdout
+
+
+def rows(*arguments):
+    return [json.loads(line) for line in run(*arguments, '--json').splitlines()]
+
+
+def expect(holds, what):
+    if not holds:
+        sys.exit(f'failed: {what}')
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-2 * max(abs(a), abs(b)) + 1e-3  # the figures are rounded
+
+
+def check_row(row):
+    expect(COLLECTIVE_KEYS <= set(row), f'the keys of {row}')
+    expect(row['wrong'] == 0 and 0 < row['p10_us'] <= row['p50_us'] <= row['p99_us'], f'the figures of {row}')
+    ranks = row['ranks']
+    factor = {'all_reduce': 2 * (ranks - 1) / ranks, 'broadcast': 1, 'reduce': 1, 'send_recv': 1, 'barrier': 0}.get(
+        row['coll'], (ranks - 1) / ranks)
+    expect(near(row['algbw'], row['bytes'] / row['p50_us'] * 1e-3), f'algbw = size / time in {row}')
+    expect(near(row['busbw'], row['algbw'] * factor), f'busbw = algbw x {factor} in {row}')
+
+
+def check_collectives():
+    found = rows('collectives', '--coll', 'all', '--ranks', '3', '-b', '96', '-e', '9600', '-f', '10', '--memory', 'caller,pool',
+                 *QUICK)
+    for row in found:
+        check_row(row)
+    names = {row['coll'] for row in found}
+    expect({'all_gather', 'reduce_scatter', 'all_reduce', 'broadcast', 'barrier'} <= names, f'the collectives: {names}')
+    for name in ('all_gather', 'reduce_scatter', 'all_reduce'):
+        forms = sorted((row['bytes'], row['memory'], row['in_place']) for row in found if row['coll'] == name)
+        expect(forms == sorted((size, memory, place) for size in (96, 960, 9600) for memory in ('caller', 'pool')
+                               for place in (False, True)), f'the forms of {name}: {forms}')
+    # Every operator and type, with a root that is not 0.
+    for row in rows('collectives', '--coll', 'reduce_scatter,all_reduce,broadcast', '--ranks', '2', '-b', '1K', '-e', '1K',
+                    '-d', 'all', '-o', 'all', '-r', '1', '--in-place', 'no', *QUICK):
+        check_row(row)
+        expect(row['root'] == (1 if row['coll'] == 'broadcast' else -1), f'the root of {row}')
+    # More ranks than most machines that test have cores.
+    for row in rows('collectives', '--ranks', '5', '-b', '4K', '-e', '4K', *QUICK):
+        check_row(row)
+    table = run('collectives', '--coll', 'all_gather', '--ranks', '2', '-b', '8', '-e', '8', *QUICK)
+    for word in ('size(B)', 'redop', 'out-of-place', 'in-place', 'algbw', 'busbw', '#wrong', 'caller'):
+        expect(word in table, f'{word} in the table:\n{table}')
+
+
+def check_shared():
+    found = rows('collectives', '--coll', 'all_gather,broadcast,all_reduce', '--ranks', '2', '-b', '4K', '-e', '1M', '-f', '16',
+                 '--memory', 'all', '-d', 'bfloat16,int32', *QUICK)
+    for row in found:
+        check_row(row)
+    shared = {(row['coll'], row['dtype'], row['bytes']) for row in found if row['memory'] == 'shared'}
+    expect(shared == {(name, dtype, size) for name in ('all_gather', 'broadcast') for dtype in ('bf16', 'int32')
+                      for size in (4096, 65536, 1048576)}, f'what a shared slot is measured for: {shared}')
+
+
+def check_options():
+    found = rows('collectives', '--coll', 'broadcast', '-b', '1K', '-e', '3K', '-i', '1K', '--ranks', '2', *QUICK)
+    sizes = [row['bytes'] for row in found]
+    expect(sizes == [1024, 2048, 3072], f'-i steps: {sizes}')
+    for row in rows('collectives', '--coll', 'broadcast', '-b', '64', '-e', '64', '-c', '0', '--ranks', '2', *QUICK):
+        expect(row['wrong'] is None, f'nothing is checked with -c 0: {row}')
+    for arguments, word in ((('-b', '12Q'), '12Q'), (('-b', '2M', '-e', '1M'), '2M'), (('-d', 'quad'), 'quad'),
+                            (('-o', 'median'), 'median'), (('--coll', 'shuffle'), 'shuffle'), (('-c', '2'), '2'),
+                            (('-f', '0.5'), '0.5'), (('-i', '1K', '-f', '2'), 'step'), (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
+                            (('-r', '2', '--ranks', '2'), 'root'), (('--ranks', '0'), 'ranks'), (('--memory', 'gpu'), 'gpu'),
+                            (('-o', 'mulsum', '-d', 'int8'), 'floating'), (('-n', '0'), 'iters'),
+                            (('--report', '/nonexistent/page.html', '--ranks', '1'), '/nonexistent/page.html')):
+        expect(word in run('collectives', *arguments, status=2), f'the error of {arguments} names {word}')
+    for arguments, word in ((('--model', 'none-such'), 'llama-3.2-1b'), (('--keep', 'some'), 'some'), (('--wire', 'fp8'), 'fp8'),
+                            (('--keep', 'budget', '3X'), '3X'), (('--steps', '0'), 'steps'), (('--layers', '99'), '99')):
+        expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
+
+
+class Page(html.parser.HTMLParser):
+    """Every tag is closed, nothing is loaded from elsewhere."""
+    void = {'meta', 'path', 'rect', 'circle'}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.count = [], {}
+
+    def handle_starttag(self, tag, attributes):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        for name, value in attributes:
+            expect(name not in ('src', 'href', 'onload', 'onclick'), f'{name}="{value}" in a page')
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.void:
+            expect(self.open.pop() == tag, f'</{tag}> closes what is open')
+
+
+def read_page(path):
+    text = path.read_text(encoding='utf-8')
+    expect('http' not in text and 'nan' not in text.split('</style>')[1].replace('name', ''), 'a page loads nothing and has numbers')
+    page = Page()
+    page.feed(text)
+    page.close()
+    expect(page.open == [], f'left open: {page.open}')
+    return text, page
+
+
+def check_report():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'page.html'
+        run('collectives', '--coll', 'all_gather,barrier', '--ranks', '2', '-b', '4K', '-e', '64K', '--report', str(path), '--memory',
+            'all', *QUICK)
+        text, page = read_page(path)
+        expect(page.count['figure'] == 2 and 'limit of this machine' in text and 'prefers-color-scheme:dark' in text, 'the charts')
+        expect(page.count['tr'] == 1 + 3 * 5 + 1, f'{page.count["tr"]} lines of the table')
+        model = pathlib.Path(folder) / 'model.json'
+        model.write_text(json.dumps({**TINY, 'name': '<script>alert("&")</script>'}), encoding='utf-8')
+        run('step', '--model', str(model), '--ranks', '3', '--report', str(path))
+        text, page = read_page(path)
+        expect('script' not in page.count and '&lt;script&gt;alert(&quot;&amp;&quot;)' in text, 'the name of the model is text')
+        expect(page.count['figure'] == 3 and text.count('rank 2</text>') == 1 and 'live bound' in text, 'phases and memory')
+
+
+def check_step():
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / 'model.json'
+        model.write_text(json.dumps(TINY), encoding='utf-8')
+        for options in ((), ('--keep', 'always'), ('--layout', 'flat', '--sharing', 'private'), ('--gradients', 'private'),
+                        ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32')):
+            step, = rows('step', '--model', str(model), '--ranks', '3', '--steps', '3', *options)
+            expect(STEP_KEYS <= set(step), f'the keys of {step}')
+            expect(step['wrong'] == 0 and step['total_us'] > 0 and not step['dry_run'], f'{options}: {step}')
+            expect(isinstance(step['phases_us'], dict) and all(time >= 0 for time in step['phases_us'].values()), 'phases')
+            expect(step['bytes_minimum'] <= step['bytes_moved'] <= 1.5 * step['bytes_minimum'], f'{options}: bytes {step}')
+            expect(step['live_bound_bytes'] <= step['peak_bytes'], f'{options}: memory {step}')
+            expect([unit['name'] for unit in step['unit_list']] == [unit['name'] for unit in TINY['units']], 'units')
+
+
+def check_dry_run():
+    # A model of 800 GB, on ranks that may hold almost nothing; of a small model, what a real run reports.
+    most_kib = 100 * 1024
+    for options in ((), ('--keep', 'always'), ('--gradients', 'private', '--sharing', 'private'), ('--schedule', 'declared')):
+        step, = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', *options)
+        expect(STEP_KEYS <= set(step) and step['dry_run'] and len(step['unit_list']) == 127, f'the keys of {options}')
+        expect(step['parameters'] > 4e11 and step['live_bound_bytes'] > 2.5e10, f'a large model: {options}')
+        expect(step['live_bound_bytes'] <= step['peak_bytes'] <= 2 * step['live_bound_bytes'], f'{options}: memory')
+        expect(step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'{options}: bytes')
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    expect(used < most_kib, f'a dry run of 800 GB touched {used} KiB')
+    with tempfile.TemporaryDirectory() as folder:
+        model = pathlib.Path(folder) / 'model.json'
+        model.write_text(json.dumps(TINY), encoding='utf-8')
+        real, = rows('step', '--model', str(model), '--ranks', '2')
+        dry, = rows('step', '--model', str(model), '--ranks', '2', '--dry-run')
+        for key in ('bytes_moved', 'bytes_minimum', 'peak_bytes', 'live_bound_bytes', 'planned_bytes', 'plan_hits', 'plan_misses'):
+            expect(real[key] == dry[key], f'{key}: {real[key]} in a real run, {dry[key]} in a dry one')
+
+
+def check_models():
+    known = run('step', '--model', 'none-such', status=2).split('known are: ')[1].split('. A model')[0].split(', ')
+    expect(len(known) >= 6, f'known models: {known}')
+    for name in known:
+        step, = rows('step', '--model', name, '--ranks', '2', '--dry-run', '--steps', '2', '--schedule', 'declared')
+        expect(step['peak_bytes'] >= step['live_bound_bytes'] > 0, f'{name}: {step["peak_bytes"]} of {step["live_bound_bytes"]}')
+
+
+{'collectives': check_collectives, 'shared': check_shared, 'options': check_options, 'report': check_report, 'step': check_step,
+ 'dry-run': check_dry_run, 'models': check_models}[case]()
