@@ -308,7 +308,7 @@ typedef struct fsccl_pool_config {
  * them. Memory is reserved when the pool grows: a shortage is FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
-/* Units must be destroyed and blocks freed before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not collective. */
+/* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not collective. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
@@ -316,9 +316,25 @@ FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
  * are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for collectives.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
-/* Gives a block back. NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing. */
+/* Gives a block back, or ends an import. NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes
+ * nothing. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
-/* Registers the caller's own memory with every transport. Not available yet: host collectives take any memory as it is. */
+/*
+ * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on blocks. Any
+ * rank may import alone; does not communicate. Addresses and contents stay: the pages behind them are exchanged for pages of the arena,
+ * so it takes as much of the pool's limit, and the time of one copy. fsccl_pool_free(pool, pointer, NULL) ends it: private pages at the
+ * same addresses with the contents of that moment.
+ *   - pointer and bytes are multiples of the page size (4096), in private anonymous memory that is readable and writable:
+ *     aligned_alloc(4096, ...), mmap(MAP_PRIVATE | MAP_ANONYMOUS). Files, shared mappings, huge-page mappings (MAP_HUGETLB), stacks and
+ *     memory that is imported already are FSCCL_ERR_INVALID_ARGUMENT; the text says what it is.
+ *   - No other thread may touch the memory, and no operation use it, during the import and during the free that ends it.
+ *   - End the import before the memory goes back to the system (free, munmap), also before realloc.
+ *   - A child of fork() does not have these pages, as it has none of the pool's: touching them there is SIGSEGV. The parent is
+ *     unaffected, as are children that exec.
+ *   - A buffer is recognised when it lies whole inside one import. Operations on other memory work as before.
+ * Errors besides: FSCCL_ERR_OUT_OF_MEMORY (the pool's limit, or the machine), FSCCL_ERR_LIMIT (1024 imports at once),
+ * FSCCL_ERR_INVALID_STATE (a dry_run pool). Then nothing has changed.
+ */
 FSCCL_API fsccl_status_t fsccl_pool_import(fsccl_pool_t pool, void* pointer, size_t bytes);
 
 typedef struct fsccl_pool_stats_s {
@@ -331,7 +347,7 @@ typedef struct fsccl_pool_stats_s {
   uint64_t live_peak_bytes;       /* the most ever live at once */
   uint64_t collective_live_bytes; /* slots of units, shared ones included on every rank that uses them */
   uint64_t collective_peak_bytes;
-  uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc() */
+  uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc(), and imports */
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
@@ -658,18 +674,26 @@ FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dt
 FSCCL_API fsccl_status_t fsccl_group_start(void);
 FSCCL_API fsccl_status_t fsccl_group_end(void);
 
-/* Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with its own count and dtype, the
- * same on all ranks. Not available yet: use a unit, or one call per tensor. */
+/*
+ * Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with a count and a dtype of its own, the
+ * same on all ranks (part of the fingerprint). Lists that fit a slot (FSCCL_SLOT_BYTES) travel packed in one exchange; else bytes go
+ * straight between blocks of pools, or through slots when any buffer of any rank lies elsewhere. The list and the counts are copied
+ * before the call returns. Plans are kept by the list's counts and dtypes; a call allocates a few words per tensor. A list of 0 tensors
+ * is a barrier. Buffers must not overlap, except in the in-place forms.
+ */
 typedef struct fsccl_tensor {
   void* send;
   void* recv;
-  const size_t* counts; /* per rank, `size` elements (uneven shards); broadcast: counts[0] */
+  const size_t* counts; /* elements of each rank's part, `size` numbers (uneven shards, 0 allowed); broadcast: counts[0] */
   fsccl_dtype_t dtype;
 } fsccl_tensor_t;
+/* recv: all ranks' parts end to end; send: this rank's part, counts[rank] elements. In place: send is its part of recv. */
 FSCCL_API fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,
                                                fsccl_work_t* work);
+/* send: a part for each rank, end to end; recv: counts[rank] elements. In place: recv is this rank's part of send. */
 FSCCL_API fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op, fsccl_comm_t comm,
                                                    void* stream, fsccl_work_t* work);
+/* recv of every rank = root's recv; send is not used. */
 FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root, fsccl_comm_t comm, void* stream,
                                               fsccl_work_t* work);
 

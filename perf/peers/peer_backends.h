@@ -4,6 +4,7 @@
 #include <fsccl/fsccl.h>
 
 #include <map>
+#include <vector>
 
 #include "fsb.hpp"
 
@@ -78,10 +79,16 @@ class CallerBackend : public fsb::Backend {
   void bcast(void* buffer, size_t bytes) {
     must(fsccl_broadcast(buffer, bytes, FSCCL_UINT8, 0, comm_, nullptr, nullptr), "fsccl_broadcast");
   }
+  void bcast_list(char** tensors, const size_t* bytes, size_t count) {
+    list_.clear();
+    for (size_t i = 0; i < count; i++) list_.push_back({nullptr, tensors[i], bytes + i, FSCCL_UINT8});
+    must(fsccl_broadcast_list(list_.data(), count, 0, comm_, nullptr, nullptr), "fsccl_broadcast_list");
+  }
   void barrier() { must(fsccl_barrier(comm_, nullptr, nullptr), "fsccl_barrier"); }
 
  protected:
   fsccl_comm_t comm_;
+  std::vector<fsccl_tensor_t> list_;
 };
 
 // memory "pool": blocks of the library's pool, private to the rank.

@@ -6,7 +6,7 @@ using namespace fsccl;
 
 namespace {
 
-// Runs submit(collectives, wait, state) and makes the work, if one is wanted.
+// Runs submit(communicator, wait, state) and makes the work, if one is wanted.
 template <class Submit>
 inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream, fsccl_work_t* work, Submit&& submit) {
   fsccl_status_t state = FSCCL_OK;
@@ -17,7 +17,7 @@ inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream,
     if (stream) [[unlikely]]
       return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
     const bool later = work == nullptr && grouped();
-    Status status = submit(comm->collectives(), work == nullptr && !later, &state);
+    Status status = submit(*comm, work == nullptr && !later, &state);
     if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
     if (later && status.ok()) {
       add_to_group(make_work(handle, comm->engine().submitted()));
@@ -30,7 +30,13 @@ inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream,
 
 inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
   return issue(name, handle, stream, work,
-               [&](Collectives& collectives, bool wait, fsccl_status_t* state) { return collectives.run(call, wait, state); });
+               [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.collectives().run(call, wait, state); });
+}
+
+inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+  return issue(name, handle, stream, work, [&](Communicator& comm, bool wait, fsccl_status_t* state) {
+    return comm.lists().run(comm.collectives(), call, wait, state);
+  });
 }
 
 constexpr const char* kLater = "it comes with a later release";
@@ -99,8 +105,8 @@ fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, c
                                   const size_t* recv_counts, const size_t* recv_displacements, fsccl_dtype_t dtype,
                                   fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
   const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts, send_displacements};
-  return issue("fsccl_all_to_all_v", comm, stream, work, [&](Collectives& collectives, bool wait, fsccl_status_t* state) {
-    return collectives.all_to_all_v(call, recv_counts, recv_displacements, wait, state);
+  return issue("fsccl_all_to_all_v", comm, stream, work, [&](Communicator& on, bool wait, fsccl_status_t* state) {
+    return on.collectives().all_to_all_v(call, recv_counts, recv_displacements, wait, state);
   });
 }
 
@@ -110,14 +116,17 @@ fsccl_status_t fsccl_send(const void*, size_t, fsccl_dtype_t, int, int, fsccl_co
 fsccl_status_t fsccl_recv(void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
   return not_available("fsccl_recv", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
 }
-fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t*, size_t, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_all_gather_list", kLater, "use a unit, or one fsccl_all_gather per tensor");
+fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,
+                                     fsccl_work_t* work) {
+  return run_list("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0}, comm, stream, work);
 }
-fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t*, size_t, fsccl_op_t, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_reduce_scatter_list", kLater, "use a unit, or one fsccl_reduce_scatter per tensor");
+fsccl_status_t fsccl_reduce_scatter_list(const fsccl_tensor_t* list, size_t tensors, fsccl_op_t op, fsccl_comm_t comm, void* stream,
+                                         fsccl_work_t* work) {
+  return run_list("fsccl_reduce_scatter_list", {list, tensors, ListKind::reduce_scatter, op, 0}, comm, stream, work);
 }
-fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t*, size_t, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_broadcast_list", kLater, "use one fsccl_broadcast per tensor");
+fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t tensors, int root, fsccl_comm_t comm, void* stream,
+                                    fsccl_work_t* work) {
+  return run_list("fsccl_broadcast_list", {list, tensors, ListKind::broadcast, FSCCL_SUM, root}, comm, stream, work);
 }
 
 }  // extern "C"

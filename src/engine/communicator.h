@@ -8,6 +8,7 @@
 #include "bootstrap/job.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "engine/list.h"
 
 namespace fsccl {
 
@@ -69,6 +70,7 @@ class Communicator {
   JobContext& context() { return *context_; }
   Engine& engine() { return *engine_; }
   Collectives& collectives() { return *collectives_; }
+  Lists& lists() { return lists_; }
   // Rank in this communicator of a rank of the job, -1 if it is not a member.
   int rank_of(int job_rank) const;
 
@@ -88,6 +90,7 @@ class Communicator {
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
+  Lists lists_;
 };
 
 }  // namespace fsccl

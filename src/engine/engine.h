@@ -51,6 +51,7 @@ class Engine {
   bool single_copy() const { return can_read_ > 0; }
   bool prefers_read() const { return can_read_ == 2; }
   size_t slot_bytes() const { return slot_bytes_; }
+  bool one_process() const { return one_process_; }
 
   // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);
@@ -104,9 +105,9 @@ class Engine {
   };
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
-  bool stop_driving(Calls calls);  // true: a notification was due, and operations may be left that are not blocked
-  bool notify_due();               // false: none was
-  Outcome drive();                 // runs operations from head_ on, until one is blocked or a notification is due; driver only
+  void stop_driving(Calls calls);
+  void notify_due();
+  Outcome drive();  // runs operations from head_ on, until one is blocked or (that is `done`) a notification is due; driver only
   bool met(const Blocked& blocked) const;  // what we are blocked on has come
   bool gate_open(Operation& operation);    // false: blocked, or failed as the gate's engine has
   Operation& at_head() { return ring_[(completed() + 1) % kRing]; }

@@ -8,7 +8,7 @@ namespace {
 constexpr const char* kOpNames[] = {
     "none",         "barrier",           "all_gather",           "reduce_scatter",   "all_reduce",    "broadcast", "unit_create",
     "unit_unshard", "unit_reduce_grads", "unit_broadcast_state", "pool_create",      "pool_schedule", "reduce",    "gather",
-    "scatter",      "all_to_all",        "all_gather_v",         "reduce_scatter_v", "all_to_all_v",  "send"};
+    "scatter",      "all_to_all",        "all_gather_v",         "reduce_scatter_v", "all_to_all_v", "all_gather_list", "reduce_scatter_list", "broadcast_list",  "send"};
 constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premul_sum"};
 
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }

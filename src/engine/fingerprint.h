@@ -29,11 +29,15 @@ enum class OpCode : uint8_t {
   all_gather_v,
   reduce_scatter_v,
   all_to_all_v,
+  all_gather_list,
+  reduce_scatter_list,
+  broadcast_list,
   send,
 };
 const char* op_name(OpCode op);
 inline bool reduces(OpCode op) {
-  return op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::reduce_scatter_v;
+  return op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::reduce_scatter_v ||
+         op == OpCode::reduce_scatter_list;
 }
 
 struct Fingerprint {

@@ -1,0 +1,192 @@
+#include "engine/list.h"
+
+#include <bit>
+
+namespace fsccl {
+namespace {
+
+OpCode code_of(ListKind kind) {
+  return kind == ListKind::all_gather       ? OpCode::all_gather_list
+         : kind == ListKind::reduce_scatter ? OpCode::reduce_scatter_list
+                                            : OpCode::broadcast_list;
+}
+
+Status check(const ListCall& call, const Engine& engine) {
+  if (call.count && !call.tensors) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list is NULL though it has {} tensors", call.count);
+  if (call.kind == ListKind::broadcast && (call.root < 0 || call.root >= engine.ranks()))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine.ranks() - 1);
+  const int kind = call.reduction.kind;
+  const bool folds = call.kind == ListKind::reduce_scatter;
+  if (folds && (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    if (!dtype_valid(tensor.dtype))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: dtype {} is not a fsccl_dtype_t", t, static_cast<int>(tensor.dtype));
+    if (!tensor.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts is NULL", t);
+    if (folds && (!reduce_supported(tensor.dtype, tensor.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
+                  (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator", t, dtype_name(tensor.dtype));
+    for (int q = 0; q < (call.kind == ListKind::broadcast ? 1 : engine.ranks()); q++)
+      if (tensor.counts[q] >> 40)
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts[{}] is {}: beyond the address space", t, q, tensor.counts[q]);
+  }
+  return success();
+}
+
+ListShape shape_of(const ListCall& call, const Engine& engine) {
+  ListShape shape;
+  shape.kind = call.kind;
+  shape.rank = engine.rank();
+  shape.ranks = engine.ranks();
+  shape.root = call.root;
+  const auto parts = call.kind == ListKind::broadcast ? 1 : static_cast<size_t>(engine.ranks());
+  for (size_t t = 0; t < call.count; t++)
+    shape.tensors.push_back({call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}});
+  return shape;
+}
+
+uint64_t hash_of(const ListShape& shape) {
+  uint64_t hash = mix_hash(shape.tensors.size(), static_cast<uint64_t>(shape.kind) << 32 | static_cast<uint32_t>(shape.root));
+  for (const ListShape::Tensor& tensor : shape.tensors) {
+    hash = mix_hash(hash, static_cast<uint64_t>(tensor.dtype));
+    for (const uint64_t count : tensor.counts) hash = mix_hash(hash, count);
+  }
+  return hash;
+}
+
+// One list in flight.
+struct Run {
+  Engine& engine;
+  std::shared_ptr<const Lists::Entry> entry;
+  std::vector<Binding> bindings;  // by buffer of the plans
+  std::vector<Remote> remotes;    // [buffer][rank]
+  std::vector<Location> mine, all;
+  Plan exchange;
+  size_t window = 0;
+};
+
+Completion next_window(Operation& op) {
+  Run& run = *static_cast<Run*>(op.owner);
+  if (++run.window == run.entry->windows.size()) return Completion::over;
+  op.plan = &run.entry->windows[run.window];
+  return Completion::again;
+}
+
+// A buffer of each rank, as this one reaches it. False: it cannot.
+bool reach(const Run& run, int rank, const Location& location, uint64_t bytes, Remote* remote) {
+  if (location.arena == kNowhere) return true;
+  if (rank == run.engine.rank()) return true;
+  if (location.arena == kPrivate) remote->mapped = reinterpret_cast<std::byte*>(location.address);  // one process
+  if (location.arena >= kFirstArena) remote->mapped = run.engine.options().arenas->resolve(location, bytes);
+  return remote->mapped != nullptr;
+}
+
+Completion located(Operation& op) {
+  Run& run = *static_cast<Run*>(op.owner);
+  const auto ranks = static_cast<size_t>(run.engine.ranks());
+  bool direct = true;
+  for (const Location& location : run.all) direct &= location.arena != kPrivate || run.engine.one_process();
+  op.bindings = run.bindings.data();
+  op.complete = direct ? nullptr : next_window;
+  op.plan = direct ? &run.entry->direct : &run.entry->windows[0];
+  if (!direct) return Completion::again;
+  const ListShape& shape = run.entry->shape;
+  const size_t tensors = shape.tensors.size();
+  run.remotes.resize(2 * tensors * ranks);
+  for (size_t t = 0; t < tensors; t++) {
+    const size_t buffer = shape.kind == ListKind::broadcast ? 2 * t + 1 : 2 * t;
+    for (size_t q = 0; q < ranks; q++) {
+      const uint64_t size = dtype_size(shape.tensors[t].dtype);
+      const uint64_t bytes = (shape.kind == ListKind::all_gather ? shape.part(t, static_cast<int>(q)) : shape.whole(t)) * size;
+      if (reach(run, static_cast<int>(q), run.all[q * tensors + t], bytes, &run.remotes[buffer * ranks + q])) continue;
+      Error error;
+      error.code = FSCCL_ERR_PROTOCOL;
+      error.rank = run.engine.rank();
+      error.peer = static_cast<int>(q);
+      error.text = fmt::format("rank {} named a place for tensor {} that rank {} cannot reach", q, t, run.engine.rank());
+      run.engine.fail_all(error);
+      return Completion::again;  // drive() sees it
+    }
+    run.bindings[buffer].table = &run.remotes[buffer * ranks];
+  }
+  return Completion::again;
+}
+
+}  // namespace
+
+std::shared_ptr<const Lists::Entry> Lists::entry_for(ListShape shape, uint64_t hash, uint64_t slot_bytes) {
+  for (auto [found, end] = entries_.equal_range(hash); found != end; ++found)
+    if (found->second->shape == shape) return found->second;
+  if (entries_.size() >= kMostEntries) entries_.clear();
+  auto entry = std::make_shared<Entry>();
+  entry->direct = list_direct(shape);
+  entry->windows = list_windows(shape, slot_bytes);
+  count_bytes(entry->direct, &entry->bytes_read, &entry->bytes_written);
+  entry->shape = std::move(shape);
+  return entries_.emplace(hash, std::move(entry))->second;
+}
+
+Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
+  Engine& engine = collectives.engine();
+  FSCCL_TRY(check(call, engine));
+  ListShape shape = shape_of(call, engine);
+  const uint64_t hash = hash_of(shape);
+  auto run = std::make_shared<Run>(Run{engine, entry_for(std::move(shape), hash, engine.slot_bytes()), {}, {}, {}, {}, {}});
+  const Lists::Entry& entry = *run->entry;
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    const uint64_t send_bytes = entry.shape.send_bytes(t), recv_bytes = entry.shape.recv_bytes(t);
+    if ((send_bytes && !tensor.send) || (recv_bytes && !tensor.recv))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: a buffer is NULL though its count is not 0", t);
+    Binding send, recv;
+    send.base = static_cast<std::byte*>(tensor.send);
+    recv.base = static_cast<std::byte*>(tensor.recv);
+    run->bindings.push_back(send);
+    run->bindings.push_back(recv);
+    const bool broadcast = call.kind == ListKind::broadcast;
+    run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes) : collectives.locate(tensor.send, send_bytes));
+  }
+  run->bindings.emplace_back();  // the slot
+
+  OperationSettings settings;
+  Fingerprint fingerprint;
+  fingerprint.op = code_of(call.kind);
+  fingerprint.count = call.count;
+  fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
+  fingerprint.history = hash;
+  if (call.kind == ListKind::reduce_scatter) {
+    fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+    settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
+    if (settings.kind == FSCCL_OP_AVG) settings.scale = 1.0 / engine.ranks(), settings.divisor = engine.ranks();
+    if (settings.kind == FSCCL_OP_PREMUL_SUM) {
+      settings.premul = call.reduction.scale;
+      fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));
+    }
+  }
+  if (entry.bytes_read + entry.bytes_written >= collectives.options().streaming_bytes) settings.stores = Stores::streaming;
+  Operation* op = nullptr;
+  FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
+  op->owner = run.get();
+  if (engine.ranks() == 1 || entry.windows.size() == 1) {
+    op->plan = engine.ranks() == 1 ? &entry.direct : &entry.windows[0];
+    op->bindings = run->bindings.data();
+  } else {
+    run->all.resize(run->mine.size() * static_cast<size_t>(engine.ranks()));
+    Shape exchange;
+    exchange.rank = engine.rank();
+    exchange.ranks = engine.ranks();
+    exchange.count = run->mine.size() * sizeof(Location);
+    run->exchange = move_slots(all_gather_movement(exchange), engine.slot_bytes());
+    op->plan = &run->exchange;
+    op->inline_bindings[0].base = reinterpret_cast<std::byte*>(run->mine.data());
+    op->inline_bindings[1].base = reinterpret_cast<std::byte*>(run->all.data());
+    op->complete = located;
+  }
+  engine.counters().bytes_read += entry.bytes_read;
+  engine.counters().bytes_written += entry.bytes_written;
+  op->state = std::move(run);
+  return engine.submit(*op, wait, state);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,34 @@
+// The list forms: many tensors in one operation. Where all of them fit a slot they travel packed, in one exchange. Else the ranks
+// first exchange where their buffers are, and so all know whether the bytes can go straight between them or must go through slots.
+#pragma once
+#include "engine/collective.h"
+#include "plan/list_plans.h"
+
+namespace fsccl {
+
+struct ListCall {
+  const fsccl_tensor_t* tensors = nullptr;
+  size_t count = 0;
+  ListKind kind{};
+  fsccl_op_t reduction = FSCCL_SUM;
+  int root = 0;
+};
+
+// The plans of a list that was seen before, by everything but its addresses.
+class Lists {
+ public:
+  struct Entry {
+    ListShape shape;
+    Plan direct;
+    std::vector<Plan> windows;
+    uint64_t bytes_read = 0, bytes_written = 0;
+  };
+  Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);
+
+ private:
+  static constexpr size_t kMostEntries = 256;
+  std::shared_ptr<const Entry> entry_for(ListShape shape, uint64_t hash, uint64_t slot_bytes);
+  std::unordered_multimap<uint64_t, std::shared_ptr<const Entry>> entries_;
+};
+
+}  // namespace fsccl

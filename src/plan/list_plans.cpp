@@ -1,0 +1,201 @@
+#include "plan/list_plans.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/build.h"
+
+namespace fsccl {
+namespace {
+
+uint32_t send_buffer(size_t t) { return static_cast<uint32_t>(2 * t); }
+uint32_t recv_buffer(size_t t) { return static_cast<uint32_t>(2 * t + 1); }
+
+const char* name_of(ListKind kind) {
+  return kind == ListKind::all_gather       ? "all_gather_list"
+         : kind == ListKind::reduce_scatter ? "reduce_scatter_list"
+                                            : "broadcast_list";
+}
+
+void add_buffers(Builder& build, const ListShape& shape, bool tabled) {
+  for (size_t t = 0; t < shape.tensors.size(); t++) {
+    build.buffer("send " + std::to_string(t), Role::input, shape.send_bytes(t)).tabled =
+        tabled && shape.kind != ListKind::broadcast;
+    build.buffer("recv " + std::to_string(t), shape.kind == ListKind::broadcast ? Role::inout : Role::output, shape.recv_bytes(t))
+        .tabled = tabled && shape.kind == ListKind::broadcast;
+  }
+}
+
+uint64_t size_of(const ListShape& shape, size_t t) { return dtype_size(shape.tensors[t].dtype); }
+
+// What this rank moves itself of a broadcast: the root the last of `ranks` equal shares of the bytes, to everybody; the others the
+// rest of theirs.
+void broadcast_share(Builder& build, const ListShape& shape) {
+  uint64_t bytes = 0, at = 0;
+  for (size_t t = 0; t < shape.tensors.size(); t++) bytes += shape.recv_bytes(t);
+  const uint64_t pulled = bytes - bytes / static_cast<uint64_t>(shape.ranks);
+  for (size_t t = 0; t < shape.tensors.size(); t++) {
+    const uint64_t size = size_of(shape, t), count = shape.whole(t), line = 64 / size;
+    const uint64_t begin = at, end = at + count * size;
+    at = end;
+    // The tensor in which the shares meet is cut at a line.
+    const uint64_t cut = pulled <= begin ? 0
+                         : pulled >= end ? count
+                                         : std::min(count, ((pulled - begin) / size + line - 1) / line * line);
+    const Place tail = {recv_buffer(t), 0, cut * size};
+    if (shape.rank == shape.root) {
+      for (int i = 1; i < shape.ranks; i++)
+        build.copy(build.at(build.peer(i), tail.buffer, tail.offset), build.here(tail.buffer, tail.offset), count - cut,
+                   shape.tensors[t].dtype);
+    } else {
+      build.copy(build.here(tail.buffer, 0), build.at(shape.root, tail.buffer, 0), cut, shape.tensors[t].dtype);
+    }
+  }
+}
+
+void own_parts(Builder& build, const ListShape& shape) {
+  for (size_t t = 0; t < shape.tensors.size(); t++)
+    build.copy(build.here(recv_buffer(t), shape.before(t, shape.rank) * size_of(shape, t)), build.here(send_buffer(t), 0),
+               shape.part(t, shape.rank), shape.tensors[t].dtype);
+}
+
+// A run of elements of one tensor's part, and where it lies in the slot.
+struct Piece {
+  size_t tensor;
+  uint64_t begin, count, offset;
+};
+using Windows = std::vector<std::vector<Piece>>;
+
+// Rank q's parts one behind the other, each piece at a line, cut into loads of `bytes`.
+Windows cut(const ListShape& shape, int q, uint64_t bytes) {
+  Windows windows;
+  uint64_t used = bytes;
+  for (size_t t = 0; t < shape.tensors.size(); t++) {
+    const uint64_t size = size_of(shape, t), count = shape.part(t, q);
+    for (uint64_t begin = 0; begin < count;) {
+      if (used == bytes) windows.emplace_back(), used = 0;
+      const uint64_t now = std::min(count - begin, (bytes - used) / size);
+      windows.back().push_back({t, begin, now, used});
+      begin += now;
+      used = std::min(bytes, used + (now * size + 63) / 64 * 64);
+    }
+  }
+  return windows;
+}
+
+const std::vector<Piece>& window_of(const Windows& windows, size_t k) {
+  static const std::vector<Piece> none;
+  return k < windows.size() ? windows[k] : none;
+}
+
+Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t slot_bytes) {
+  const bool broadcast = shape.kind == ListKind::broadcast;
+  Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, 1);
+  add_buffers(build, shape, false);
+  build.slot("slot", slot_bytes, 0);
+  const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
+  if (shape.ranks > 1 && (!broadcast || shape.rank == shape.root))
+    for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k))
+      build.copy(
+          build.here(slot, piece.offset),
+          build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor), piece.begin * size_of(shape, piece.tensor)),
+          piece.count, shape.tensors[piece.tensor].dtype);
+  build.signal(0);
+  if (!broadcast && k == 0) own_parts(build, shape);
+  for (int i = 1; i < shape.ranks; i++) {
+    const int q = build.peer(i);
+    if (broadcast && q != shape.root) continue;
+    build.wait(q, 0);
+    for (const Piece& piece : window_of(parts[static_cast<size_t>(q)], k)) {
+      const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
+      build.copy(build.here(recv_buffer(piece.tensor), (before + piece.begin) * size_of(shape, piece.tensor)),
+                 build.at(q, slot, piece.offset), piece.count, shape.tensors[piece.tensor].dtype);
+    }
+  }
+  if (broadcast && (shape.rank == shape.root ? shape.ranks > 1 : shape.ranks > 2)) build.lazy();
+  return build.take();
+}
+
+Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t slot_bytes, uint64_t chunk) {
+  Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
+  add_buffers(build, shape, false);
+  build.slot("slot", slot_bytes, 0);
+  const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
+  const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
+  const auto source = [&](const Piece& piece, int q) {
+    return build.here(send_buffer(piece.tensor), (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
+  };
+  for (int i = 1; i < shape.ranks; i++) {
+    const int q = build.peer(i);
+    for (const Piece& piece : window_of(parts[static_cast<size_t>(q)], k))
+      build.copy(build.here(slot, place(q) + piece.offset), source(piece, q), piece.count, shape.tensors[piece.tensor].dtype);
+  }
+  build.signal(0);
+  build.wait_all(0);
+  for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
+    const fsccl_dtype_t dtype = shape.tensors[piece.tensor].dtype;
+    build.reduce(build.here(recv_buffer(piece.tensor), piece.begin * size_of(shape, piece.tensor)), dtype,
+                 build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count, source(piece, shape.rank));
+  }
+  return build.take();
+}
+
+}  // namespace
+
+uint64_t ListShape::before(size_t t, int q) const {
+  return kind == ListKind::broadcast ? 0 : std::accumulate(tensors[t].counts.begin(), tensors[t].counts.begin() + q, uint64_t{0});
+}
+uint64_t ListShape::part(size_t t, int q) const {
+  return tensors[t].counts[kind == ListKind::broadcast ? 0 : static_cast<size_t>(q)];
+}
+uint64_t ListShape::whole(size_t t) const {
+  return std::accumulate(tensors[t].counts.begin(), tensors[t].counts.end(), uint64_t{0});
+}
+uint64_t ListShape::send_bytes(size_t t) const {
+  const uint64_t count = kind == ListKind::broadcast ? 0 : kind == ListKind::all_gather ? part(t, rank) : whole(t);
+  return count * dtype_size(tensors[t].dtype);
+}
+uint64_t ListShape::recv_bytes(size_t t) const {
+  return (kind == ListKind::reduce_scatter ? part(t, rank) : whole(t)) * dtype_size(tensors[t].dtype);
+}
+
+Plan list_direct(const ListShape& shape) {
+  Builder build(std::string(name_of(shape.kind)) + "_direct", shape.rank, shape.ranks, shape.ranks > 1 ? 2 : 1);
+  add_buffers(build, shape, true);
+  build.signal(0);
+  if (shape.kind == ListKind::all_gather) own_parts(build, shape);
+  build.wait_all(0);
+  if (shape.kind == ListKind::broadcast) broadcast_share(build, shape);
+  for (size_t t = 0; t < shape.tensors.size(); t++) {
+    const uint64_t size = size_of(shape, t);
+    const fsccl_dtype_t dtype = shape.tensors[t].dtype;
+    if (shape.kind == ListKind::reduce_scatter)
+      build.reduce(build.here(recv_buffer(t), 0), dtype, build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
+                   shape.part(t, shape.rank));
+    for (int i = 1; i < shape.ranks && shape.kind == ListKind::all_gather; i++) {
+      const int q = build.peer(i);
+      build.copy(build.here(recv_buffer(t), shape.before(t, q) * size), build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);
+    }
+  }
+  if (shape.ranks == 1) return build.take();
+  build.signal(1);
+  build.wait_all(1);
+  return build.take();
+}
+
+std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
+  const bool folds = shape.kind == ListKind::reduce_scatter;
+  const uint64_t chunk = (folds ? slot_bytes / static_cast<uint64_t>(shape.ranks) : slot_bytes) / 64 * 64;
+  std::vector<Windows> parts;  // of each rank
+  size_t windows = 1;
+  for (int q = 0; q < shape.ranks; q++) {
+    parts.push_back(cut(shape, q, chunk));
+    windows = std::max(windows, parts.back().size());
+  }
+  std::vector<Plan> plans;
+  for (size_t k = 0; k < windows; k++)
+    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk) : moving_window(shape, parts, k, slot_bytes));
+  return plans;
+}
+
+}  // namespace fsccl
