@@ -308,7 +308,8 @@ typedef struct fsccl_pool_config {
  * them. Memory is reserved when the pool grows: a shortage is FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
-/* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not collective. */
+/* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not
+ * collective. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
@@ -320,20 +321,21 @@ FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void*
  * nothing. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
- * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on blocks. Any
- * rank may import alone; does not communicate. Addresses and contents stay: the pages behind them are exchanged for pages of the arena,
- * so it takes as much of the pool's limit, and the time of one copy. fsccl_pool_free(pool, pointer, NULL) ends it: private pages at the
- * same addresses with the contents of that moment.
+ * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on
+ * blocks. Any rank may import alone; does not communicate. Addresses and contents stay: the pages behind them are exchanged
+ * for pages of the arena, so it takes as much of the pool's limit, and the time of one copy. fsccl_pool_free(pool, pointer,
+ * NULL) ends it: private pages at the same addresses with the contents of that moment.
  *   - pointer and bytes are multiples of the page size (4096), in private anonymous memory that is readable and writable:
- *     aligned_alloc(4096, ...), mmap(MAP_PRIVATE | MAP_ANONYMOUS). Files, shared mappings, huge-page mappings (MAP_HUGETLB), stacks and
- *     memory that is imported already are FSCCL_ERR_INVALID_ARGUMENT; the text says what it is.
+ *     aligned_alloc(4096, ...), mmap(MAP_PRIVATE | MAP_ANONYMOUS). Files, shared mappings, huge-page mappings (MAP_HUGETLB),
+ *     the stack of the main or the calling thread and memory that is imported already are FSCCL_ERR_INVALID_ARGUMENT; the
+ *     text says what it is.
  *   - No other thread may touch the memory, and no operation use it, during the import and during the free that ends it.
  *   - End the import before the memory goes back to the system (free, munmap), also before realloc.
- *   - A child of fork() does not have these pages, as it has none of the pool's: touching them there is SIGSEGV. The parent is
- *     unaffected, as are children that exec.
+ *   - A child of fork() does not have these pages, as it has none of the pool's: touching them there is SIGSEGV. The parent
+ *     is unaffected, as are children that exec.
  *   - A buffer is recognised when it lies whole inside one import. Operations on other memory work as before.
  * Errors besides: FSCCL_ERR_OUT_OF_MEMORY (the pool's limit, or the machine), FSCCL_ERR_LIMIT (1024 imports at once),
- * FSCCL_ERR_INVALID_STATE (a dry_run pool). Then nothing has changed.
+ * FSCCL_ERR_SYSTEM (the system refuses the mapping), FSCCL_ERR_INVALID_STATE (a dry_run pool). Then nothing has changed.
  */
 FSCCL_API fsccl_status_t fsccl_pool_import(fsccl_pool_t pool, void* pointer, size_t bytes);
 
@@ -660,7 +662,13 @@ FSCCL_API fsccl_status_t fsccl_scatter(const void* send, void* recv, size_t coun
 FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t count, fsccl_dtype_t dtype, fsccl_comm_t comm,
                                           void* stream, fsccl_work_t* work);
 
-/* Not available yet: split a communicator of the two ranks and broadcast. */
+/*
+ * Messages from this rank to `peer`, and back. Not collective. Those of one direction between two ranks match in the order of the
+ * calls; count, dtype and tag must then agree (FSCCL_ERR_MISMATCH, which ends the communicator). Directions, peers and collectives
+ * do not wait for each other; calls that would wait in a ring belong in a group, or take a work. A small message
+ * (FSCCL_EAGER_BYTES) is sent, and its buffer free, before it is received, up to a few of them; a larger one when it has been
+ * received. The first message to a peer reserves some pages for the pair.
+ */
 FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
 FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
@@ -675,11 +683,11 @@ FSCCL_API fsccl_status_t fsccl_group_start(void);
 FSCCL_API fsccl_status_t fsccl_group_end(void);
 
 /*
- * Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with a count and a dtype of its own, the
- * same on all ranks (part of the fingerprint). Lists that fit a slot (FSCCL_SLOT_BYTES) travel packed in one exchange; else bytes go
- * straight between blocks of pools, or through slots when any buffer of any rank lies elsewhere. The list and the counts are copied
- * before the call returns. Plans are kept by the list's counts and dtypes; a call allocates a few words per tensor. A list of 0 tensors
- * is a barrier. Buffers must not overlap, except in the in-place forms.
+ * Fused list forms for a caller that owns its layout: one operation over `tensors` tensors, each with a count and a dtype of its
+ * own, the same on all ranks (part of the fingerprint). Lists that fit a slot (FSCCL_SLOT_BYTES) travel packed in one exchange;
+ * else bytes go straight between blocks of pools, or through slots when any buffer of any rank lies elsewhere. The list and the
+ * counts are copied before the call returns. Plans are kept by the list's counts and dtypes; a call allocates a few words per
+ * tensor. A list of 0 tensors is a barrier. Buffers must not overlap, except in the in-place forms.
  */
 typedef struct fsccl_tensor {
   void* send;
@@ -713,21 +721,22 @@ FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /* The operation's error, with fsccl_last_error() set to it; FSCCL_OK when there is none (yet). */
 FSCCL_API fsccl_status_t fsccl_work_error(fsccl_work_t work);
 /*
- * Calls done(context, status) once, when the operation is complete (FSCCL_OK) or its communicator has failed or was aborted (that
- * error). Is it over already: before this function returns, in this thread (asked from inside another callback: in this thread, when
- * that one has returned). Else in whichever thread completes the operation: one that waits or tests, or the library's service
- * thread, which progresses it from now on; fsccl_comm_destroy() calls those that are left. So callbacks of one communicator may run at
- * once in several threads, and fsccl_work_wait() may return before a callback has: `context` must live until done was called.
- * Any number of callbacks per work. `done` must be short, must not throw and must not wait: not for another thread, nor in a blocking
- * function of this library (it may test works, submit operations with a work while fewer than 64 are in flight, and abort).
- * Destroying a communicator or pool in it is FSCCL_ERR_INVALID_STATE. Any thread. Errors: those of the handle; done == NULL.
+ * Calls done(context, status) once, when the operation is complete (FSCCL_OK) or its communicator has failed or was aborted
+ * (that error). Is it over already: before this function returns, in this thread (asked from inside another callback: in this
+ * thread, when that one has returned). Else in whichever thread completes the operation: one that waits or tests, or the
+ * library's service thread, which progresses it from now on; fsccl_comm_destroy() calls those that are left. So callbacks of
+ * one communicator may run at once in several threads, and fsccl_work_wait() may return before a callback has: `context` must
+ * live until done was called. Any number of callbacks per work. `done` must be short, must not throw and must not wait: not
+ * for another thread, nor in a blocking function of this library (it may test works, submit operations with a work while
+ * fewer than 64 are in flight, and abort). Destroying a communicator or pool in it is FSCCL_ERR_INVALID_STATE. Any thread.
+ * Errors: those of the handle; done == NULL.
  */
 FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void* context, fsccl_status_t status), void* context);
 /*
- * *fd: an eventfd (close-on-exec, nonblocking) that becomes readable when the operation is complete or has failed, at once if it is
- * over already; fsccl_work_test() then says which. The caller owns it and closes it, at any time. One descriptor more belongs to the
- * library until then. Each call makes another. Progress and threads as with fsccl_work_callback(). Errors: those of the handle; fd ==
- * NULL; FSCCL_ERR_SYSTEM when the process has no descriptor left.
+ * *fd: an eventfd (close-on-exec, nonblocking) that becomes readable when the operation is complete or has failed, at once if
+ * it is over already; fsccl_work_test() then says which. The caller owns it and closes it, at any time. One descriptor more
+ * belongs to the library until then. Each call makes another. Progress and threads as with fsccl_work_callback(). Errors:
+ * those of the handle; fd == NULL; FSCCL_ERR_SYSTEM when the process has no descriptor left.
  */
 FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd);
 /* Says that the handle is no longer used. The operation goes on. NULL is allowed. */

@@ -8,8 +8,8 @@
  *             tick returns that line once it is there. Everything a rank wrote to shared memory before signal() is visible to
  *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the
  *             engine guarantees that all peers have read it by then.
- *   bytes     Each rank has FSCCL_TRANSPORT_SLOTS slots, small buffers that it alone writes and every rank reads. read() copies from
- *             a peer's private memory.
+ *   bytes     Each rank has FSCCL_TRANSPORT_SLOTS slots, small buffers that it alone writes and every rank reads. read() copies
+ *             from a peer's private memory.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
  * Threads: signal, poll, word and read of one channel are called by one thread at a time; fail and failure by any thread.
@@ -99,6 +99,9 @@ typedef struct fsccl_transport_ops {
   const fsccl_transport_failure_t* (*failure)(void* channel);
   /* 1: `peer` has closed its channel; what it signalled before can still be polled. */
   int (*left)(void* channel, int peer);
+  /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its ranks 0 and 1. Called by each of
+   * the two when it first needs it, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots. */
+  fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

@@ -39,8 +39,6 @@ inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_com
   });
 }
 
-constexpr const char* kLater = "it comes with a later release";
-
 }  // namespace
 
 extern "C" {
@@ -110,12 +108,6 @@ fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, c
   });
 }
 
-fsccl_status_t fsccl_send(const void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_send", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
-}
-fsccl_status_t fsccl_recv(void*, size_t, fsccl_dtype_t, int, int, fsccl_comm_t, void*, fsccl_work_t*) {
-  return not_available("fsccl_recv", kLater, "split a communicator of the two ranks and use fsccl_broadcast");
-}
 fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,
                                      fsccl_work_t* work) {
   return run_list("fsccl_all_gather_list", {list, tensors, ListKind::all_gather, FSCCL_SUM, 0}, comm, stream, work);

@@ -163,6 +163,14 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
       if (comm->engine().unattended())
         return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
                     comm->name(), comm->engine().submitted() - comm->engine().completed());
+      for (const auto& [ranks, pair] : object->pairs)
+        if (Communicator* open = live_comm(pair); open && open->engine().unattended())
+          return fail(FSCCL_ERR_INVALID_STATE, "'{}' has messages in flight: wait for them, or abort the communicator",
+                      open->name());
+      for (const auto& [ranks, pair] : object->pairs) {
+        if (Communicator* open = live_comm(pair)) unregister_engine(&open->engine());
+        comms().take(bits_of(pair));
+      }
       unregister_engine(&comm->engine());
     }
     comms().take(bits_of(handle));

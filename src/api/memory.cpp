@@ -110,6 +110,8 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
 fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
   return guarded("fsccl_pool_destroy", [&]() -> Status {
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    if (Notifications::calling())
+      return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
     FSCCL_TRY(pool->check_empty());
     pools().take(bits_of(handle));
     return success();
@@ -135,9 +137,11 @@ fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream)
   });
 }
 
-fsccl_status_t fsccl_pool_import(fsccl_pool_t, void*, size_t) {
-  return not_available("fsccl_pool_import", "no transport of this release registers memory",
-                       "pass the memory to the collectives as it is");
+fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t bytes) {
+  return guarded("fsccl_pool_import", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->import(pointer, bytes);
+  });
 }
 
 fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) {

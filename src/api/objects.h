@@ -1,6 +1,7 @@
 // What the handles of the public header name, and the tables that hold them.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -17,6 +18,7 @@ struct CommObject {
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
   std::thread creator;  // of a nonblocking creation
+  std::map<std::pair<int, int>, fsccl_comm_t> pairs;  // by (from, to): on which this rank sends and receives, made when first used
 };
 struct PoolObject {
   std::unique_ptr<Pool> pool;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/alias_table.h"
 
 namespace fsccl {
 
@@ -48,7 +49,14 @@ class ArenaTable {
       if (entry.id.load(std::memory_order_relaxed) == id) entry.id.store(0, std::memory_order_release);
   }
 
-  // True when all of [pointer, pointer + bytes) lies in one arena.
+  // [pointer, pointer + bytes), outside the arena's mapping, is its memory at `location`.
+  Status add_alias(const void* pointer, uint64_t bytes, const Location& location) {
+    if (aliases_.add(reinterpret_cast<uint64_t>(pointer), bytes, location.arena, location.address)) return success();
+    return fail(FSCCL_ERR_LIMIT, "more than {} imports at once: import fewer, larger ranges", AliasTable::kCapacity);
+  }
+  void remove_alias(const void* pointer) { aliases_.remove(reinterpret_cast<uint64_t>(pointer)); }
+
+  // True when all of [pointer, pointer + bytes) lies in one arena, or in one alias.
   bool locate(const void* pointer, uint64_t bytes, Location* location) const {
     const auto* p = static_cast<const std::byte*>(pointer);
     for (size_t i = 0, n = used_.load(std::memory_order_acquire); i < n; i++) {
@@ -59,7 +67,7 @@ class ArenaTable {
       *location = {static_cast<uint64_t>(p - entry.base), id};
       return true;
     }
-    return false;
+    return aliases_.find(reinterpret_cast<uint64_t>(pointer), bytes, &location->arena, &location->address);
   }
   // Whether all of `ranks` map the arena.
   bool reaches(uint32_t id, const std::vector<int>& ranks) const {
@@ -91,6 +99,7 @@ class ArenaTable {
   mutable std::mutex mutex_;
   std::atomic<size_t> used_{0};
   std::array<Entry, kCapacity> entries_;
+  AliasTable aliases_;
 };
 
 }  // namespace fsccl

@@ -37,6 +37,7 @@ Plans make_plans(OpCode op, const Shape& shape, uint64_t eager_bytes) {
       return move_plans(scatter_movement(shape), shape, eager_bytes);
     case OpCode::all_to_all:
       return move_plans(all_to_all_movement(shape), shape, eager_bytes);
+    case OpCode::send:  // on a communicator of two: rank 0 to rank 1
     case OpCode::broadcast:
       if (tiny) return {broadcast_inline(shape), {}};
       if (small) return {move_slots(broadcast_movement(shape), shape.slot_bytes), {}};
@@ -58,6 +59,7 @@ Plans make_plans(OpCode op, const Shape& shape, uint64_t eager_bytes) {
 }
 
 bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
+bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
 bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
 
 uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
@@ -117,7 +119,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   entry->displacements = shape.displacements;
   count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
 
-  if (call.op == OpCode::broadcast) {
+  if (one_buffer(call.op)) {
     entry->output_bytes = shape.count * shape.size();
   } else if (entry->plan.buffers.size() >= 2) {
     entry->input_bytes = entry->plan.buffers[0].bytes;
@@ -254,7 +256,8 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
   op->plan = &entry.plan;
-  if (call.op == OpCode::broadcast) {
+  if (one_buffer(call.op)) {
+    if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
     op->inline_bindings[0].base = static_cast<std::byte*>(call.output);
   } else {
     op->inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(call.input));

@@ -28,6 +28,7 @@ struct CollectiveCall {
   // The v forms: per rank. displacements may be null: end to end.
   const size_t* counts = nullptr;
   const size_t* displacements = nullptr;
+  int tag = 0;  // send
   // Sees the operation before it is submitted, to give it a gate or hooks. May be null.
   void (*prepare)(Operation& op, const void* context) = nullptr;
   const void* prepare_context = nullptr;

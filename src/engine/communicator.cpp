@@ -172,22 +172,49 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   const fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
-  engine.rank = comm->rank_;
-  engine.ranks = comm->size();
-  engine.oversubscribed = comm->context_->cores_of(comm->members_) < comm->size();
-  engine.timeout_ms = comm->timeout_ms_;
+  comm->start(std::move(engine));
+  return comm;
+}
+
+// With an open channel.
+void Communicator::start(EngineOptions engine) {
+  const ConfigRef settings = config();
+  engine.rank = rank_;
+  engine.ranks = size();
+  engine.oversubscribed = context_->cores_of(members_) < size();
+  engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
-  engine.name = comm->name_;
-  engine.arenas = &comm->context_->arenas();
-  engine.members = comm->members_;
-  comm->engine_ = std::make_unique<Engine>(std::move(engine));
+  engine.name = name_;
+  engine.arenas = &context_->arenas();
+  engine.members = members_;
+  engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
-  collectives.eager_bytes = std::min<uint64_t>(static_cast<uint64_t>(settings->eager_bytes), comm->engine_->slot_bytes());
+  collectives.eager_bytes = std::min<uint64_t>(static_cast<uint64_t>(settings->eager_bytes), engine_->slot_bytes());
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
-  comm->collectives_ = std::make_unique<Collectives>(*comm->engine_, collectives);
-  comm->context_->add(comm.get());
-  return comm;
+  collectives_ = std::make_unique<Collectives>(*engine_, collectives);
+  context_->add(this);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
+  std::unique_ptr<Communicator> made(new Communicator);
+  made->context_ = context_;
+  made->members_ = {job_rank(from), job_rank(to)};
+  made->rank_ = rank_ == from ? 0 : 1;
+  made->tag_ = mix_hash(tag_, static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
+  made->timeout_ms_ = timeout_ms_;
+  made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
+  EngineOptions engine;
+  engine.transport = engine_->options().transport;
+  engine.inside = engine_.get();
+  engine.known_as = {from, to};
+  for (const int rank : engine.known_as) engine.same_process.push_back(engine_->options().same_process[static_cast<size_t>(rank)]);
+  char error[512] = "";
+  const fsccl_status_t code =
+      engine.transport->pair(engine_->options().channel, from, to, &engine.channel, &engine.first_tick, error, sizeof error);
+  if (code != FSCCL_OK) return fail(code, "{}", error);
+  made->start(std::move(engine));
+  return made;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, const CommunicatorOptions& options) {

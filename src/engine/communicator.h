@@ -57,6 +57,9 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request, const CommunicatorOptions& options);
   // Null when this rank has no color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
+  // destroyed before this one.
+  Result<std::unique_ptr<Communicator>> pair(int from, int to);
   ~Communicator();
 
   int rank() const { return rank_; }
@@ -80,6 +83,7 @@ class Communicator {
   Communicator() = default;
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
                                                     const CommunicatorOptions& options);
+  void start(EngineOptions engine);
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank

@@ -120,14 +120,14 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const fsccl_transport_l
   std::memcpy(&theirs, line.fingerprint, sizeof theirs);
   Error error;
   error.code = FSCCL_ERR_MISMATCH;
-  error.rank = rank_;
-  error.peer = peer;
+  error.rank = known_as(rank_);
+  error.peer = known_as(peer);
   error.operation = op_name(mine.op);
   error.sequence = mine.sequence;
   error.text = fmt::format(
       "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same "
       "order",
-      rank_, describe(mine), peer, describe(theirs), difference(mine, theirs));
+      error.rank, describe(mine), error.peer, describe(theirs), difference(mine, theirs));
   fail_all(error);
 }
 
@@ -183,24 +183,22 @@ bool Engine::gate_open(Operation& op) {
   return false;
 }
 
-bool Engine::stop_driving(Calls calls) {
+void Engine::stop_driving(Calls calls) {
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
     missed_.store(false, std::memory_order_relaxed);
     if (unattended()) Progress::instance().attend(this);  // what it would have slept on
   }
   if (!notifications_.due(completed())) [[likely]]
-    return false;
+    return;
   if (calls == Calls::here) return notify_due();
   Progress::instance().attend(this);
-  return true;
 }
 
-bool Engine::notify_due() {
-  if (!notifications_.due(completed())) return false;
+void Engine::notify_due() {
+  if (!notifications_.due(completed())) return;
   const bool over = failed();  // before `completed` is read: what completed first was a success
   notifications_.notify(completed(), over ? failure().code() : FSCCL_OK);
-  return true;
 }
 
 void Engine::notify(uint64_t sequence, Notification notification) {
@@ -219,8 +217,9 @@ void Engine::notify(uint64_t sequence, Notification notification) {
 
 Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   while (completed() < sequence && !failed() && try_drive()) {
-    drive();
-    if (!stop_driving(calls)) break;
+    const bool stuck = drive() != Outcome::done;
+    stop_driving(calls);
+    if (stuck) break;
   }
   if (completed() >= sequence) {
     *state = FSCCL_OK;
@@ -246,9 +245,9 @@ bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
       return true;
     if (try_drive()) {
       const bool over = wait_driving(sequence, until_ns);
-      const bool called = stop_driving(calls);
-      if (over || !called || now_ns() >= until_ns) return over;
-      continue;
+      stop_driving(calls);
+      if (over || now_ns() >= until_ns) return over;
+      continue;  // it stopped for a notification
     }
     // Another thread drives; it needs no help, only patience.
     missed_.store(true, std::memory_order_relaxed);
@@ -274,9 +273,9 @@ bool Engine::met(const Blocked& blocked) const {
 
 bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
   while (true) {
-    drive();
+    const Outcome outcome = drive();
     if (completed() >= sequence || failed()) return true;
-    if (notifications_.due(completed())) [[unlikely]]
+    if (outcome == Outcome::done) [[unlikely]]
       return false;
     if (Operation& op = at_head(); op.gate && !op.begun) [[unlikely]] {
       (void)op.gate_engine->wait_until(op.gate_sequence, std::min(until_ns, now_ns() + kSleepSliceNs), Calls::elsewhere);
@@ -339,7 +338,7 @@ void Engine::sleep_blocked(int64_t until_ns) {
 // Ranks whose signal, or release, the operation still waits for.
 std::string Engine::missing(const Operation& op) const {
   std::string text;
-  if (!op.begun) return fmt::format("{} (its own operation before this one)", rank_);
+  if (!op.begun) return fmt::format("{} (its own operation before this one)", known_as(rank_));
   const Step& step = op.plan->steps[op.step];
   const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
   int listed = 0;
@@ -349,7 +348,7 @@ std::string Engine::missing(const Operation& op) const {
     if (blocked.release) blocked.release = op.releases[peer];
     if (peer == rank_ || met(blocked)) continue;
     if (++listed > 8) return text + " and more";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", peer);
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", known_as(peer));
   }
   return text;
 }
@@ -358,9 +357,9 @@ void Engine::look_for_failure() {
   const fsccl_transport_failure_t* board = transport_.failure(channel_);
   if (!board) return;
   Error error;
-  error.rank = rank_;
+  error.rank = known_as(rank_);
   error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
-  error.peer = board->peer == rank_ || board->peer < 0 ? board->rank : board->peer;
+  error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
   error.text.assign(board->text, strnlen(board->text, sizeof board->text));
   fail_all(error);
 }
@@ -369,15 +368,15 @@ void Engine::check_blocked(Operation& op) {
   look_for_failure();
   if (failed()) return;
   Error error;
-  error.rank = rank_;
+  error.rank = known_as(rank_);
   error.operation = op_name(op.fingerprint.op);
   error.sequence = op.fingerprint.sequence;
-  error.peer = blocked_.peer;
+  error.peer = known_as(blocked_.peer);
   uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
   if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
   if (lost && !met(blocked_)) {
     error.code = FSCCL_ERR_PEER_DEAD;
-    error.text = fmt::format("rank {} {} while {} waited for it", blocked_.peer,
+    error.text = fmt::format("rank {} {} while {} waited for it", error.peer,
                              lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));
     return fail_all(error);
   }
@@ -386,7 +385,7 @@ void Engine::check_blocked(Operation& op) {
   if (now >= op.deadline_ns) {
     error.code = FSCCL_ERR_TIMEOUT;
     error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
-                             describe(op.fingerprint), options_.name, options_.timeout_ms, rank_, missing(op),
+                             describe(op.fingerprint), options_.name, options_.timeout_ms, error.rank, missing(op),
                              blocked_.release && op.begun ? " to give back a slot (reshard)" : "");
     fail_all(error);
   }
@@ -401,11 +400,12 @@ void Engine::fail_all(const Error& error) {
   }
   fsccl_transport_failure_t board{};
   board.code = error.code;
-  board.rank = rank_;
+  board.rank = known_as(rank_);
   board.peer = error.peer;
   std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
   transport_.fail(channel_, &board);
   if (notifications_.all_due()) Progress::instance().attend(this);
+  if (options_.inside) options_.inside->look_for_failure();
 }
 
 void Engine::lost(int rank, bool left) {
@@ -413,9 +413,9 @@ void Engine::lost(int rank, bool left) {
   if (left) return;
   Error error;
   error.code = FSCCL_ERR_PEER_DEAD;
-  error.rank = rank_;
-  error.peer = rank;
-  error.text = fmt::format("rank {} of '{}' died", rank, options_.name);
+  error.rank = known_as(rank_);
+  error.peer = known_as(rank);
+  error.text = fmt::format("rank {} of '{}' died", error.peer, options_.name);
   fail_all(error);
 }
 
@@ -431,8 +431,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       missed_.store(true, std::memory_order_relaxed);
       return Attempt::busy;
     }
-    drive();
-    if (!notifications_.due(completed())) break;
+    if (drive() != Outcome::done || !unattended()) break;
     driving_.store(false, std::memory_order_release);
   } while (true);
   const bool pending = unattended();

@@ -23,6 +23,8 @@
 
 namespace fsccl {
 
+class Engine;
+
 struct EngineOptions {
   const fsccl_transport_ops_t* transport = nullptr;
   void* channel = nullptr;  // owned by the engine from here on
@@ -35,6 +37,9 @@ struct EngineOptions {
   const ArenaTable* arenas = nullptr;
   std::vector<int> members;        // ranks of the job, by rank
   std::vector<bool> same_process;  // per rank: its private memory is ours
+  // Of two ranks of another engine, whose board it shares and which it fails with: that engine, and their numbers there.
+  Engine* inside = nullptr;
+  std::vector<int> known_as;
 };
 
 class Engine {
@@ -47,6 +52,8 @@ class Engine {
   int ranks() const { return ranks_; }
   const std::string& name() const { return options_.name; }
   const EngineOptions& options() const { return options_; }
+  // A rank's number as errors tell it.
+  int known_as(int rank) const { return options_.inside ? options_.known_as[static_cast<size_t>(rank)] : rank; }
   // Private memory of peers: can it be read, and is that the better way?
   bool single_copy() const { return can_read_ > 0; }
   bool prefers_read() const { return can_read_ == 2; }

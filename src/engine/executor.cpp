@@ -42,8 +42,8 @@ inline void copy_inline(void* to, const void* from, uint64_t bytes) {
 void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
   Error error;
   error.code = code;
-  error.rank = engine_.rank_;
-  error.peer = peer;
+  error.rank = engine_.known_as(engine_.rank_);
+  error.peer = peer < 0 ? peer : engine_.known_as(peer);
   error.operation = op_name(op_.fingerprint.op);
   error.sequence = op_.fingerprint.sequence;
   error.text = std::move(text);
@@ -91,7 +91,7 @@ bool Executor::learn_location(int peer, uint32_t index, const Location& location
       FSCCL_ERR_PROTOCOL, peer,
       fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a communicator "
                   "of both",
-                  peer, describe(op_.fingerprint), engine_.rank_, location.arena, bytes));
+                  engine_.known_as(peer), describe(op_.fingerprint), engine_.known_as(engine_.rank_), location.arena, bytes));
   return false;
 }
 
@@ -178,7 +178,7 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst, bytes, error, sizeof error);
   engine_.counters_.kernel_copies++;
   if (code == FSCCL_OK) return true;
-  give_up(code, rank, error);
+  give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
   return false;
 }
 

@@ -5,10 +5,29 @@
 namespace fsccl {
 namespace {
 
-constexpr const char* kOpNames[] = {
-    "none",         "barrier",           "all_gather",           "reduce_scatter",   "all_reduce",    "broadcast", "unit_create",
-    "unit_unshard", "unit_reduce_grads", "unit_broadcast_state", "pool_create",      "pool_schedule", "reduce",    "gather",
-    "scatter",      "all_to_all",        "all_gather_v",         "reduce_scatter_v", "all_to_all_v", "all_gather_list", "reduce_scatter_list", "broadcast_list",  "send"};
+constexpr const char* kOpNames[] = {"none",
+                                    "barrier",
+                                    "all_gather",
+                                    "reduce_scatter",
+                                    "all_reduce",
+                                    "broadcast",
+                                    "unit_create",
+                                    "unit_unshard",
+                                    "unit_reduce_grads",
+                                    "unit_broadcast_state",
+                                    "pool_create",
+                                    "pool_schedule",
+                                    "reduce",
+                                    "gather",
+                                    "scatter",
+                                    "all_to_all",
+                                    "all_gather_v",
+                                    "reduce_scatter_v",
+                                    "all_to_all_v",
+                                    "all_gather_list",
+                                    "reduce_scatter_list",
+                                    "broadcast_list",
+                                    "send"};
 constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premul_sum"};
 
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
@@ -25,7 +44,10 @@ std::string describe(const Fingerprint& f) {
   std::string text = op_name(f.op);
   if (f.op != OpCode::barrier) text += fmt::format(" of {} {}", f.count, dtype_name(static_cast<fsccl_dtype_t>(f.dtype)));
   if (reduces(f.op)) text += fmt::format(" with {}", kind_name(f.kind));
-  if (f.root >= 0) text += fmt::format(" from root {}", f.root);
+  if (f.op == OpCode::send)
+    text += fmt::format(" with tag {}", static_cast<int32_t>(f.history));
+  else if (f.root >= 0)
+    text += fmt::format(" from root {}", f.root);
   return text + fmt::format(" (operation {})", f.sequence);
 }
 
@@ -41,6 +63,9 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
+  if (text.empty() && a.history != b.history && a.op == OpCode::send)
+    return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls", static_cast<int32_t>(a.history),
+                       static_cast<int32_t>(b.history));
   if (text.empty() && a.history != b.history && by_parts(a.op)) return "the counts of the ranks' parts (or the scale)";
   if (text.empty() && a.history != b.history)
     add(

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/progress.h"
+#include "unit/import.h"
 
 namespace fsccl {
 namespace {
@@ -155,9 +156,10 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
   return success();
 }
 
-Result<void*> Pool::alloc(uint64_t bytes) {
+Result<void*> Pool::alloc(uint64_t bytes) { return alloc(bytes, bytes >= kLargeBlock ? kPage : 64); }
+
+Result<void*> Pool::alloc(uint64_t bytes, uint64_t alignment) {
   std::unique_lock lock(mutex_);
-  const uint64_t alignment = bytes >= kLargeBlock ? kPage : 64;
   const std::optional<uint64_t> offset = local_.alloc(round_up(std::max<uint64_t>(bytes, 1), alignment), alignment);
   if (!offset)
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
@@ -178,7 +180,44 @@ Result<void*> Pool::alloc(uint64_t bytes) {
   return static_cast<void*>(address(Part::local, rank(), *offset));
 }
 
+Status Pool::import(void* pointer, uint64_t bytes) {
+  if (dry_run_) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", name_);
+  FSCCL_TRY(check_importable(pointer, bytes));
+  FSCCL_ASSIGN(void* block, alloc(bytes, page_bytes()));
+  const auto offset = static_cast<uint64_t>(static_cast<std::byte*>(block) - arena_->control());  // of the file, and of the arena
+  ArenaTable& arenas = comm_.context().arenas();
+  Status status = arenas.add_alias(pointer, bytes, {offset, arena_id_});
+  if (status.ok()) {
+    status = move_into_arena(pointer, bytes, block, arena_->fd(), offset);
+    if (!status.ok()) arenas.remove_alias(pointer);
+  }
+  if (!status.ok()) {
+    (void)free_block(block);
+    return status;
+  }
+  const std::lock_guard lock(mutex_);
+  imports_[pointer] = {block, bytes};
+  return success();
+}
+
 Status Pool::free(void* pointer) {
+  Import import;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = imports_.find(pointer);
+    if (found != imports_.end()) import = found->second;
+  }
+  if (!import.block) return free_block(pointer);
+  FSCCL_TRY(move_out_of_arena(pointer, import.bytes));
+  comm_.context().arenas().remove_alias(pointer);
+  {
+    const std::lock_guard lock(mutex_);
+    imports_.erase(pointer);
+  }
+  return free_block(import.block);
+}
+
+Status Pool::free_block(void* pointer) {
   int region_rank = -1;
   uint64_t offset = 0;
   const std::lock_guard lock(mutex_);
@@ -192,8 +231,9 @@ Status Pool::free(void* pointer) {
 Status Pool::check_empty() const {
   const std::lock_guard lock(mutex_);
   if (units == 0 && local_.blocks() == 0) return success();
-  return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' still has {} unit(s) and {} block(s) with {} bytes: destroy and free them first",
-              name_, units, local_.blocks(), local_.live());
+  return fail(FSCCL_ERR_INVALID_STATE,
+              "pool '{}' still has {} unit(s), {} block(s) and {} import(s), the latter with {} bytes: destroy and free them first",
+              name_, units, local_.blocks() - imports_.size(), imports_.size(), local_.live());
 }
 
 Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with) {

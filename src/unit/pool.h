@@ -6,6 +6,7 @@
 // gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
 // every rank. Local blocks are any rank's own affair.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,8 +29,9 @@ class Pool {
 
   // Local blocks.
   Result<void*> alloc(uint64_t bytes);
-  Status free(void* pointer);
-  Status check_empty() const;  // no blocks, no units: else an error that lists them
+  Status import(void* pointer, uint64_t bytes);  // memory of the caller's own; its pages become a block
+  Status free(void* pointer);                    // a block, or an import
+  Status check_empty() const;                    // no blocks, no units: else an error that lists them
 
   // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done when the bytes are used no more.
   struct Slot {
@@ -66,6 +68,8 @@ class Pool {
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
+  Result<void*> alloc(uint64_t bytes, uint64_t alignment);
+  Status free_block(void* pointer);
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);  // alone: other ranks may not have failed
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
@@ -85,6 +89,11 @@ class Pool {
 
   mutable std::mutex mutex_;  // local blocks and the figures below
   Region local_;
+  struct Import {
+    void* block = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::map<void*, Import> imports_;  // by the caller's address
   uint64_t local_peak_ = 0, live_peak_ = 0, allocations_ = 0, frees_ = 0, growths_ = 0, steps_ = 0;
 };
 

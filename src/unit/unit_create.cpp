@@ -74,8 +74,7 @@ Unit::~Unit() {
   if (unsharded_ && writable_ && slot_part() != Part::own) give_back(Part::own, slot_key());
   if (slot_held_) give_back(slot_part(), slot_key());
   if (grad_held_) give_back(Part::own, grad_key());
-  // Of a failed communicator the service thread may still sleep on shards_summed_.
-  if (spec_.replicate_comm && spec_.replicate_comm->engine().completed() < replica_sequence_) Progress::instance().settle();
+  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();    // the service thread may sleep on shards_summed_
   if (engine().completed() < reduce_sequence_) pool().done(reduce_position_);  // its communicator failed: nobody else will say so
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();

@@ -176,7 +176,8 @@ TEST(Notifications, TheFirstIsToldWhileTheSecondIsWaitedFor) {
   run_ranks(2, [&](Rank& self) {
     if (self.rank == 0) {
       const fsccl_work_t first = start_barrier(self.comm), second = start_barrier(self.comm);
-      ASSERT_OK(fsccl_work_callback(first, [](void* context, fsccl_status_t) { static_cast<Gate*>(context)->release(); }, &gate));
+      ASSERT_OK(fsccl_work_callback(
+          first, [](void* context, fsccl_status_t) { static_cast<Gate*>(context)->release(); }, &gate));
       ASSERT_OK(fsccl_work_wait(second, -1));
     } else {
       ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
@@ -216,39 +217,38 @@ TEST(Notifications, NotBeforeThePeerIsThere) {
 }
 
 TEST(Notifications, AbortTellsAll) {
-  run_ranks(
-      2,
-      [](Rank& self) {
-        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
-        if (self.rank == 1) {  // never enters the second one; learns of the end here
-          fsccl_status_t state = FSCCL_OK;
-          while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));
-          EXPECT_EQ(state, FSCCL_ERR_ABORTED);
-          return;
-        }
-        std::vector<Told> told(40);
-        std::vector<fsccl_work_t> works;
-        int fd = -1;
-        for (Told& one : told) {
-          works.push_back(start_barrier(self.comm));
-          ASSERT_OK(fsccl_work_callback(works.back(), Told::done, &one));
-        }
-        ASSERT_OK(fsccl_work_event_fd(works.back(), &fd));
-        EXPECT_FALSE(readable(fd, 0));
-        ASSERT_OK(fsccl_comm_abort(self.comm));
-        EXPECT_TRUE(readable(fd, 60'000));
-        for (Told& one : told) {
-          one.await();
-          EXPECT_EQ(one.status, FSCCL_ERR_ABORTED);
-        }
-        EXPECT_ERROR(fsccl_work_test(works.back()), FSCCL_ERR_ABORTED, "aborted by rank 0");
-        Told late;  // at once
-        ASSERT_OK(fsccl_work_callback(works.back(), Told::done, &late));
-        EXPECT_EQ(late.times, 1);
-        EXPECT_EQ(late.status, FSCCL_ERR_ABORTED);
-        close(fd);
-      },
-      {.abort_at_end = true});
+  run_ranks(2,
+            [](Rank& self) {
+              ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+              if (self.rank == 1) {  // never enters the second one; learns of the end here
+                fsccl_status_t state = FSCCL_OK;
+                while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));
+                EXPECT_EQ(state, FSCCL_ERR_ABORTED);
+                return;
+              }
+              std::vector<Told> told(40);
+              std::vector<fsccl_work_t> works;
+              int fd = -1;
+              for (Told& one : told) {
+                works.push_back(start_barrier(self.comm));
+                ASSERT_OK(fsccl_work_callback(works.back(), Told::done, &one));
+              }
+              ASSERT_OK(fsccl_work_event_fd(works.back(), &fd));
+              EXPECT_FALSE(readable(fd, 0));
+              ASSERT_OK(fsccl_comm_abort(self.comm));
+              EXPECT_TRUE(readable(fd, 60'000));
+              for (Told& one : told) {
+                one.await();
+                EXPECT_EQ(one.status, FSCCL_ERR_ABORTED);
+              }
+              EXPECT_ERROR(fsccl_work_test(works.back()), FSCCL_ERR_ABORTED, "aborted by rank 0");
+              Told late;  // at once
+              ASSERT_OK(fsccl_work_callback(works.back(), Told::done, &late));
+              EXPECT_EQ(late.times, 1);
+              EXPECT_EQ(late.status, FSCCL_ERR_ABORTED);
+              close(fd);
+            },
+            {.abort_at_end = true});
 }
 
 TEST(Notifications, DestroyTellsThoseThatAreLeft) {
@@ -268,43 +268,41 @@ TEST(Notifications, DestroyTellsThoseThatAreLeft) {
 }
 
 TEST(Notifications, MismatchTellsBothRanks) {
-  run_ranks(
-      2,
-      [](Rank& self) {
-        std::vector<float> values(5000, 1);
-        fsccl_work_t work = nullptr;
-        const fsccl_status_t status = fsccl_broadcast(values.data(), values.size() - static_cast<size_t>(self.rank), FSCCL_FLOAT32, 0,
-                                                      self.comm, nullptr, &work);
-        if (status < 0) {
-          EXPECT_EQ(status, FSCCL_ERR_MISMATCH);
-          return;
-        }
-        Told told;
-        int fd = -1;
-        ASSERT_OK(fsccl_work_callback(work, Told::done, &told));
-        ASSERT_OK(fsccl_work_event_fd(work, &fd));
-        EXPECT_TRUE(readable(fd, 60'000));
-        told.await();
-        EXPECT_EQ(told.status, FSCCL_ERR_MISMATCH);
-        EXPECT_EQ(told.times, 1);
-        close(fd);
-      },
-      {.abort_at_end = true});
+  run_ranks(2,
+            [](Rank& self) {
+              std::vector<float> values(5000, 1);
+              fsccl_work_t work = nullptr;
+              const fsccl_status_t status = fsccl_broadcast(values.data(), values.size() - static_cast<size_t>(self.rank),
+                                                            FSCCL_FLOAT32, 0, self.comm, nullptr, &work);
+              if (status < 0) {
+                EXPECT_EQ(status, FSCCL_ERR_MISMATCH);
+                return;
+              }
+              Told told;
+              int fd = -1;
+              ASSERT_OK(fsccl_work_callback(work, Told::done, &told));
+              ASSERT_OK(fsccl_work_event_fd(work, &fd));
+              EXPECT_TRUE(readable(fd, 60'000));
+              told.await();
+              EXPECT_EQ(told.status, FSCCL_ERR_MISMATCH);
+              EXPECT_EQ(told.times, 1);
+              close(fd);
+            },
+            {.abort_at_end = true});
 }
 
 TEST(Notifications, ADeadlineTellsThoughNobodyWaits) {
   Gate gate;
-  run_ranks(
-      2,
-      [&](Rank& self) {
-        if (self.rank == 1) return gate.pass();
-        Told told;
-        ASSERT_OK(fsccl_work_callback(start_barrier(self.comm), Told::done, &told));
-        told.await();
-        EXPECT_EQ(told.status, FSCCL_ERR_TIMEOUT);
-        gate.release();
-      },
-      {.timeout_ms = 200, .abort_at_end = true});
+  run_ranks(2,
+            [&](Rank& self) {
+              if (self.rank == 1) return gate.pass();
+              Told told;
+              ASSERT_OK(fsccl_work_callback(start_barrier(self.comm), Told::done, &told));
+              told.await();
+              EXPECT_EQ(told.status, FSCCL_ERR_TIMEOUT);
+              gate.release();
+            },
+            {.timeout_ms = 200, .abort_at_end = true});
 }
 
 TEST(Notifications, MisuseIsRefused) {

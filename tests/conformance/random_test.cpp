@@ -80,7 +80,10 @@ class Monkey {
     return random_.below(20) == 0 ? nullptr : pointer;
   }
 
-  fsccl_status_t one(size_t what);
+  fsccl_status_t one(size_t what) { return what < 12 ? call_memory(what) : what < 27 ? call_unit(what) : call_collective(what); }
+  fsccl_status_t call_memory(size_t what);
+  fsccl_status_t call_unit(size_t what);
+  fsccl_status_t call_collective(size_t what);
   fsccl_status_t make_comm();
   fsccl_status_t make_unit();
   fsccl_status_t schedule();
@@ -186,11 +189,10 @@ fsccl_status_t Monkey::reduce() {
   return keep_work(status);
 }
 
-fsccl_status_t Monkey::one(size_t what) {
+fsccl_status_t Monkey::call_memory(size_t what) {
   int number = 0;
   void* block = nullptr;
   uint64_t released = 0;
-  fsccl_status_t state = FSCCL_OK;
   switch (what) {
     case 0:
       return comms_.size() < 6 ? make_comm() : fsccl_comm_size(comm(), maybe(&number));
@@ -250,8 +252,13 @@ fsccl_status_t Monkey::one(size_t what) {
       stats.size -= random_.below(20) == 0;
       return fsccl_pool_stats(pool(), maybe(&stats));
     }
-    case 11:
+    default:
       return fsccl_pool_trim(pool(), maybe(&released));
+  }
+}
+
+fsccl_status_t Monkey::call_unit(size_t what) {
+  switch (what) {
     case 12:
       return schedule();
     case 13:
@@ -276,8 +283,15 @@ fsccl_status_t Monkey::one(size_t what) {
     case 24:
     case 25:
       return reduce();
-    case 26:
+    default:
       return keep_work(fsccl_unit_broadcast_state(unit(), small(), work_out()));
+  }
+}
+
+fsccl_status_t Monkey::call_collective(size_t what) {
+  int number = 0;
+  fsccl_status_t state = FSCCL_OK;
+  switch (what) {
     case 27:
       return keep_work(fsccl_all_gather(buffer(), buffer(), count(), dtype(), comm(), stream(), work_out()));
     case 28:

@@ -66,8 +66,8 @@ class Linking:
         compiler = os.environ.get('CC', 'cc').split()
         for name, sources in {'outside': [self.root / 'tests/linking/outside/outside.c'],
                               'hello': [self.root / 'examples/hello.c', self.root / 'examples/local_ranks.c']}.items():
-            run(*compiler, '-std=c99', '-Wall', '-Werror', *sources, '-o', self.folder / name, *words.split(), f'-Wl,-rpath,{library}',
-                env=self.environment)
+            run(*compiler, '-std=c99', '-Wall', '-Werror', *sources, '-o', self.folder / name, *words.split(),
+                f'-Wl,-rpath,{library}', env=self.environment)
         self.check(self.folder / 'outside')
         output = run(self.folder / 'hello', env=self.environment)
         expect(len(output.splitlines()) == 2, f'hello printed:\n{output}')

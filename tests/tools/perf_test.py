@@ -92,7 +92,8 @@ def check_options():
         expect(row['wrong'] is None, f'nothing is checked with -c 0: {row}')
     for arguments, word in ((('-b', '12Q'), '12Q'), (('-b', '2M', '-e', '1M'), '2M'), (('-d', 'quad'), 'quad'),
                             (('-o', 'median'), 'median'), (('--coll', 'shuffle'), 'shuffle'), (('-c', '2'), '2'),
-                            (('-f', '0.5'), '0.5'), (('-i', '1K', '-f', '2'), 'step'), (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
+                            (('-f', '0.5'), '0.5'), (('-i', '1K', '-f', '2'), 'step'),
+                            (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
                             (('-r', '2', '--ranks', '2'), 'root'), (('--ranks', '0'), 'ranks'), (('--memory', 'gpu'), 'gpu'),
                             (('-o', 'mulsum', '-d', 'int8'), 'floating'), (('-n', '0'), 'iters'),
                             (('--report', '/nonexistent/page.html', '--ranks', '1'), '/nonexistent/page.html')):
@@ -124,7 +125,8 @@ class Page(html.parser.HTMLParser):
 
 def read_page(path):
     text = path.read_text(encoding='utf-8')
-    expect('http' not in text and 'nan' not in text.split('</style>')[1].replace('name', ''), 'a page loads nothing and has numbers')
+    body = text.split('</style>')[1]
+    expect('http' not in text and 'nan' not in body.replace('name', ''), 'a page loads nothing and has numbers')
     page = Page()
     page.feed(text)
     page.close()
@@ -135,8 +137,8 @@ def read_page(path):
 def check_report():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / 'page.html'
-        run('collectives', '--coll', 'all_gather,barrier', '--ranks', '2', '-b', '4K', '-e', '64K', '--report', str(path), '--memory',
-            'all', *QUICK)
+        run('collectives', '--coll', 'all_gather,barrier', '--ranks', '2', '-b', '4K', '-e', '64K', '--report', str(path),
+            '--memory', 'all', *QUICK)
         text, page = read_page(path)
         expect(page.count['figure'] == 2 and 'limit of this machine' in text and 'prefers-color-scheme:dark' in text, 'the charts')
         expect(page.count['tr'] == 1 + 3 * 5 + 1, f'{page.count["tr"]} lines of the table')

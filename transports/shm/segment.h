@@ -1,6 +1,8 @@
 // The memory of a shm channel: one anonymous file that all ranks of the communicator on this host map.
 //
-//   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ...
+//   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ... | pair 0 to 0 | pair 0 to 1 | ...
+//
+// A pair is two blocks and the slots of its sender; its pages are reserved when one of the two ranks first needs it.
 //
 // A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
 // come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.

@@ -29,6 +29,7 @@ size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 struct Channel {
   int rank = 0, ranks = 0;
+  Fd fd;
   std::byte* base = nullptr;
   size_t bytes = 0;
   Header* header = nullptr;
@@ -49,9 +50,13 @@ size_t slot_bytes(const fsccl_transport_request_t& request) {
 }
 size_t slots_bytes(const fsccl_transport_request_t& request) { return FSCCL_TRANSPORT_SLOTS * slot_bytes(request); }
 
+// In large groups there are many pairs, and each is rarely used.
+size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
+size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks); }
+
 size_t segment_bytes(const fsccl_transport_request_t& request) {
   const auto ranks = static_cast<size_t>(request.ranks);
-  return sizeof(Header) + ranks * (sizeof(RankBlock) + slots_bytes(request));
+  return sizeof(Header) + ranks * (sizeof(RankBlock) + slots_bytes(request)) + ranks * ranks * pair_bytes(request.ranks);
 }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
@@ -237,7 +242,26 @@ Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Ch
   tick = 1;
   FSCCL_TRY(probe_single_copy(*channel, request, tick));
   if (request.rank == 0) request.withdraw_fd(request.context, request.tag);
+  channel->fd = std::move(fd);
   result = std::move(channel);
+  return success();
+}
+
+Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& result) {
+  auto pair = std::make_unique<Channel>();
+  const auto ranks = static_cast<size_t>(channel.ranks), index = static_cast<size_t>(from) * ranks + static_cast<size_t>(to);
+  const size_t begin = channel.bytes - (ranks * ranks - index) * pair_bytes(channel.ranks);
+  FSCCL_TRY(reserve(channel.fd.get(), begin, pair_bytes(channel.ranks), "sending between two ranks"));
+  pair->rank = channel.rank == from ? 0 : 1;
+  pair->ranks = 2;
+  pair->header = channel.header;
+  pair->blocks = reinterpret_cast<RankBlock*>(channel.base + begin);
+  pair->slots = channel.base + begin + 2 * sizeof(RankBlock);
+  pair->slot_bytes = pair_slot_bytes(channel.ranks);
+  pair->pids = {channel.pids[static_cast<size_t>(from)], channel.pids[static_cast<size_t>(to)]};
+  pair->can_read = channel.can_read;
+  pair->prefers_read = channel.prefers_read;
+  result = std::move(pair);
   return success();
 }
 
@@ -256,6 +280,17 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
   const Status status = open_channel(*request, result, *first_tick);
   if (status.ok())
     *channel = result.release();
+  else if (capacity)
+    *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
+  return status.code();
+}
+
+fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity) {
+  std::unique_ptr<Channel> result;
+  const Status status = open_pair(as_channel(channel), from, to, result);
+  *first_tick = 1;
+  if (status.ok())
+    *pair = result.release();
   else if (capacity)
     *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
   return status.code();
@@ -293,9 +328,9 @@ fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destinat
   if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
   if (capacity)
     *fmt::format_to_n(error, capacity - 1,
-                      "cannot read {} bytes of rank {}'s memory: {}; is its buffer as large as the call says? "
+                      "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
                       "(FSCCL_SINGLE_COPY=off avoids such reads)",
-                      bytes, peer, std::strerror(errno))
+                      bytes, std::strerror(errno))
          .out = '\0';
   return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
 }
@@ -342,7 +377,8 @@ const fsccl_transport_ops_t* shm_transport() {
                                             op_slots,
                                             op_fail,
                                             op_failure,
-                                            op_left};
+                                            op_left,
+                                            op_pair};
   return &ops;
 }
 

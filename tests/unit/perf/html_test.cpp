@@ -27,14 +27,14 @@ TEST(LineChart, DrawsEachLineInsideItsFrame) {
   const std::string svg = draw(chart);
   EXPECT_THAT(svg, HasSubstr("A &amp; B"));
   EXPECT_THAT(svg, HasSubstr("x&lt;"));
-  EXPECT_THAT(svg, HasSubstr("M52.0 150.0L412.0 8.0"));  // 1 of 3 at the left edge, 3 of 3 at the right upper corner
+  EXPECT_THAT(svg, HasSubstr("M52.0 150.7L412.0 8.0"));  // the frame is 52..412 x 8..222: a third, and the corner
   EXPECT_THAT(svg, HasSubstr("<circle"));                // a single point is seen, too
   EXPECT_THAT(svg, HasSubstr(">2K<"));
 }
 
 TEST(LineChart, HoldsValuesInStairs) {
   const LineChart chart{"t", "", "", Axis::kLinear, Axis::kLinear, {{"one", {{0, 4}, {4, 2}}, 0, false, false, true}}};
-  EXPECT_THAT(draw(chart), HasSubstr("M52.0 8.0L412.0 8.0L412.0 111.0"));
+  EXPECT_THAT(draw(chart), HasSubstr("M52.0 8.0L412.0 8.0L412.0 115.0"));
 }
 
 TEST(LineChart, IsNothingWithoutAPoint) {

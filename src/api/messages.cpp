@@ -1,0 +1,70 @@
+// Messages from one rank to another. What rank a sends to rank b runs on a communicator of the two, made inside the caller's when
+// it is first used, and is there what a broadcast is elsewhere: so messages of one direction match in order, and other directions,
+// other peers and the collectives go their own ways.
+#include "api/group.h"
+
+using namespace fsccl;
+
+namespace {
+
+Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
+  CommObject* object = comms().find(bits_of(handle));
+  fsccl_comm_t& pair = object->pairs[{from, to}];
+  if (pair) return pair;
+  auto made = std::make_unique<CommObject>();
+  FSCCL_ASSIGN(made->comm, object->comm->pair(from, to));
+  Communicator* comm = made->comm.get();
+  made->ready.store(comm, std::memory_order_release);
+  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
+  pair = reinterpret_cast<fsccl_comm_t>(bits);
+  register_engine(&comm->engine(), pair);
+  return pair;
+}
+
+fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag,
+                    fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
+  fsccl_status_t state = FSCCL_OK;
+  const fsccl_status_t code = guarded(name, [&]() -> Status {
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    if (stream) return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
+    if (comm->engine().failed()) return comm->engine().failure();
+    if (peer < 0 || peer >= comm->size() || peer == comm->rank())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
+                  comm->size() - 1, comm->rank());
+    FSCCL_ASSIGN(const fsccl_comm_t pair, sends ? pair_of(handle, comm->rank(), peer) : pair_of(handle, peer, comm->rank()));
+    FSCCL_ASSIGN(Communicator * between, comm_of(pair));
+    CollectiveCall call;
+    call.op = OpCode::send;
+    call.output = buffer;
+    call.count = count;
+    call.dtype = dtype;
+    call.root = 0;
+    call.tag = tag;
+    const bool later = work == nullptr && grouped();
+    FSCCL_TRY(between->collectives().run(call, work == nullptr && !later, &state));
+    const fsccl_work_t made = make_work(pair, between->engine().submitted());
+    if (work) *work = made;
+    if (later) {
+      add_to_group(made);
+      state = FSCCL_OK;
+    }
+    return success();
+  });
+  return code == FSCCL_OK ? state : code;
+}
+
+}  // namespace
+
+extern "C" {
+
+fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void* stream,
+                          fsccl_work_t* work) {
+  return move("fsccl_send", true, const_cast<void*>(buffer), count, dtype, peer, tag, comm, stream, work);
+}
+
+fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void* stream,
+                          fsccl_work_t* work) {
+  return move("fsccl_recv", false, buffer, count, dtype, peer, tag, comm, stream, work);
+}
+
+}  // extern "C"

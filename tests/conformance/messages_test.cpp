@@ -1,0 +1,251 @@
+// Messages between two ranks: every size and kind of memory, in order, in rings, in groups, in flight; what is no message; and
+// what becomes of one whose peer is gone.
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "reference.h"
+#include "support.h"
+
+namespace fsccl::testing {
+namespace {
+
+// The bytes of message `number` from one rank to another.
+std::vector<char> letter(int from, int to, uint64_t number, size_t bytes) {
+  std::vector<char> text(bytes);
+  fill_values(FSCCL_UINT8, text.data(), bytes, mix(mix(static_cast<uint64_t>(from), static_cast<uint64_t>(to)), number), false);
+  return text;
+}
+
+// A buffer in the pool or not.
+class Buffer {
+ public:
+  Buffer(fsccl_pool_t pool, size_t bytes) : pool_(pool), own_(pool ? 0 : bytes + 1) {
+    if (!pool_) return;
+    EXPECT_OK(fsccl_pool_alloc(pool_, bytes + 1, nullptr, &block_));
+  }
+  ~Buffer() {
+    if (!pool_) return;
+    EXPECT_OK(fsccl_pool_free(pool_, block_, nullptr));
+  }
+  Buffer(const Buffer&) = delete;
+  char* data() { return pool_ ? static_cast<char*>(block_) : own_.data(); }
+
+ private:
+  fsccl_pool_t pool_;
+  void* block_ = nullptr;
+  std::vector<char> own_;
+};
+
+fsccl_status_t send(const Rank& self, const char* data, size_t bytes, int to, int tag = 0, fsccl_work_t* work = nullptr) {
+  return fsccl_send(data, bytes, FSCCL_UINT8, to, tag, self.comm, nullptr, work);
+}
+fsccl_status_t receive(const Rank& self, char* data, size_t bytes, int from, int tag = 0, fsccl_work_t* work = nullptr) {
+  return fsccl_recv(data, bytes, FSCCL_UINT8, from, tag, self.comm, nullptr, work);
+}
+
+constexpr size_t kSizes[] = {0, 1, 8, 24, 25, 1000, 4096, 4097, 70'000, 300'000};
+
+struct Way {
+  const char* name;
+  const char* single_copy;
+  bool pooled;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class Messages : public ::testing::TestWithParam<Way> {};
+
+// Everybody sends every size to everybody else, the next rank first, while it receives the same.
+TEST_P(Messages, AllPairsAllSizes) {
+  const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
+  run_ranks(4, [](Rank& self) {
+    const PoolScope pool(self.comm);
+    const fsccl_pool_t memory = GetParam().pooled ? pool.get() : nullptr;
+    for (uint64_t number = 0; number < 3 * std::size(kSizes); number++)
+      for (int step = 1; step < self.ranks; step++) {
+        const size_t bytes = kSizes[number % std::size(kSizes)];
+        const int to = (self.rank + step) % self.ranks, from = (self.rank + self.ranks - step) % self.ranks;
+        Buffer out(memory, bytes), in(memory, bytes);
+        std::ranges::copy(letter(self.rank, to, number, bytes), out.data());
+        in.data()[bytes] = 77;
+        ASSERT_OK(fsccl_group_start());
+        ASSERT_OK(send(self, out.data(), bytes, to));
+        ASSERT_OK(receive(self, in.data(), bytes, from));
+        ASSERT_OK(fsccl_group_end());
+        const std::vector<char> wanted = letter(from, self.rank, number, bytes);
+        ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), in.data())) << bytes << " bytes from " << from << " to " << self.rank;
+        ASSERT_EQ(in.data()[bytes], 77);
+      }
+  });
+}
+
+// A pipeline: rank r receives from r - 1, then sends to r + 1. Nobody is in a group; the last rank's collective meets the others'.
+TEST_P(Messages, ManyInOneDirectionKeepTheirOrder) {
+  const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
+  run_ranks(3, [](Rank& self) {
+    const PoolScope pool(self.comm);
+    const fsccl_pool_t memory = GetParam().pooled ? pool.get() : nullptr;
+    Random random(3), own(static_cast<uint64_t>(self.rank));
+    for (uint64_t number = 0; number < 300; number++) {
+      const size_t bytes = random.below(random.below(4) ? 100 : 9000);
+      Buffer buffer(memory, bytes);
+      std::ranges::copy(letter(0, 1, number, bytes), buffer.data());
+      if (self.rank > 0) {
+        std::fill_n(buffer.data(), bytes, 0);
+        ASSERT_OK(receive(self, buffer.data(), bytes, self.rank - 1, static_cast<int>(number)));
+        ASSERT_TRUE(std::ranges::equal(letter(0, 1, number, bytes), std::span(buffer.data(), bytes))) << number;
+      }
+      dawdle(own);
+      if (self.rank + 1 < self.ranks) {
+        ASSERT_OK(send(self, buffer.data(), bytes, self.rank + 1, static_cast<int>(number)));
+      }
+      if (number % 50 == 49) {
+        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      }
+    }
+  });
+}
+
+TEST_P(Messages, InFlightBesideCollectives) {
+  const Settings settings{{"FSCCL_SINGLE_COPY", GetParam().single_copy}};
+  run_ranks(2, [](Rank& self) {
+    const PoolScope pool(self.comm);
+    const fsccl_pool_t memory = GetParam().pooled ? pool.get() : nullptr;
+    const int peer = 1 - self.rank;
+    constexpr size_t kBytes = 20'000;
+    for (uint64_t round = 0; round < 20; round++) {
+      Buffer out(memory, kBytes), in(memory, kBytes);
+      std::ranges::copy(letter(self.rank, peer, round, kBytes), out.data());
+      std::vector<float> sum{1, 2, 3};
+      fsccl_work_t sent = nullptr, received = nullptr, reduced = nullptr;
+      ASSERT_GE(receive(self, in.data(), kBytes, peer, 0, &received), 0);
+      ASSERT_GE(fsccl_all_reduce(sum.data(), sum.data(), sum.size(), FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, &reduced), 0);
+      ASSERT_GE(send(self, out.data(), kBytes, peer, 0, &sent), 0);
+      for (const fsccl_work_t work : {reduced, received, sent}) {
+        ASSERT_OK(fsccl_work_wait(work, -1));
+        ASSERT_OK(fsccl_work_release(work));
+      }
+      EXPECT_THAT(sum, ::testing::ElementsAre(2, 4, 6));
+      ASSERT_TRUE(std::ranges::equal(letter(peer, self.rank, round, kBytes), std::span(in.data(), kBytes)));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Shm, Messages,
+                         ::testing::Values(Way{"caller", "auto", false}, Way{"pool", "auto", true},
+                                           Way{"callerTwoCopies", "off", false}),
+                         ::testing::PrintToStringParamName());
+
+TEST(Message, WrongArguments) {
+  run_ranks(2, [](Rank& self) {
+    char data[8] = "";
+    EXPECT_ERROR(send(self, data, 8, 2), FSCCL_ERR_INVALID_ARGUMENT, "peer 2", "0 .. 1");
+    EXPECT_ERROR(receive(self, data, 8, -1), FSCCL_ERR_INVALID_ARGUMENT, "peer -1");
+    EXPECT_ERROR(send(self, data, 8, self.rank), FSCCL_ERR_INVALID_ARGUMENT, "not another rank");
+    EXPECT_ERROR(send(self, nullptr, 8, 1 - self.rank), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
+    EXPECT_ERROR(fsccl_send(data, 8, wild<fsccl_dtype_t>(99), 1 - self.rank, 0, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "dtype");
+    EXPECT_ERROR(fsccl_send(data, SIZE_MAX, FSCCL_FLOAT32, 1 - self.rank, 0, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "count");
+    EXPECT_ERROR(fsccl_recv(data, 8, FSCCL_UINT8, 1 - self.rank, 0, self.comm, data, nullptr), FSCCL_ERR_NOT_AVAILABLE, "stream");
+    EXPECT_ERROR(fsccl_send(data, 8, FSCCL_UINT8, 1 - self.rank, 0, nullptr, nullptr, nullptr), FSCCL_ERR_INVALID_HANDLE);
+    ASSERT_OK(self.rank == 0 ? send(self, data, 8, 1) : receive(self, data, 8, 0));  // nothing is lost
+  });
+}
+
+TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
+  struct Case {
+    size_t count;
+    fsccl_dtype_t dtype;
+    int tag;
+    const char *here, *there;
+  };
+  constexpr Case kCases[] = {{16, FSCCL_UINT8, 5, "8 uint8", "16 uint8"},
+                             {8, FSCCL_INT8, 5, "uint8", "int8"},
+                             {8, FSCCL_UINT8, 6, "tag 5", "tag 6"},
+                             {300'000, FSCCL_UINT8, 5, "8 uint8", "300000 uint8"}};
+  for (const Case& other : kCases)
+    run_ranks(2,
+              [&](Rank& self) {
+                std::vector<char> data(300'000);
+                fsccl_status_t status = FSCCL_OK;
+                // The sender of a small message learns it at a later one at the latest.
+                for (int i = 0; i < 100 && status == FSCCL_OK; i++)
+                  status = self.rank == 0
+                               ? send(self, data.data(), 8, 1, 5)
+                               : fsccl_recv(data.data(), other.count, other.dtype, 0, other.tag, self.comm, nullptr, nullptr);
+                EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, other.here, other.there);
+                EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH);
+              },
+              {.abort_at_end = true});
+}
+
+TEST(Message, InFlightKeepsTheCommunicatorAndAnAbortEndsIt) {
+  run_ranks(2,
+            [](Rank& self) {
+              char data[8] = "";
+              ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+              if (self.rank == 1) {
+                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_ABORTED);
+                return;
+              }
+              fsccl_work_t work = nullptr;
+              EXPECT_EQ(receive(self, data, 8, 1, 0, &work), FSCCL_IN_PROGRESS);
+              EXPECT_ERROR(fsccl_comm_destroy(self.comm), FSCCL_ERR_INVALID_STATE, "messages in flight");
+              EXPECT_OK(fsccl_comm_abort(self.comm));
+              EXPECT_ERROR(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED);
+            },
+            {.abort_at_end = true});
+}
+
+TEST(Message, FromARankThatHasLeft) {
+  run_ranks(3,
+            [](Rank& self) {
+              char data[8] = "";
+              if (self.rank == 2) {
+                EXPECT_OK(fsccl_comm_destroy(std::exchange(self.comm, nullptr)));
+              } else {
+                EXPECT_ERROR(receive(self, data, 8, 2), FSCCL_ERR_PEER_DEAD, "rank 2", "left");
+              }
+            },
+            {.abort_at_end = true});
+}
+
+TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
+  run_ranks(2,
+            [](Rank& self) {
+              char data[8] = "";
+              if (self.rank == 1) {
+                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "300 ms", "rank(s) 0", "send of 8 uint8");
+              } else {
+                fsccl_status_t state = FSCCL_OK;
+                while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));
+                EXPECT_EQ(state, FSCCL_ERR_TIMEOUT);
+              }
+            },
+            {.timeout_ms = 300, .abort_at_end = true});
+}
+
+// Two communicators of the same ranks have their own messages, also one that was split off.
+TEST(Message, OnASplit) {
+  run_ranks(4, [](Rank& self) {
+    fsccl_comm_t half = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, self.rank / 2, self.rank, nullptr, &half));
+    const int peer = self.rank ^ 1;
+    int64_t mine = self.rank, whole = -1, part = -1;
+    ASSERT_OK(fsccl_group_start());
+    ASSERT_OK(fsccl_recv(&part, 1, FSCCL_INT64, peer % 2, 1, half, nullptr, nullptr));
+    ASSERT_OK(fsccl_recv(&whole, 1, FSCCL_INT64, peer, 2, self.comm, nullptr, nullptr));
+    const int64_t twice = 2 * mine;
+    ASSERT_OK(fsccl_send(&mine, 1, FSCCL_INT64, peer, 2, self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_send(&twice, 1, FSCCL_INT64, peer % 2, 1, half, nullptr, nullptr));
+    ASSERT_OK(fsccl_group_end());
+    EXPECT_EQ(whole, peer);
+    EXPECT_EQ(part, 2 * peer);
+    ASSERT_OK(fsccl_comm_destroy(half));
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing
