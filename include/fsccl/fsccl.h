@@ -766,7 +766,18 @@ typedef struct fsccl_transport_info {
  * lives during the call. Any thread. */
 FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_transport_info_t* info), void* context);
 
-/* The candidates for an operation with their predicted times, as JSON. Not available yet. */
+/*
+ * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
+ * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:
+ *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "read_ns" or null,
+ *    "copy_ns_per_kib"}, "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
+ * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: what the start of the
+ * communicator found, or the defaults (more ranks than cores). chunk: bytes a round, 0 for all at once. memory: the candidate is
+ * for buffers in "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an
+ * operation that all ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do
+ * not.
+ * Not collective, does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
+ */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);
 /* The machine as this process sees it, as JSON. Not available yet. */
 FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);

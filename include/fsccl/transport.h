@@ -8,8 +8,8 @@
  *             tick returns that line once it is there. Everything a rank wrote to shared memory before signal() is visible to
  *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the
  *             engine guarantees that all peers have read it by then.
- *   bytes     Each rank has FSCCL_TRANSPORT_SLOTS slots, small buffers that it alone writes and every rank reads. read() copies
- *             from a peer's private memory.
+ *   bytes     Each rank has slots in a ring that it alone writes and every rank reads: each tick that needs one takes the next
+ *             bytes of it. read() copies from a peer's private memory.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
  * Threads: signal, poll, word and read of one channel are called by one thread at a time; fail and failure by any thread.
@@ -26,7 +26,7 @@ extern "C" {
 
 #define FSCCL_TRANSPORT_ABI 1
 #define FSCCL_TRANSPORT_TICKS 16u /* lines a rank has: the window of ticks that may be in use */
-#define FSCCL_TRANSPORT_SLOTS 8u
+#define FSCCL_TRANSPORT_SLOTS 16u
 #define FSCCL_TRANSPORT_INLINE 24u
 
 /* One signal: 64 bytes, 64-byte aligned. */
@@ -60,7 +60,7 @@ typedef struct fsccl_transport_request {
   const int32_t* pids; /* process of each rank */
   uint64_t tag;        /* names the channel among those of the job */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
-  int single_copy;     /* 0: do not read peers' private memory; 1: when it is faster than slots; 2: whenever it is possible */
+  int single_copy;     /* 0: do not read peers' private memory */
   size_t slot_bytes;   /* of each slot, at least; the same on all ranks */
   void* context;       /* of the functions below */
   /* Offers a descriptor to the ranks of this host, and fetches one from `rank` (returns it, or -1 with `error` filled). */
@@ -86,12 +86,12 @@ typedef struct fsccl_transport_ops {
   const fsccl_transport_line_t* (*poll)(void* channel, int peer, uint32_t tick);
   void (*word)(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* word);
 
-  /* 1: read() works between all ranks of the channel; 2: and is to be preferred to two copies through slots. The same answer on all
-   * ranks. */
+  /* 1: read() works between all ranks of the channel. The same answer on all ranks. */
   int (*can_read)(void* channel);
   fsccl_status_t (*read)(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity);
-  /* The first slot of `rank`; the others follow it, *bytes each (the same for all ranks, a multiple of 64). */
-  void* (*slots)(void* channel, int rank, size_t* bytes);
+  /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds FSCCL_TRANSPORT_SLOTS or more.
+   * Multiples of 64, the same for all ranks. */
+  void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
 
   /* Writes the board if nobody has. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);

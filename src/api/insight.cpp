@@ -1,4 +1,6 @@
 // What the library tells about itself and the machine, and what it will tell in later releases.
+#include <cstring>
+
 #include "api/guard.h"
 #include "api/objects.h"
 #include "base/fork.h"
@@ -25,8 +27,16 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_tra
   });
 }
 
-fsccl_status_t fsccl_explain(fsccl_comm_t, const char*, size_t, char*, size_t) {
-  return not_available("fsccl_explain", "the cost model comes with a later release", "measure with fsccl-perf collectives");
+fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t bytes, char* json, size_t capacity) {
+  return guarded("fsccl_explain", [&]() -> Status {
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    if (!operation || !json) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
+    FSCCL_ASSIGN(const std::string text, comm->collectives().explain(operation, bytes));
+    if (text.size() >= capacity)
+      return fail(FSCCL_ERR_LIMIT, "json has room for {} bytes, the text needs {}", capacity, text.size() + 1);
+    std::memcpy(json, text.c_str(), text.size() + 1);
+    return success();
+  });
 }
 fsccl_status_t fsccl_topology_dump(char*, size_t) {
   return not_available("fsccl_topology_dump", "topology discovery comes with a later release", "use hwloc's lstopo");

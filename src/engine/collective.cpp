@@ -6,58 +6,6 @@
 namespace fsccl {
 namespace {
 
-struct Plans {
-  Plan plan, otherwise;  // the latter without steps where the former needs no peer's buffers
-};
-
-Plans move_plans(const Movement& movement, const Shape& shape, uint64_t eager_bytes) {
-  uint64_t most = 0;
-  for (const Flow& flow : movement.flows) most = std::max(most, flow.count * shape.size());
-  if (shape.ranks > 1 && most <= eager_bytes) return {move_slots(movement, shape.slot_bytes), {}};
-  return {move_direct(movement), move_slots(movement, shape.slot_bytes)};
-}
-
-Plans fold_plans(const Folding& folding, const Shape& shape, uint64_t eager_bytes) {
-  if (shape.ranks > 1 && folding.input_bytes <= eager_bytes) return {fold_slots(folding, shape.slot_bytes), {}};
-  return {fold_direct(folding), fold_slots(folding, shape.slot_bytes)};
-}
-
-// The plans of a call. What is small enough to be done by everybody at once saves an exchange.
-Plans make_plans(OpCode op, const Shape& shape, uint64_t eager_bytes) {
-  const uint64_t part = shape.largest_part_bytes();
-  const bool tiny = part <= kInlineBytes, small = shape.ranks > 1 && part <= eager_bytes;
-  switch (op) {
-    case OpCode::all_gather:
-    case OpCode::all_gather_v:
-      if (tiny) return {all_gather_inline(shape), {}};
-      return move_plans(all_gather_movement(shape), shape, eager_bytes);
-    case OpCode::gather:
-      return move_plans(gather_movement(shape), shape, eager_bytes);
-    case OpCode::scatter:
-      return move_plans(scatter_movement(shape), shape, eager_bytes);
-    case OpCode::all_to_all:
-      return move_plans(all_to_all_movement(shape), shape, eager_bytes);
-    case OpCode::send:  // on a communicator of two: rank 0 to rank 1
-    case OpCode::broadcast:
-      if (tiny) return {broadcast_inline(shape), {}};
-      if (small) return {move_slots(broadcast_movement(shape), shape.slot_bytes), {}};
-      return {broadcast_balanced(shape), move_slots(broadcast_movement(shape), shape.slot_bytes)};
-    case OpCode::reduce_scatter:
-    case OpCode::reduce_scatter_v:
-      if (shape.whole_bytes() <= kInlineBytes) return {reduce_scatter_inline(shape), {}};
-      return fold_plans(reduce_scatter_folding(shape), shape, eager_bytes);
-    case OpCode::all_reduce:
-      if (tiny) return {all_reduce_inline(shape), {}};
-      if (small) return {fold_slots(small_all_reduce_folding(shape), shape.slot_bytes), {}};
-      return fold_plans(all_reduce_folding(shape), shape, eager_bytes);
-    case OpCode::reduce:
-      if (small) return {fold_slots(small_reduce_folding(shape), shape.slot_bytes), {}};
-      return fold_plans(reduce_folding(shape), shape, eager_bytes);
-    default:
-      return {barrier(shape.rank, shape.ranks), {}};
-  }
-}
-
 bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
 bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
@@ -112,9 +60,9 @@ Shape Collectives::shape_of(const CollectiveCall& call) const {
 
 std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call, const Shape& shape) const {
   auto entry = std::make_unique<Entry>();
-  Plans plans = make_plans(call.op, shape, options_.eager_bytes);
-  entry->plan = std::move(plans.plan);
-  entry->otherwise = std::move(plans.otherwise);
+  Selection selection = select(call.op, shape, options_.select);
+  entry->plan = std::move(selection.plan);
+  entry->otherwise = std::move(selection.otherwise);
   entry->counts = shape.counts;
   entry->displacements = shape.displacements;
   count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
@@ -132,6 +80,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   }
   OperationSettings& settings = entry->settings;
   set_plans(&settings, entry->plan, entry->otherwise);
+  settings.reads = selection.reads;
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);

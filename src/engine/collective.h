@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "engine/engine.h"
+#include "engine/select.h"
 #include "plan/collectives.h"
 
 namespace fsccl {
@@ -35,7 +36,7 @@ struct CollectiveCall {
 };
 
 struct CollectiveOptions {
-  uint64_t eager_bytes = 0;      // up to this through slots at once
+  SelectOptions select;
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
 };
 
@@ -59,6 +60,8 @@ class Collectives {
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
   };
+  // The candidates and what was measured, as JSON (fsccl.h).
+  Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   Engine& engine() { return engine_; }
   const CollectiveOptions& options() const { return options_; }
   // How peers find a buffer of this rank.

@@ -9,12 +9,14 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "engine/calibration.h"
 #include "transports/shm/shm.h"
 
 namespace fsccl {
 namespace {
 
-constexpr int64_t kDefaultSpinUs = 20;  // a few context switches: longer only burns the core of a peer that shares it
+constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
+constexpr int64_t kDefaultSpinUs = 20;              // a few context switches: longer only burns the core of a peer that shares it
 
 // From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
 // larger than any working set that is used again, they do not.
@@ -160,7 +162,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.pids = pids.data();
   request.tag = tag;
   request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : settings->single_copy == SingleCopy::kOn ? 2 : 1;
+  request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : 1;
   request.slot_bytes = static_cast<size_t>(settings->slot_bytes);
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
@@ -172,24 +174,35 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   const fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
-  comm->start(std::move(engine));
+  Costs costs;
+  costs.can_read = engine.transport->can_read(engine.channel) != 0;
+  if (comm->context_->cores_of(comm->members_) < comm->size())
+    costs.exchange = kOversubscribedExchangeNs;
+  else if (comm->size() > 1)
+    costs = calibrate(
+        {engine.transport, engine.channel, comm->rank_, comm->size(), exchange.deadline.at_ns(), Exchange::cancelled, &exchange},
+        &engine.first_tick);
+  comm->start(std::move(engine), costs);
   return comm;
 }
 
 // With an open channel.
-void Communicator::start(EngineOptions engine) {
+void Communicator::start(EngineOptions engine, const Costs& costs) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
   engine.oversubscribed = context_->cores_of(members_) < size();
   engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
+  engine.slot_streaming_from = costs.slot_streaming_from();
   engine.name = name_;
   engine.arenas = &context_->arenas();
   engine.members = members_;
   engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
-  collectives.eager_bytes = std::min<uint64_t>(static_cast<uint64_t>(settings->eager_bytes), engine_->slot_bytes());
+  collectives.select.costs = costs;
+  collectives.select.eager_bytes = settings->eager_bytes;
+  collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
@@ -213,7 +226,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   const fsccl_status_t code =
       engine.transport->pair(engine_->options().channel, from, to, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
-  made->start(std::move(engine));
+  made->start(std::move(engine), collectives_->options().select.costs);
   return made;
 }
 

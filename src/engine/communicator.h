@@ -83,7 +83,7 @@ class Communicator {
   Communicator() = default;
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
                                                     const CommunicatorOptions& options);
-  void start(EngineOptions engine);
+  void start(EngineOptions engine, const Costs& costs);
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank

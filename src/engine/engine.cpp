@@ -37,14 +37,15 @@ Engine::Engine(EngineOptions options)
       channel_(options_.channel),
       rank_(options_.rank),
       ranks_(options_.ranks),
-      can_read_(transport_.can_read(channel_)),
+      can_read_(transport_.can_read(channel_) != 0),
       next_tick_(options_.first_tick),
       left_(options_.first_tick),
+      placed_(options_.first_tick - 1),
       remote_(2 * static_cast<size_t>(options_.ranks)),
       sources_(static_cast<size_t>(options_.ranks)),
       lost_(static_cast<size_t>(options_.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
-    slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &slot_bytes_)));
+    slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
 }
@@ -162,6 +163,16 @@ bool Engine::all_entered(uint32_t tick) {
   if (pending_count_ && !settle(tick)) return false;
   left_ = tick;
   return true;
+}
+
+void Engine::place_slots(const Plan& plan, uint32_t tick) {
+  placed_ = tick;
+  for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
+    if (plan.slots[t] == 0) continue;
+    if (ring_at_ + plan.slots[t] > ring_bytes_) ring_at_ = 0;
+    slot_at_[t] = ring_at_;
+    ring_at_ += plan.slots[t];
+  }
 }
 
 bool Engine::round_done(const Operation& op) {

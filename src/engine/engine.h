@@ -7,9 +7,9 @@
 // before (plan.h, rule 1). Lazy plans end sooner; what they have not seen is looked at later, in order:
 //
 // The window. Let `left_` be the tick where the last round began into which we have seen every peer enter: they have left all
-// rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t, used again at t
-// + kWindow, is no longer read. And a peer seen in the round at left_ has by the same rule seen us in all rounds up to left_ -
-// kWindow: so 2 * kWindow lines of signals are enough.
+// rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t may be written
+// again, and its bytes in the ring used for others, at t + kWindow: the ring holds twice that many. And a peer seen in the round at
+// left_ has by the same rule seen us in all rounds up to left_ - kWindow: so 2 * kWindow lines of signals are enough.
 #pragma once
 #include <array>
 #include <atomic>
@@ -33,6 +33,7 @@ struct EngineOptions {
   bool oversubscribed = false;  // more ranks than cores: do not spin
   int64_t timeout_ms = 0;
   int64_t spin_ns = 0;
+  uint64_t slot_streaming_from = UINT64_MAX;  // bytes from which on a slot is written past the caches
   std::string name;
   const ArenaTable* arenas = nullptr;
   std::vector<int> members;        // ranks of the job, by rank
@@ -55,8 +56,7 @@ class Engine {
   // A rank's number as errors tell it.
   int known_as(int rank) const { return options_.inside ? options_.known_as[static_cast<size_t>(rank)] : rank; }
   // Private memory of peers: can it be read, and is that the better way?
-  bool single_copy() const { return can_read_ > 0; }
-  bool prefers_read() const { return can_read_ == 2; }
+  bool single_copy() const { return can_read_; }
   size_t slot_bytes() const { return slot_bytes_; }
   bool one_process() const { return one_process_; }
 
@@ -124,6 +124,7 @@ class Engine {
     const uint32_t needed = end_tick - kWindow;
     return static_cast<int32_t>(left_ - needed) >= 0 || settle(needed);
   }
+  void place_slots(const Plan& plan, uint32_t tick);
   bool all_entered(uint32_t tick);
   bool round_done(const Operation& op);
   bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);  // false: they disagree, and we failed
@@ -139,10 +140,10 @@ class Engine {
   const fsccl_transport_ops_t& transport_;
   void* channel_;
   const int rank_, ranks_;
-  const int can_read_;
+  const bool can_read_;
   bool one_process_ = true;  // all ranks are threads of this process, and private memory may be read
-  size_t slot_bytes_ = 0;
-  std::vector<std::byte*> slots_;  // of each rank
+  size_t ring_bytes_ = 0, slot_bytes_ = 0;
+  std::vector<std::byte*> slots_;  // the ring of each rank
 
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};  // somebody found us driving and left
@@ -156,6 +157,11 @@ class Engine {
     int peer = 0;  // the next to look at
     Fingerprint fingerprint;
   };
+  // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
+  // the same rounds.
+  size_t ring_at_ = 0;
+  uint32_t placed_;
+  std::array<size_t, kMaxTicks> slot_at_{};
   std::array<Pending, kWindow> pending_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;

@@ -9,7 +9,6 @@ namespace {
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
 constexpr uint64_t kWindowBytes = 128u << 10;
 constexpr uint64_t kFetchAheadBytes = 2048;
-constexpr uint64_t kSlotStreamingBytes = 4096;
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
 
@@ -84,7 +83,7 @@ bool Executor::learn_location(int peer, uint32_t index, const Location& location
     if (engine_.can_read_ && engine_.options_.same_process[static_cast<size_t>(peer)])
       remote.mapped = reinterpret_cast<std::byte*>(location.address);
     // The kernel reads but does not write.
-    op_.unreachable |= !engine_.one_process_ && !(engine_.prefers_read() && buffer.role == Role::input);
+    op_.unreachable |= !engine_.one_process_ && !(op_.reads && buffer.role == Role::input);
     return true;
   }
   give_up(
@@ -151,8 +150,7 @@ bool Executor::wait_released() {
 }
 
 std::byte* Executor::slot_of(const Buffer& buffer, int rank) const {
-  const uint32_t index = (op_.tick + buffer.slot_tick) % kWindow;
-  return engine_.slots_[static_cast<size_t>(rank)] + index * engine_.slot_bytes_;
+  return engine_.slots_[static_cast<size_t>(rank)] + engine_.slot_at_[buffer.slot_tick];
 }
 
 // `begin`: elements of `dtype` that earlier rounds did.
@@ -188,12 +186,11 @@ bool Executor::move(const Step& step) {
   if (part.count == 0) return true;
   const Remote src = there(step.src, step.src.rank, part.begin, step.from),
                dst = there(step.dst, step.dst.rank, part.begin, step.to);
-  // A slot is read next by another core. More than a few lines go through memory: that is as fast at any distance of the two cores,
-  // whereas lines that move from cache to cache are several times slower when these are far apart.
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
-  const Stores slot_stores = bytes >= kSlotStreamingBytes ? Stores::streaming : Stores::cached;
+  // A slot is read next by another core: lines that move from cache to cache are slow when these are far apart.
+  const Stores slot_stores = bytes >= engine_.options_.slot_streaming_from ? Stores::streaming : Stores::cached;
   const Stores stores = plan_->buffers[step.dst.buffer].slot ? slot_stores : op_.stores;
   if (step.kind == StepKind::copy)
     copy_bytes(dst.mapped, src.mapped, bytes, stores);
@@ -325,7 +322,10 @@ bool Executor::perform(const Step& step) {
 }
 
 bool Executor::run_round() {
-  if (op_.step == 0 && !engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
+  if (op_.step == 0) {
+    if (!engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
+    if (engine_.placed_ != op_.tick) engine_.place_slots(*plan_, op_.tick);
+  }
   for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
     const Step& step = plan_->steps[op_.step];
     if (step.kind == StepKind::choose && op_.unreachable) [[unlikely]]

@@ -34,25 +34,41 @@ Status check(const ListCall& call, const Engine& engine) {
   return success();
 }
 
+// How many counts a tensor has.
+size_t parts_of(const ListCall& call, const Engine& engine) {
+  return call.kind == ListKind::broadcast ? 1 : static_cast<size_t>(engine.ranks());
+}
+
 ListShape shape_of(const ListCall& call, const Engine& engine) {
   ListShape shape;
   shape.kind = call.kind;
   shape.rank = engine.rank();
   shape.ranks = engine.ranks();
   shape.root = call.root;
-  const auto parts = call.kind == ListKind::broadcast ? 1 : static_cast<size_t>(engine.ranks());
+  const size_t parts = parts_of(call, engine);
   for (size_t t = 0; t < call.count; t++)
     shape.tensors.push_back({call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}});
   return shape;
 }
 
-uint64_t hash_of(const ListShape& shape) {
-  uint64_t hash = mix_hash(shape.tensors.size(), static_cast<uint64_t>(shape.kind) << 32 | static_cast<uint32_t>(shape.root));
-  for (const ListShape::Tensor& tensor : shape.tensors) {
-    hash = mix_hash(hash, static_cast<uint64_t>(tensor.dtype));
-    for (const uint64_t count : tensor.counts) hash = mix_hash(hash, count);
+// Everything but the addresses, without an allocation: this is run for every call.
+uint64_t hash_of(const ListCall& call, size_t parts) {
+  uint64_t hash = mix_hash(call.count, static_cast<uint64_t>(call.kind) << 32 | static_cast<uint32_t>(call.root));
+  for (size_t t = 0; t < call.count; t++) {
+    uint64_t tensor = static_cast<uint64_t>(call.tensors[t].dtype);
+    for (size_t q = 0; q < parts; q++) tensor = tensor * 0x100000001b3u + call.tensors[t].counts[q];
+    hash = mix_hash(hash, tensor);
   }
   return hash;
+}
+bool same(const ListShape& shape, const ListCall& call) {
+  if (shape.tensors.size() != call.count || shape.kind != call.kind || shape.root != call.root) return false;
+  for (size_t t = 0; t < call.count; t++) {
+    const ListShape::Tensor& tensor = shape.tensors[t];
+    if (tensor.dtype != call.tensors[t].dtype || !std::equal(tensor.counts.begin(), tensor.counts.end(), call.tensors[t].counts))
+      return false;
+  }
+  return true;
 }
 
 // One list in flight.
@@ -115,28 +131,31 @@ Completion located(Operation& op) {
 
 }  // namespace
 
-std::shared_ptr<const Lists::Entry> Lists::entry_for(ListShape shape, uint64_t hash, uint64_t slot_bytes) {
+std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint64_t hash, const Engine& engine) {
   for (auto [found, end] = entries_.equal_range(hash); found != end; ++found)
-    if (found->second->shape == shape) return found->second;
+    if (same(found->second->shape, call)) return found->second;
   if (entries_.size() >= kMostEntries) entries_.clear();
   auto entry = std::make_shared<Entry>();
-  entry->direct = list_direct(shape);
-  entry->windows = list_windows(shape, slot_bytes);
+  entry->shape = shape_of(call, engine);
+  entry->direct = list_direct(entry->shape);
+  entry->windows = list_windows(entry->shape, engine.slot_bytes());
+  for (size_t t = 0; t < call.count; t++) entry->bytes.push_back({entry->shape.send_bytes(t), entry->shape.recv_bytes(t)});
   count_bytes(entry->direct, &entry->bytes_read, &entry->bytes_written);
-  entry->shape = std::move(shape);
   return entries_.emplace(hash, std::move(entry))->second;
 }
 
 Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
   Engine& engine = collectives.engine();
   FSCCL_TRY(check(call, engine));
-  ListShape shape = shape_of(call, engine);
-  const uint64_t hash = hash_of(shape);
-  auto run = std::make_shared<Run>(Run{engine, entry_for(std::move(shape), hash, engine.slot_bytes()), {}, {}, {}, {}, {}});
+  const uint64_t hash = hash_of(call, parts_of(call, engine));
+  auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
+  const bool packed = engine.ranks() == 1 || entry.windows.size() == 1, broadcast = call.kind == ListKind::broadcast;
+  run->bindings.reserve(2 * call.count + 1);
+  if (!packed) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
-    const uint64_t send_bytes = entry.shape.send_bytes(t), recv_bytes = entry.shape.recv_bytes(t);
+    const auto [send_bytes, recv_bytes] = entry.bytes[t];
     if ((send_bytes && !tensor.send) || (recv_bytes && !tensor.recv))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: a buffer is NULL though its count is not 0", t);
     Binding send, recv;
@@ -144,8 +163,8 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
     recv.base = static_cast<std::byte*>(tensor.recv);
     run->bindings.push_back(send);
     run->bindings.push_back(recv);
-    const bool broadcast = call.kind == ListKind::broadcast;
-    run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes) : collectives.locate(tensor.send, send_bytes));
+    if (!packed)
+      run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes) : collectives.locate(tensor.send, send_bytes));
   }
   run->bindings.emplace_back();  // the slot
 
@@ -168,7 +187,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();
-  if (engine.ranks() == 1 || entry.windows.size() == 1) {
+  if (packed) {
     op->plan = engine.ranks() == 1 ? &entry.direct : &entry.windows[0];
     op->bindings = run->bindings.data();
   } else {

@@ -21,13 +21,14 @@ class Lists {
     ListShape shape;
     Plan direct;
     std::vector<Plan> windows;
+    std::vector<std::pair<uint64_t, uint64_t>> bytes;  // of each tensor's send and recv buffer
     uint64_t bytes_read = 0, bytes_written = 0;
   };
   Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
   static constexpr size_t kMostEntries = 256;
-  std::shared_ptr<const Entry> entry_for(ListShape shape, uint64_t hash, uint64_t slot_bytes);
+  std::shared_ptr<const Entry> entry_for(const ListCall& call, uint64_t hash, const Engine& engine);
   std::unordered_multimap<uint64_t, std::shared_ptr<const Entry>> entries_;
 };
 

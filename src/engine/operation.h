@@ -49,6 +49,7 @@ struct OperationSettings {
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
   const Plan* otherwise = nullptr;
+  bool reads = false;  // private memory that is only read counts as touchable: the system reads it
 
   // reductions
   const void* const* own_sources =

@@ -8,12 +8,14 @@
 namespace fsccl {
 namespace {
 
+constexpr uint64_t kSmallBytes = 4096;  // the plans are made on the way: pricing them would cost more than it gains
+
 struct Exchange {
   Engine& engine;
   CollectiveCall call;
   std::vector<uint64_t> recv_counts, recv_displacements;
   Location input_location;
-  uint64_t eager_bytes, streaming_bytes;
+  const CollectiveOptions& options;
   // Of each rank: the counts and then the displacements of what it sends.
   std::vector<uint64_t> mine, all;
   Plan table_plan, plan, otherwise;
@@ -90,12 +92,15 @@ Completion table_is_here(Operation& op) {
   uint64_t most = 0;
   for (const Flow& flow : movement.flows) most = std::max(most, flow.count * dtype_size(movement.dtype));
   x.otherwise = move_slots(movement, x.engine.slot_bytes());
-  x.plan = most <= x.eager_bytes ? x.otherwise : move_direct(movement);
+  const SelectOptions& select = x.options.select;
+  const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
+  x.plan = most <= eager_bytes ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
+  op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most));
   uint64_t read = 0, written = 0;
   count_bytes(x.plan, &read, &written);
-  if (read + written >= x.streaming_bytes) op.stores = Stores::streaming;
+  if (read + written >= x.options.streaming_bytes) op.stores = Stores::streaming;
   op.plan = &x.plan;
   op.inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(x.call.input));
   op.inline_bindings[0].location = x.input_location;
@@ -128,8 +133,7 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
                                                {recv_counts, recv_counts + ranks},
                                                {recv_displacements, recv_displacements + ranks},
                                                {},
-                                               options_.eager_bytes,
-                                               options_.streaming_bytes,
+                                               options_,
                                                {},
                                                {},
                                                {},

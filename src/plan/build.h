@@ -1,12 +1,18 @@
 // What the builders share: a plan under construction, and the shorthand for its steps. A one-rank plan gets no waits, and nothing
 // of zero size becomes a step.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "plan/plan.h"
 
 namespace fsccl {
+
+// Of at most `most` bytes, as many as a slot has room for.
+inline uint64_t piece_of(uint64_t room, uint64_t most) {
+  return std::min(room / 64 * 64, std::max<uint64_t>(64, (most + 63) / 64 * 64));
+}
 
 class Builder {
  public:
@@ -37,14 +43,16 @@ class Builder {
     Buffer& made = buffer(std::move(name), Role::scratch, bytes);
     made.slot = true;
     made.slot_tick = static_cast<uint16_t>(tick);
+    plan_.slots[static_cast<size_t>(tick)] = (bytes + 63) / 64 * 64;
     return made;
   }
 
   Buffer& first_buffer() { return plan_.buffers.front(); }
   // The plan is run in rounds of `chunk` bytes until `bytes` have been moved.
   void in_rounds(uint64_t chunk, uint64_t bytes) {
+    if (bytes <= chunk) return;
     plan_.chunk = chunk;
-    plan_.rounds = static_cast<uint32_t>(bytes == 0 ? 1 : (bytes + chunk - 1) / chunk);
+    plan_.rounds = static_cast<uint32_t>((bytes + chunk - 1) / chunk);
   }
   void lazy() { plan_.lazy = true; }
 

@@ -11,14 +11,14 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   constexpr uint32_t kOutput = 1, kSlot = 2, kResult = 3;
   const uint64_t size = dtype_size(f.dtype);
   const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
-  const uint64_t chunk = (f.everybody_folds_all ? slot_bytes : slot_bytes / static_cast<uint64_t>(f.ranks)) / 64 * 64;
+  uint64_t most = 0;
+  for (const Shape::Part& part : f.parts) most = std::max(most, part.count * size);
+  const uint64_t pieces = f.everybody_folds_all ? 1 : static_cast<uint64_t>(f.ranks), chunk = piece_of(slot_bytes / pieces, most);
   Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks, delivers ? 2 : 1);
   build.buffer("input", Role::input, f.input_bytes);
   build.buffer("output", Role::output, f.output_bytes);
-  build.slot("slot", slot_bytes, 0);
-  if (delivers) build.slot("result slot", slot_bytes, 1);
-  uint64_t most = 0;
-  for (const Shape::Part& part : f.parts) most = std::max(most, part.count * size);
+  build.slot("slot", chunk * pieces, 0);
+  if (delivers) build.slot("result slot", chunk, 1);
   build.in_rounds(chunk, most);
 
   const auto part = [&](int q) { return f.parts[static_cast<size_t>(q)]; };

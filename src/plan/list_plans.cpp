@@ -83,16 +83,18 @@ Windows cut(const ListShape& shape, int q, uint64_t bytes) {
   return windows;
 }
 
+constexpr uint64_t kOverlap = 4;
+
 const std::vector<Piece>& window_of(const Windows& windows, size_t k) {
   static const std::vector<Piece> none;
   return k < windows.size() ? windows[k] : none;
 }
 
-Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t slot_bytes) {
+Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, 1);
   add_buffers(build, shape, false);
-  build.slot("slot", slot_bytes, 0);
+  build.slot("slot", chunk, 0);
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   if (shape.ranks > 1 && (!broadcast || shape.rank == shape.root))
     for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k))
@@ -185,7 +187,9 @@ Plan list_direct(const ListShape& shape) {
 
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   const bool folds = shape.kind == ListKind::reduce_scatter;
-  const uint64_t chunk = (folds ? slot_bytes / static_cast<uint64_t>(shape.ranks) : slot_bytes) / 64 * 64;
+  // The windows of a broadcast are small: its receivers copy one while the root fills the next.
+  const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : shape.kind == ListKind::broadcast ? kOverlap : 1;
+  const uint64_t chunk = slot_bytes / pieces / 64 * 64;
   std::vector<Windows> parts;  // of each rank
   size_t windows = 1;
   for (int q = 0; q < shape.ranks; q++) {
@@ -194,7 +198,7 @@ std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   }
   std::vector<Plan> plans;
   for (size_t k = 0; k < windows; k++)
-    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk) : moving_window(shape, parts, k, slot_bytes));
+    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk) : moving_window(shape, parts, k, chunk));
   return plans;
 }
 

@@ -12,13 +12,13 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, slot = output + 1;
-  const uint64_t chunk = (m.same_to_all ? slot_bytes : slot_bytes / ranks) / 64 * 64;  // for one receiver, or for all
+  uint64_t most = 0;
+  for (const Flow& flow : m.flows) most = std::max(most, flow.count * size);
+  const uint64_t chunk = piece_of(m.same_to_all ? slot_bytes : slot_bytes / ranks, most);  // for one receiver, or for all
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, 1);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
-  build.slot("slot", slot_bytes, 0);
-  uint64_t most = 0;
-  for (const Flow& flow : m.flows) most = std::max(most, flow.count * size);
+  build.slot("slot", m.same_to_all ? chunk : chunk * ranks, 0);
   build.in_rounds(chunk, most);
 
   const auto place = [&](int to) { return m.same_to_all ? 0 : chunk * static_cast<uint64_t>(to); };

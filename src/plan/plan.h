@@ -20,6 +20,7 @@
 // Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all
 // ranks map (a host-shared slot): every rank's is the same bytes. Reading a place of another rank is a get, writing one is a put.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -95,8 +96,9 @@ struct Plan {
   int ranks = 0;
   int ticks = 0;  // of a round
   uint32_t rounds = 1;
-  uint64_t chunk = 0;  // bytes that a step moves in a round, a multiple of 64; 0: all of them
-  bool lazy = false;   // this rank does not wait for every peer to enter
+  std::array<uint64_t, kMaxTicks> slots{};  // bytes of the slot of each tick, a multiple of 64; alike on all ranks
+  uint64_t chunk = 0;                       // bytes that a step moves in a round, a multiple of 64; 0: all of them
+  bool lazy = false;                        // this rank does not wait for every peer to enter
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 };

@@ -185,10 +185,8 @@ TEST(Misuse, DefinitionsOfUnits) {
 
 TEST(Misuse, WhatIsNotAvailableSaysWhatToDo) {
   run_ranks(1, [](Rank& self) {
-    char text[16];
     const fsccl_status_t missing = FSCCL_ERR_NOT_AVAILABLE;
     EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), missing, "survivors");
-    EXPECT_ERROR(fsccl_explain(self.comm, "all_gather", 1, text, sizeof text), missing, "fsccl-perf");
   });
 }
 

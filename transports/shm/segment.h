@@ -30,7 +30,6 @@ struct alignas(kPage) Header {
 struct Hello {
   int32_t pid;
   uint32_t can_read;       // this rank could read its neighbour's memory
-  uint32_t prefers_read;   // rank 1: and that was faster than two copies through slots
   uint64_t probe_address;  // of probe_value in this process
   uint64_t probe_value;
 };

@@ -35,20 +35,32 @@ struct Channel {
   Header* header = nullptr;
   RankBlock* blocks = nullptr;
   std::byte* slots = nullptr;
-  size_t slot_bytes = 0;
+  size_t ring_bytes = 0, slot_bytes = 0;
   std::vector<int32_t> pids;
-  bool can_read = false, prefers_read = false;
+  bool can_read = false;
 
   ~Channel() {
     if (base) munmap(base, bytes);
   }
 };
 
-// A slot has room for a line of every rank.
-size_t slot_bytes(const fsccl_transport_request_t& request) {
-  return round_up(std::max(request.slot_bytes, static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
+// How long a rank's ring of slots should be: twice a core's own cache, so that those who read a line no longer hold it there when
+// it is written again: the writer would have to take it back at several times the cost of the write. (Longer ones measured slower.)
+// But the rings of all ranks leave half of the last cache to others.
+size_t wanted_ring(const fsccl_transport_request_t& request) {
+  const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
+  return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(request.ranks));
 }
-size_t slots_bytes(const fsccl_transport_request_t& request) { return FSCCL_TRANSPORT_SLOTS * slot_bytes(request); }
+// As asked for, or what such a ring holds. A slot has room for a line of every rank.
+size_t slot_bytes(const fsccl_transport_request_t& request) {
+  constexpr size_t kLeast = 16384;
+  const size_t fits = std::max(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast);
+  return round_up(
+      std::max(std::min(request.slot_bytes, fits), static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
+}
+size_t ring_bytes(const fsccl_transport_request_t& request) {
+  return std::max(round_up(wanted_ring(request)), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));
+}
 
 // In large groups there are many pairs, and each is rarely used.
 size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
@@ -56,7 +68,7 @@ size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SL
 
 size_t segment_bytes(const fsccl_transport_request_t& request) {
   const auto ranks = static_cast<size_t>(request.ranks);
-  return sizeof(Header) + ranks * (sizeof(RankBlock) + slots_bytes(request)) + ranks * ranks * pair_bytes(request.ranks);
+  return sizeof(Header) + ranks * (sizeof(RankBlock) + ring_bytes(request)) + ranks * ranks * pair_bytes(request.ranks);
 }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
@@ -98,13 +110,12 @@ Status map_segment(Channel& channel, int fd, const fsccl_transport_request_t& re
   channel.header = reinterpret_cast<Header*>(channel.base);
   channel.blocks = reinterpret_cast<RankBlock*>(channel.base + sizeof(Header));
   channel.slots = channel.base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
+  channel.ring_bytes = ring_bytes(request);
   channel.slot_bytes = slot_bytes(request);
   return success();
 }
 
-std::byte* slots_of(Channel& channel, int rank) {
-  return channel.slots + static_cast<size_t>(rank) * FSCCL_TRANSPORT_SLOTS * channel.slot_bytes;
-}
+std::byte* slots_of(Channel& channel, int rank) { return channel.slots + static_cast<size_t>(rank) * channel.ring_bytes; }
 
 void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
   RankBlock& block = channel.blocks[channel.rank];
@@ -157,38 +168,12 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-constexpr size_t kProbeBytes = 128u << 10;
-
-// Whether reading `bytes` of a neighbour is faster than two copies in pieces that stay in the cache, as through slots. Best of
-// three each: the first touches pages.
-bool reading_is_faster(const Hello& other, std::vector<std::byte>& buffer, size_t piece) {
-  std::vector<std::byte> slot(std::min(piece, buffer.size())), copied(buffer.size());
-  int64_t read_ns = INT64_MAX, copy_ns = INT64_MAX;
-  for (int i = 0; i < 3; i++) {
-    const int64_t begin = now_ns();
-    if (!read_memory(other.pid, other.probe_address, buffer.data(), buffer.size())) return false;
-    const int64_t middle = now_ns();
-    for (size_t at = 0; at < buffer.size(); at += slot.size()) {
-      const size_t bytes = std::min(slot.size(), buffer.size() - at);
-      std::memcpy(slot.data(), buffer.data() + at, bytes);
-      std::memcpy(copied.data() + at, slot.data(), bytes);
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
-    read_ns = std::min(read_ns, middle - begin);
-    copy_ns = std::min(copy_ns, now_ns() - middle);
-  }
-  return read_ns < copy_ns;
-}
-
-// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed. Whether
-// it should be is measured by rank 1 alone.
+// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
 Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
   Hello& mine = channel.blocks[channel.rank].hello;
   const uint64_t value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
-  std::vector<std::byte> probe(channel.rank < 2 ? kProbeBytes : sizeof value, std::byte{1});
-  std::memcpy(probe.data(), &value, sizeof value);
   mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
-  mine.probe_address = reinterpret_cast<uint64_t>(probe.data());
+  mine.probe_address = reinterpret_cast<uint64_t>(&value);
   mine.probe_value = value;
   FSCCL_TRY(meet(channel, tick++, request));
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
@@ -196,13 +181,9 @@ Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& requ
   const bool read =
       request.single_copy && read_memory(other.pid, other.probe_address, &seen, sizeof seen) && seen == other.probe_value;
   mine.can_read = read ? 1 : 0;
-  if (channel.rank == 1 && read)
-    mine.prefers_read =
-        request.single_copy == 2 || reading_is_faster(channel.blocks[0].hello, probe, std::min(channel.slot_bytes, kProbeBytes));
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
   for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
-  channel.prefers_read = channel.can_read && channel.ranks > 1 && channel.blocks[1].hello.prefers_read == 1;
   return success();
 }
 
@@ -237,7 +218,7 @@ Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Ch
   channel->pids.assign(request.pids, request.pids + request.ranks);
   Fd fd;
   FSCCL_TRY(open_segment(*channel, request, fd));
-  FSCCL_TRY(reserve(fd.get(), static_cast<size_t>(slots_of(*channel, channel->rank) - channel->base), slots_bytes(request),
+  FSCCL_TRY(reserve(fd.get(), static_cast<size_t>(slots_of(*channel, channel->rank) - channel->base), ring_bytes(request),
                     "the slots of a communicator"));
   tick = 1;
   FSCCL_TRY(probe_single_copy(*channel, request, tick));
@@ -257,10 +238,10 @@ Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& r
   pair->header = channel.header;
   pair->blocks = reinterpret_cast<RankBlock*>(channel.base + begin);
   pair->slots = channel.base + begin + 2 * sizeof(RankBlock);
+  pair->ring_bytes = FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(channel.ranks);
   pair->slot_bytes = pair_slot_bytes(channel.ranks);
   pair->pids = {channel.pids[static_cast<size_t>(from)], channel.pids[static_cast<size_t>(to)]};
   pair->can_read = channel.can_read;
-  pair->prefers_read = channel.prefers_read;
   result = std::move(pair);
   return success();
 }
@@ -322,7 +303,7 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
   word->processor = block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor;
 }
 
-int op_can_read(void* channel) { return as_channel(channel).prefers_read ? 2 : as_channel(channel).can_read ? 1 : 0; }
+int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
 
 fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
   if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
@@ -335,8 +316,9 @@ fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destinat
   return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
 }
 
-void* op_slots(void* channel, int rank, size_t* bytes) {
-  *bytes = as_channel(channel).slot_bytes;
+void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) {
+  *ring_bytes = as_channel(channel).ring_bytes;
+  *slot_bytes = as_channel(channel).slot_bytes;
   return slots_of(as_channel(channel), rank);
 }
 

@@ -36,7 +36,7 @@ TEST(ConfigStore, Defaults) {
   EXPECT_EQ(config.log_file, "");
   EXPECT_FALSE(config.insecure);
   EXPECT_EQ(config.slot_bytes, 128 << 10);
-  EXPECT_EQ(config.eager_bytes, 4 << 10);
+  EXPECT_EQ(config.eager_bytes, kConfigAuto);
   EXPECT_EQ(config.spin_us, kConfigAuto);
   EXPECT_EQ(config.single_copy, SingleCopy::kAuto);
   EXPECT_STREQ(entry(store, "FSCCL_TIMEOUT_MS").source, "default");
@@ -48,7 +48,7 @@ TEST(ConfigStore, AuthorityRises) {
   ConfigStore store({{"FSCCL_CONFIG_FILE", file}, {"FSCCL_SPIN_US", "21"}, {"FSCCL_SLOT_BYTES", "16K"}});
   ASSERT_TRUE(store.set("FSCCL_SLOT_BYTES", "32K").ok());
   ASSERT_TRUE(store.status().ok()) << store.status().text();
-  EXPECT_EQ(store.snapshot()->eager_bytes, 4 << 10);
+  EXPECT_EQ(store.snapshot()->eager_bytes, kConfigAuto);
   EXPECT_EQ(store.snapshot()->timeout_ms, 10);
   EXPECT_EQ(store.snapshot()->spin_us, 21);
   EXPECT_EQ(store.snapshot()->slot_bytes, 32 << 10);

@@ -1,0 +1,188 @@
+#include "engine/calibration.h"
+
+#include <sched.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kernels/kernels.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kLarge = Cost::kSizes.back();
+// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has been used once: fresh pages are
+// no measure.
+constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 256;
+constexpr uint32_t kTicks = kSamples * kGroup * (1 + 2 * Cost::kSizes.size()) + kWarm + 2;
+constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
+constexpr double kSlowExchange = 3000;     // likewise: the two share a core for now
+
+// Rank 1's findings as they travel, in the payload of a line.
+struct Findings {
+  uint16_t exchange = 0;  // ns, as all of these
+  std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
+  uint16_t copy = 0;
+  uint8_t valid = 0, can_read = 0;
+};
+static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
+
+uint16_t pack(double value) { return static_cast<uint16_t>(std::clamp(value, 1.0, 65535.0)); }
+void unpack(Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& ns) { std::copy(ns.begin(), ns.end(), cost->ns.begin()); }
+
+Costs unpack(const Findings& found) {
+  Costs costs;
+  costs.can_read = found.can_read != 0;
+  if (!found.valid) return costs;
+  costs.exchange = found.exchange;
+  unpack(&costs.slot_cached, found.cached);
+  unpack(&costs.slot_streaming, found.streaming);
+  if (costs.can_read) unpack(&costs.read, found.read);
+  costs.copy_per_byte = static_cast<double>(found.copy) / static_cast<double>(kLarge);
+  return costs;
+}
+
+double median(std::vector<int64_t>& samples) {
+  std::nth_element(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2), samples.end());
+  return static_cast<double>(samples[samples.size() / 2]);
+}
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+class Probe {
+ public:
+  Probe(const CalibrationRequest& request, uint32_t tick) : request_(request), transport_(*request.transport), tick_(tick) {
+    for (int rank = 0; rank < 2; rank++)
+      rings_[rank] = static_cast<std::byte*>(transport_.slots(request.channel, rank, &ring_bytes_, &slot_bytes_));
+    std::memset(in_.data(), 1, kLarge);
+  }
+
+  Findings run() {
+    Findings found;
+    found.can_read = transport_.can_read(request_.channel) != 0;
+    const double exchange = sample([this] { this->exchange(); });
+    for (uint32_t i = 0; i < kWarm; i++) through_slot(kLarge, Stores::cached);
+    for (size_t i = 0; i < Cost::kSizes.size(); i++) {
+      const size_t bytes = Cost::kSizes[i];
+      found.cached[i] = pack(sample([&] { through_slot(bytes, Stores::cached); }) - exchange);
+      found.streaming[i] = pack(sample([&] { through_slot(bytes, Stores::streaming); }) - exchange);
+    }
+    if (found.can_read) found.can_read = reads(&found);
+    found.exchange = pack(exchange);
+    found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
+    found.valid = !stopped_ && exchange < kSlowExchange;
+    return found;
+  }
+
+ private:
+  // Signals and sees the other's signal. When either has had enough, both know.
+  const fsccl_transport_line_t* exchange(uint64_t word = 0) {
+    if (stopped_) return nullptr;
+    fsccl_transport_line_t line{};
+    line.tick = tick_;
+    line.payload[0] = stop_ ? 1 : 0;
+    std::memcpy(&line.payload[8], &word, sizeof word);
+    transport_.signal(request_.channel, &line);
+    const fsccl_transport_line_t* other = nullptr;
+    for (int tries = 0; !(other = transport_.poll(request_.channel, 1 - request_.rank, tick_)); tries++) {
+      if (tries < 1000) continue;
+      sched_yield();
+      if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
+      if (stop_ && (now_ns() > request_.deadline_ns || request_.cancelled(request_.context))) break;
+    }
+    stopped_ = !other || line.payload[0] || other->payload[0];
+    tick_++;
+    return stopped_ ? nullptr : other;
+  }
+
+  // Of each call, in ns.
+  template <class Action>
+  double sample(const Action& action) {
+    std::vector<int64_t> samples;
+    for (uint32_t i = 0; i < kSamples; i++) {
+      const int64_t begin = now_ns();
+      for (uint32_t k = 0; k < kGroup; k++) action();
+      samples.push_back(now_ns() - begin);
+    }
+    return median(samples) / kGroup;
+  }
+  void through_slot(size_t bytes, Stores stores) {
+    bytes = std::min(bytes, slot_bytes_);
+    if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
+    copy_bytes(rings_[request_.rank] + ring_at_, in_.data(), bytes, stores);
+    if (exchange()) copy_bytes(out_.data(), rings_[1 - request_.rank] + ring_at_, bytes, Stores::cached);
+    ring_at_ += bytes;
+  }
+  // Both read at once; the second exchange keeps the memory until both are through.
+  bool reads(Findings* found) {
+    const fsccl_transport_line_t* other = exchange(reinterpret_cast<uint64_t>(in_.data()));
+    uint64_t address = 0;
+    if (other) std::memcpy(&address, &other->payload[8], sizeof address);
+    bool read = other != nullptr;
+    for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
+      found->read[i] = pack(sample([&] {
+        char error[64];
+        read = read && transport_.read(request_.channel, 1 - request_.rank, address, out_.data(), Cost::kSizes[i], error,
+                                       sizeof error) == FSCCL_OK;
+      }));
+    exchange();
+    return read;
+  }
+
+  const CalibrationRequest& request_;
+  const fsccl_transport_ops_t& transport_;
+  const int64_t began_ns_ = now_ns();
+  uint32_t tick_;
+  bool stop_ = false, stopped_ = false;
+  std::byte* rings_[2]{};
+  size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
+  std::vector<Line> in_{kLarge / sizeof(Line)}, out_{kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
+};
+
+// Rank 1's line of `tick`; null: somebody was lost, or the time is over. Naps: a sleeper that must be woken would cost those who
+// measure a system call.
+const fsccl_transport_line_t* await(const CalibrationRequest& request, uint32_t tick) {
+  while (true) {
+    if (const fsccl_transport_line_t* line = request.transport->poll(request.channel, 1, tick)) return line;
+    if (now_ns() > request.deadline_ns || request.cancelled(request.context)) return nullptr;
+    const timespec nap{0, 50'000};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+}  // namespace
+
+Costs calibrate(const CalibrationRequest& request, uint32_t* tick) {
+  const uint32_t begin = *tick, last = begin + kTicks;
+  *tick = last + 1;
+  Findings found;
+  if (request.rank < 2) found = Probe(request, begin).run();
+  if (request.rank == 1) {
+    fsccl_transport_line_t line{};
+    line.tick = last;
+    std::memcpy(line.payload, &found, sizeof found);
+    request.transport->signal(request.channel, &line);
+  } else {
+    found = {};
+    if (const fsccl_transport_line_t* line = await(request, last)) std::memcpy(&found, line->payload, sizeof found);
+  }
+  const Costs costs = unpack(found);
+  const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
+  FSCCL_LOG(
+      kInfo,
+      "measured{}: exchange {} ns; {} bytes through slots {} ns, past the caches {}, read by the system {}; copy {:.0f} ns/KiB",
+      found.valid ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
+      text(costs.slot_cached), text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);
+  return costs;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,25 @@
+// The short measurement at the start of a communicator: ranks 0 and 1 exchange signals, move pieces through their slots and read
+// each other's memory, about a millisecond in all; everybody takes over what rank 1 found, so that all choose plans alike. Not
+// with more ranks than cores, where nothing would be learned but how long a change of context takes.
+#pragma once
+#include <cstdint>
+
+#include "fsccl/transport.h"
+#include "plan/cost.h"
+
+namespace fsccl {
+
+struct CalibrationRequest {
+  const fsccl_transport_ops_t* transport = nullptr;
+  void* channel = nullptr;
+  int rank = 0, ranks = 1;
+  int64_t deadline_ns = 0;
+  int (*cancelled)(void* context) = nullptr;
+  void* context = nullptr;
+};
+
+// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. A peer that is lost meanwhile gives the
+// defaults: the engine will find out.
+Costs calibrate(const CalibrationRequest& request, uint32_t* tick);
+
+}  // namespace fsccl

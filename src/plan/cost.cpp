@@ -1,0 +1,126 @@
+#include "plan/cost.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace fsccl {
+namespace {
+
+constexpr uint32_t kFollowedRounds = 2 * kWindow;  // the others take as long as the last one of these
+constexpr double kNotYet = -1;
+constexpr double kStepNs = 10;  // of any step
+
+class Follower {
+ public:
+  Follower(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) : plans_(plans), costs_(costs), reads_(reads) {
+    rounds_ = std::min(plans[0].rounds, kFollowedRounds);
+    for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
+  }
+
+  double time() {
+    while (advance(0) | advance(1)) {
+    }
+    const double end = std::max(clock_[0], clock_[1]);
+    if (rounds_ < 2 || plans_[0].rounds == rounds_) return end;
+    return end + (end - last_but_one_) * (plans_[0].rounds - rounds_);
+  }
+
+ private:
+  // Runs one of the two until it would wait. False: it was waiting already, or is over.
+  bool advance(size_t who) {
+    const Plan& plan = plans_[who];
+    bool moved = false;
+    for (; round_[who] < rounds_; next_round(who))
+      for (; step_[who] < plan.steps.size(); step_[who]++, moved = true)
+        if (!perform(who, plan.steps[step_[who]])) return moved;
+    return moved;
+  }
+  void next_round(size_t who) {
+    step_[who] = 0;
+    if (++round_[who] == rounds_ - 1) last_but_one_ = std::max(last_but_one_, clock_[who]);
+  }
+
+  bool perform(size_t who, const Step& step) {
+    double& clock = clock_[who];
+    switch (step.kind) {
+      case StepKind::signal:
+        signals_[who][index(who, step)] = clock;
+        return true;
+      case StepKind::wait: {
+        double seen = clock;
+        for (size_t peer = 0; peer < 2; peer++) {
+          if (step.peer != kAllPeers && (step.peer == plans_[0].rank) != (peer == 0)) continue;
+          const double signalled = signals_[peer][index(who, step)];
+          if (signalled == kNotYet) return false;
+          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, signalled + costs_.exchange);
+        }
+        clock = seen;
+        return true;
+      }
+      case StepKind::copy:
+      case StepKind::cast:
+        clock += move(plans_[who], step, step.src.rank != plans_[who].rank, step.dst);
+        return true;
+      case StepKind::reduce:
+        for (int q = 0; q < plans_[who].ranks; q++) clock += move(plans_[who], step, q != plans_[who].rank, {});
+        if (step.spread) clock += copy(bytes_of(plans_[who], step)) * (plans_[who].ranks - 1);
+        return true;
+      case StepKind::reduce_local:
+        clock += copy(bytes_of(plans_[who], step)) * plans_[who].ranks;
+        return true;
+      case StepKind::wait_released:
+      case StepKind::choose:
+        return true;
+    }
+    return true;
+  }
+
+  double copy(uint64_t bytes) const { return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes); }
+  size_t index(size_t who, const Step& step) const { return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick; }
+  static uint64_t bytes_of(const Plan& plan, const Step& step) {
+    const uint64_t bytes = step.count * dtype_size(step.from);
+    return plan.chunk ? std::min(plan.chunk, bytes) : bytes;
+  }
+  // A slot's two copies take half of its cost each.
+  double move(const Plan& plan, const Step& step, bool from_peer, const Place& dst) const {
+    const uint64_t bytes = bytes_of(plan, step);
+    const Buffer& src = plan.buffers[step.src.buffer];
+    if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot) return costs_.slot(bytes) / 2;
+    if (!from_peer) return copy(bytes);
+    if (src.slot) return costs_.slot(bytes) / 2;
+    return reads_ ? costs_.read.at(bytes) : copy(bytes);
+  }
+
+  const std::array<Plan, 2>& plans_;
+  const Costs& costs_;
+  const bool reads_;
+  uint32_t rounds_;
+  std::array<std::vector<double>, 2> signals_;  // [round][tick]
+  std::array<double, 2> clock_{};
+  std::array<size_t, 2> step_{};
+  std::array<uint32_t, 2> round_{};
+  double last_but_one_ = 0;
+};
+
+}  // namespace
+
+double Cost::at(uint64_t bytes) const {
+  size_t above = 1;
+  while (above + 1 < kSizes.size() && bytes > kSizes[above]) above++;
+  const double rate = (ns[above] - ns[above - 1]) / static_cast<double>(kSizes[above] - kSizes[above - 1]);
+  return std::max(0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
+}
+
+uint64_t Costs::slot_streaming_from() const {
+  uint64_t from = std::numeric_limits<uint64_t>::max();
+  for (uint64_t bytes = Cost::kSizes.back(); bytes >= Cost::kSizes.front() && slot_streaming.at(bytes) < slot_cached.at(bytes);
+       bytes /= 2)
+    from = bytes;
+  return from;
+}
+double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes), slot_streaming.at(bytes)); }
+
+double price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) { return Follower(plans, costs, reads).time(); }
+
+}  // namespace fsccl

@@ -1,0 +1,38 @@
+// What the steps of plans take on this machine, as measured when a communicator starts (engine/calibration.h), and from that what a
+// whole plan will take. Two ranks stand for all: the root, or whoever has most to do, and the one after it, as one of the others;
+// their steps are followed on two clocks that meet at the signals, so that rounds in which one rank is ahead of the other overlap
+// as they do in fact. Times in nanoseconds. The same on all ranks of a communicator: they must choose alike.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "plan/plan.h"
+
+namespace fsccl {
+
+// Of moving bytes: measured at a few sizes, straight lines between and beyond.
+struct Cost {
+  static constexpr std::array<uint64_t, 3> kSizes{256, 2048, 32768};
+  std::array<double, kSizes.size()> ns{};
+  double at(uint64_t bytes) const;
+};
+
+// The defaults stand in where nothing is measured.
+struct Costs {
+  double exchange = 300;                  // until signals that were given at the same time are seen
+  Cost slot_cached{{60, 250, 3500}};       // from a buffer into a slot and from there into a buffer of another core
+  Cost slot_streaming{{400, 700, 5500}};  // likewise, with stores that bypass the caches
+  Cost read{{1200, 1400, 5000}};           // from a peer's private memory, by the system
+  double copy_per_byte = 0.04;             // between memory that both can touch
+  bool can_read = false;
+
+  // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
+  uint64_t slot_streaming_from() const;
+  double slot(uint64_t bytes) const;
+  bool reading_pays(uint64_t bytes) const { return can_read && read.at(bytes) < slot(bytes); }
+};
+
+// `reads`: published buffers are the ranks' own memory and are read by the system; else all ranks can touch them.
+double price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads);
+
+}  // namespace fsccl

@@ -1,0 +1,99 @@
+// What the selection chooses on machines that differ, and that all ranks choose alike.
+#include "engine/select.h"
+
+#include <gtest/gtest.h>
+
+namespace fsccl::testing {
+namespace {
+
+Shape shape_of(int ranks, uint64_t count) {
+  Shape shape;
+  shape.ranks = ranks;
+  shape.count = count;
+  shape.slot_bytes = 128 << 10;
+  return shape;
+}
+
+SelectOptions machine() {
+  SelectOptions options;
+  options.costs.exchange = 100;
+  options.costs.slot_cached.ns = {90, 280, 2500};
+  options.costs.slot_streaming.ns = {400, 600, 4500};
+  options.costs.read.ns = {2000, 2200, 5000};
+  options.costs.copy_per_byte = 0.03;
+  options.costs.can_read = true;
+  return options;
+}
+
+std::string chosen(OpCode op, const Shape& shape, const SelectOptions& options) {
+  std::vector<Candidate> considered;
+  const Selection selection = select(op, shape, options, &considered);
+  std::string text = selection.plan.name;
+  if (!selection.otherwise.steps.empty()) text += " else " + (selection.reads ? std::string("read") : selection.otherwise.name);
+  size_t marked = 0;
+  for (const Candidate& candidate : considered) marked += candidate.chosen;
+  EXPECT_EQ(marked, selection.otherwise.steps.empty() || shape.ranks == 1 ? 1u : 2u) << text;
+  return text;
+}
+
+TEST(Select, BySize) {
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 4), machine()), "all_gather_inline");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), machine()), "all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), machine()), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::barrier, shape_of(2, 0), machine()), "barrier");
+}
+
+TEST(Select, FollowsWhatWasMeasured) {
+  SelectOptions options = machine();
+  options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 30000};
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else read");
+  options.costs.can_read = false;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else all_gather_slots");
+  options = machine();
+  options.always_read = true;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else read");
+}
+
+TEST(Select, EagerBytesForce) {
+  SelectOptions options = machine();
+  options.eager_bytes = 0;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), options), "all_gather_direct else all_gather_slots");
+  options.eager_bytes = 1 << 20;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots");
+}
+
+// Everybody folds everything, which saves an exchange, while that is less than the work that sharing saves.
+TEST(Select, AllReduceBySizeAndRanks) {
+  EXPECT_EQ(select(OpCode::all_reduce, shape_of(2, 512), machine()).plan.name, "all_reduce_small_slots");
+  EXPECT_EQ(select(OpCode::all_reduce, shape_of(32, 64 << 10), machine()).otherwise.name, "all_reduce_slots");
+}
+
+// A broadcast goes in smaller pieces than it must: its receivers copy while the root goes on.
+TEST(Select, BroadcastOverlaps) {
+  const Plan plan = select(OpCode::broadcast, shape_of(2, 128 << 10), machine()).otherwise;
+  EXPECT_GT(plan.rounds, 1u);
+}
+
+TEST(Select, AllRanksAlike) {
+  for (const int ranks : {1, 2, 3, 5, 16})
+    for (const uint64_t count : {0u, 1u, 100u, 5000u, 70'000u, 1u << 20})
+      for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
+                              OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
+        Shape shape = shape_of(ranks, count);
+        shape.root = ranks - 1;
+        const Selection first = select(op, shape, machine());
+        for (shape.rank = 1; shape.rank < ranks; shape.rank++) {
+          const Selection other = select(op, shape, machine());
+          ASSERT_EQ(first.plan.name, other.plan.name);
+          ASSERT_EQ(first.plan.slots, other.plan.slots);
+          ASSERT_EQ(first.otherwise.name, other.otherwise.name);
+          ASSERT_EQ(first.otherwise.chunk, other.otherwise.chunk);
+          ASSERT_EQ(first.otherwise.rounds, other.otherwise.rounds);
+          ASSERT_EQ(first.otherwise.slots, other.otherwise.slots);
+          ASSERT_EQ(first.reads, other.reads);
+        }
+      }
+}
+
+}  // namespace
+}  // namespace fsccl::testing

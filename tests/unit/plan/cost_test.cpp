@@ -1,0 +1,81 @@
+// The clocks of the cost model, on plans whose time can be told by hand.
+#include "plan/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "plan/collectives.h"
+
+namespace fsccl::testing {
+namespace {
+
+// A byte through a slot takes 2 ns, one for each of its copies, an exchange 1000; copies between mapped memory 0.5 ns a byte.
+Costs round_numbers() {
+  Costs costs;
+  costs.exchange = 1000;
+  costs.slot_cached.ns = {512, 4096, 65536};
+  costs.slot_streaming.ns = {1e9, 1e9, 1e9};
+  costs.read.ns = {3256, 5048, 35768};  // 3000 ns and 1 ns a byte
+  costs.copy_per_byte = 0.5;
+  costs.can_read = true;
+  return costs;
+}
+
+std::array<Plan, 2> pair_of(Plan (*make)(const Shape&, uint64_t), uint64_t bytes, uint64_t slot_bytes) {
+  Shape shape;
+  shape.ranks = 2;
+  shape.count = bytes;
+  std::array<Plan, 2> plans;
+  for (int rank = 0; rank < 2; rank++) {
+    shape.rank = rank;
+    plans[static_cast<size_t>(rank)] = make(shape, slot_bytes);
+  }
+  return plans;
+}
+Plan gather_slots(const Shape& shape, uint64_t slot) { return move_slots(all_gather_movement(shape), slot); }
+Plan gather_direct(const Shape& shape, uint64_t) { return move_direct(all_gather_movement(shape)); }
+Plan broadcast_slots(const Shape& shape, uint64_t slot) { return move_slots(broadcast_movement(shape), slot); }
+
+TEST(Cost, StraightLinesBetweenAndBeyondTheMeasuredSizes) {
+  const Cost cost{{100, 1892, 32612}};
+  EXPECT_DOUBLE_EQ(cost.at(256), 100);
+  EXPECT_DOUBLE_EQ(cost.at(1152), 996);
+  EXPECT_DOUBLE_EQ(cost.at(2048), 1892);
+  EXPECT_DOUBLE_EQ(cost.at(32768 + 1000), 33612);
+  EXPECT_DOUBLE_EQ(cost.at(0), 0);  // never negative
+}
+
+TEST(Cost, AllGatherThroughSlots) {
+  // 10 KiB: into the slot and out of the other's; this rank's own part goes to its place while the signals travel.
+  EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false), 10240 + 5120 + 10240, 100);
+}
+
+TEST(Cost, AllGatherDirectly) {
+  const Costs costs = round_numbers();
+  // Own part, while the signals travel, and the peer's; another exchange.
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false), 1000 + 2 * 5120, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true), 1000 + 5120 + 3000 + 10240, 100);
+}
+
+TEST(Cost, RoundsOfABroadcastOverlap) {
+  // The root is a round ahead of the other: N bytes take N + a piece, not 2 N. Many rounds are not followed one by one.
+  for (const uint64_t bytes : {65536u, 4u << 20}) {
+    const double whole = static_cast<double>(bytes);
+    EXPECT_NEAR(price(pair_of(broadcast_slots, bytes, 16384), round_numbers(), false), whole + 16384 + 1000, 0.01 * whole + 500);
+  }
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false), 2 * 65536 + 1000, 500);
+}
+
+TEST(Cost, PastTheCachesOnlyWhereThatWinsFromThereOn) {
+  Costs costs = round_numbers();
+  EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
+  costs.slot_streaming.ns = {400, 5000, 40000};  // the small win is within the noise of a measurement
+  EXPECT_EQ(costs.slot_streaming_from(), 4096u);
+  EXPECT_DOUBLE_EQ(costs.slot(65536), costs.slot_streaming.at(65536));
+  costs.slot_streaming.ns = {400, 5000, 70000};
+  EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
+}
+
+}  // namespace
+}  // namespace fsccl::testing
