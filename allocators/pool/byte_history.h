@@ -6,10 +6,16 @@
 #include <iterator>
 #include <map>
 
+#include "allocators/pool/node_memory.h"
+
 namespace fsccl {
 
 class ByteHistory {
  public:
+  ByteHistory() = default;
+  ByteHistory(const ByteHistory&) = default;
+  ByteHistory& operator=(const ByteHistory&) = default;
+
   void set(uint64_t begin, uint64_t end, uint64_t position) {
     if (begin >= end) return;
     split(begin);
@@ -39,7 +45,8 @@ class ByteHistory {
     range->second.end = at;
   }
 
-  std::map<uint64_t, Range> ranges_;  // by begin, disjoint
+  NodeMemory nodes_;
+  std::pmr::map<uint64_t, Range> ranges_{nodes_.get()};  // by begin, disjoint
 };
 
 }  // namespace fsccl

@@ -39,7 +39,7 @@ Result<SlotGrant> CollectiveRegion::take(uint64_t key, uint64_t bytes, bool stab
   peak_ = std::max(peak_, region_.live());
   SlotGrant grant{.offset = *offset, .free_since = given_back_.latest(*offset, *offset + event.bytes), .moved = false};
   if (stable) {
-    const auto [last, is_first] = last_offset_.emplace(key, *offset);
+    const auto [last, is_first] = last_offset_.try_emplace(key, *offset);
     grant.moved = !is_first && last->second != *offset;
     last->second = *offset;
   }

@@ -37,6 +37,8 @@ class CollectiveRegion {
   static constexpr uint64_t kAlignment = 4096;  // of every offset; sizes are rounded up to it
 
   CollectiveRegion(uint64_t capacity, bool record);
+  CollectiveRegion(const CollectiveRegion&) = default;
+  CollectiveRegion& operator=(const CollectiveRegion&) = default;
 
   // `key`: who asks (unit and role), stable over steps; a key holds at most one slot. `stable`: one offset in every occurrence
   // (parameters). `position`: the event's place in the pool's history, above 0, given by the caller (one counter for all regions of
@@ -72,7 +74,8 @@ class CollectiveRegion {
   uint64_t capacity_;
   bool record_;
   Region region_;
-  std::unordered_map<uint64_t, HeldSlot> held_;
+  NodeMemory nodes_;
+  HeldSlots held_{nodes_.get()};
   std::unordered_map<uint64_t, uint64_t> last_offset_;  // of stable keys
   ByteHistory given_back_;
 

@@ -7,11 +7,15 @@
 #include <optional>
 #include <set>
 
+#include "allocators/pool/node_memory.h"
+
 namespace fsccl {
 
 class Region {
  public:
   explicit Region(uint64_t capacity) : capacity_(capacity) {}
+  Region(const Region&) = default;
+  Region& operator=(const Region&) = default;
   // Lowest-offset best fit: the smallest gap that holds it, else above the highest use. nullopt: it does not fit. bytes > 0,
   // alignment a power of two.
   std::optional<uint64_t> alloc(uint64_t bytes, uint64_t alignment);
@@ -23,7 +27,7 @@ class Region {
   uint64_t live() const { return live_; }
   uint64_t top() const;  // end of the highest block
   size_t blocks() const { return used_.size(); }
-  const std::map<uint64_t, uint64_t>& used() const { return used_; }  // offset -> bytes
+  const std::pmr::map<uint64_t, uint64_t>& used() const { return used_; }  // offset -> bytes
 
  private:
   void occupy_gap(uint64_t gap_offset, uint64_t offset, uint64_t bytes);
@@ -33,9 +37,10 @@ class Region {
 
   uint64_t capacity_;
   uint64_t live_ = 0;
-  std::map<uint64_t, uint64_t> used_;                     // offset -> bytes
-  std::map<uint64_t, uint64_t> gaps_;                     // offset -> bytes, below top
-  std::set<std::pair<uint64_t, uint64_t>> gaps_by_size_;  // (bytes, offset)
+  NodeMemory nodes_;
+  std::pmr::map<uint64_t, uint64_t> used_{nodes_.get()};                     // offset -> bytes
+  std::pmr::map<uint64_t, uint64_t> gaps_{nodes_.get()};                     // offset -> bytes, below top
+  std::pmr::set<std::pair<uint64_t, uint64_t>> gaps_by_size_{nodes_.get()};  // (bytes, offset)
 };
 
 }  // namespace fsccl

@@ -10,8 +10,7 @@ namespace fsccl {
 namespace {
 
 // What a step that begins with these slots held can do of `events`. *periodic: whether it ends with the same ones held.
-std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events,
-                                              const std::unordered_map<uint64_t, HeldSlot>& held, bool* periodic) {
+std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events, const HeldSlots& held, bool* periodic) {
   std::unordered_map<uint64_t, bool> is_held;
   for (const auto& [key, slot] : held) is_held[key] = true;
   std::vector<StepEvent> result;
@@ -35,7 +34,7 @@ struct Requests {
 // Keys become small numbers for the planner; only stable ones share an offset.
 class RequestBuilder {
  public:
-  RequestBuilder(const std::vector<StepEvent>& events, const std::unordered_map<uint64_t, HeldSlot>& held) : events_(events) {
+  RequestBuilder(const std::vector<StepEvent>& events, const HeldSlots& held) : events_(events) {
     for (const auto& [key, slot] : held)
       open_.emplace(key, Open{.first = -1, .bytes = slot.bytes, .stable = slot.stable, .pinned = slot.offset});
   }
@@ -121,8 +120,7 @@ std::vector<std::pair<uint64_t, uint64_t>> merged(std::vector<std::pair<uint64_t
 
 }  // namespace
 
-StepSchedule plan_step(const std::vector<StepEvent>& events, const std::unordered_map<uint64_t, HeldSlot>& held,
-                       uint64_t alignment) {
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment) {
   StepSchedule schedule;
   schedule.events = without_contradictions(events, held, &schedule.periodic);
   const Requests requests = RequestBuilder(schedule.events, held).build();

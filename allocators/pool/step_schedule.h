@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ struct HeldSlot {
   uint64_t bytes = 0;  // rounded up to the alignment
   bool stable = false;
 };
+using HeldSlots = std::pmr::unordered_map<uint64_t, HeldSlot>;
 
 struct StepSchedule {
   std::vector<StepEvent> events;
@@ -36,7 +38,6 @@ struct StepSchedule {
 
 // Plans the step that is `events` without what contradicts `held`, the slots held when it begins: a slot that is held already
 // (kept) is not taken again. Events with bytes rounded up to `alignment`. Pure: the same everywhere.
-StepSchedule plan_step(const std::vector<StepEvent>& events, const std::unordered_map<uint64_t, HeldSlot>& held,
-                       uint64_t alignment);
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment);
 
 }  // namespace fsccl

@@ -26,7 +26,7 @@ extern "C" {
 
 #define FSCCL_TRANSPORT_ABI 1
 #define FSCCL_TRANSPORT_TICKS 16u /* lines a rank has: the window of ticks that may be in use */
-#define FSCCL_TRANSPORT_SLOTS 16u
+#define FSCCL_TRANSPORT_SLOTS 10u
 #define FSCCL_TRANSPORT_INLINE 24u
 
 /* One signal: 64 bytes, 64-byte aligned. */
@@ -61,7 +61,7 @@ typedef struct fsccl_transport_request {
   uint64_t tag;        /* names the channel among those of the job */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
   int single_copy;     /* 0: do not read peers' private memory */
-  size_t slot_bytes;   /* of each slot, at least; the same on all ranks */
+  size_t slot_bytes;   /* of each slot, at least; 0: the transport chooses; the same on all ranks */
   void* context;       /* of the functions below */
   /* Offers a descriptor to the ranks of this host, and fetches one from `rank` (returns it, or -1 with `error` filled). */
   int (*publish_fd)(void* context, uint64_t tag, int fd, char* error, size_t capacity);

@@ -213,15 +213,16 @@ void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what,
 
 int64_t Reactor::run_hooks() {
   std::unique_lock lock(mutex_);
-  const std::vector<std::shared_ptr<Hook>> hooks = hooks_;
+  running_hooks_ = hooks_;  // a hook may add and remove some
   int64_t sleep_ns = -1;
-  for (const auto& hook : hooks) {
+  for (const auto& hook : running_hooks_) {
     const bool removed = std::find(hooks_.begin(), hooks_.end(), hook) == hooks_.end();
     if (removed) continue;
     int64_t wanted_ns = -1;
     run_unlocked(lock, hook.get(), [&] { wanted_ns = hook->run(); });
     if (wanted_ns >= 0) sleep_ns = sleep_ns < 0 ? wanted_ns : std::min(sleep_ns, wanted_ns);
   }
+  running_hooks_.clear();
   return sleep_ns;
 }
 

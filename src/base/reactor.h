@@ -78,6 +78,7 @@ class Reactor {
       watchers_;  // by watcher id, so that a late event never meets a descriptor's next owner
   std::unordered_map<int, uint32_t> watcher_of_fd_;
   std::vector<std::shared_ptr<Hook>> hooks_;
+  std::vector<std::shared_ptr<Hook>> running_hooks_;  // of run_hooks(), which keeps its memory
   uint32_t next_watcher_id_ = 1;
   int next_hook_id_ = 1;
   const void* current_ = nullptr;  // the watcher or hook whose callback runs now

@@ -16,7 +16,9 @@ namespace fsccl {
 namespace {
 
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
-constexpr int64_t kDefaultSpinUs = 20;              // a few context switches: longer only burns the core of a peer that shares it
+constexpr size_t kLargeSlotBytes = 256u << 10;      // fewer rounds, then; not for many ranks, whose slots would be large in all
+constexpr int kFewRanks = 16;
+constexpr int64_t kDefaultSpinUs = 20;  // a few context switches: longer only burns the core of a peer that shares it
 
 // From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
 // larger than any working set that is used again, they do not.
@@ -163,7 +165,10 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.tag = tag;
   request.deadline_ns = exchange.deadline.at_ns();
   request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : 1;
-  request.slot_bytes = static_cast<size_t>(settings->slot_bytes);
+  const bool oversubscribed = comm->context_->cores_of(comm->members_) < comm->size();
+  request.slot_bytes = settings->slot_bytes != kConfigAuto           ? static_cast<size_t>(settings->slot_bytes)
+                       : oversubscribed && comm->size() <= kFewRanks ? kLargeSlotBytes
+                                                                     : 0;
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
@@ -176,7 +181,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (code != FSCCL_OK) return fail(code, "{}", error);
   Costs costs;
   costs.can_read = engine.transport->can_read(engine.channel) != 0;
-  if (comm->context_->cores_of(comm->members_) < comm->size())
+  if (oversubscribed)
     costs.exchange = kOversubscribedExchangeNs;
   else if (comm->size() > 1)
     costs = calibrate(

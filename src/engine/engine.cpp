@@ -21,6 +21,8 @@ inline void relax() {
 #endif
 }
 
+static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kWindow && FSCCL_TRANSPORT_SLOTS >= kWindow + 2);  // engine.h
+
 // How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that
 // shares our core.
 constexpr int kBarePolls = 400;
@@ -48,6 +50,7 @@ Engine::Engine(EngineOptions options)
     slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
+  Progress::instance().expect();
 }
 
 Engine::~Engine() {
@@ -378,28 +381,29 @@ void Engine::look_for_failure() {
 void Engine::check_blocked(Operation& op) {
   look_for_failure();
   if (failed()) return;
-  Error error;
-  error.rank = known_as(rank_);
-  error.operation = op_name(op.fingerprint.op);
-  error.sequence = op.fingerprint.sequence;
-  error.peer = known_as(blocked_.peer);
+  const int rank = known_as(rank_), peer = known_as(blocked_.peer);
+  const auto fail_with = [&](fsccl_status_t code, std::string text) {
+    Error error;
+    error.code = code;
+    error.rank = rank;
+    error.peer = peer;
+    error.operation = op_name(op.fingerprint.op);
+    error.sequence = op.fingerprint.sequence;
+    error.text = std::move(text);
+    fail_all(error);
+  };
   uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
   if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
-  if (lost && !met(blocked_)) {
-    error.code = FSCCL_ERR_PEER_DEAD;
-    error.text = fmt::format("rank {} {} while {} waited for it", error.peer,
-                             lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint));
-    return fail_all(error);
-  }
-  const int64_t now = now_ns();
+  if (lost && !met(blocked_))
+    return fail_with(FSCCL_ERR_PEER_DEAD,
+                     fmt::format("rank {} {} while {} waited for it", peer,
+                                 lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint)));
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
-  if (now >= op.deadline_ns) {
-    error.code = FSCCL_ERR_TIMEOUT;
-    error.text = fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
-                             describe(op.fingerprint), options_.name, options_.timeout_ms, error.rank, missing(op),
-                             blocked_.release && op.begun ? " to give back a slot (reshard)" : "");
-    fail_all(error);
-  }
+  if (now_ns() < op.deadline_ns) return;
+  fail_with(FSCCL_ERR_TIMEOUT,
+            fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
+                        describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
+                        blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
 }
 
 void Engine::fail_all(const Error& error) {

@@ -8,8 +8,9 @@
 //
 // The window. Let `left_` be the tick where the last round began into which we have seen every peer enter: they have left all
 // rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t may be written
-// again, and its bytes in the ring used for others, at t + kWindow: the ring holds twice that many. And a peer seen in the round at
-// left_ has by the same rule seen us in all rounds up to left_ - kWindow: so 2 * kWindow lines of signals are enough.
+// again, and its bytes in the ring used for others, at t + kWindow: the ring holds kWindow + 2 of the largest (one more for what is
+// left over at its end, one for overlap). And a peer seen in the round at left_ has by the same rule seen us in all rounds up to
+// left_ - kWindow: so 2 * kWindow lines of signals are enough.
 #pragma once
 #include <array>
 #include <atomic>

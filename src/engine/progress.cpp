@@ -19,26 +19,15 @@
 
 namespace fsccl {
 
-struct Sleep {
-  fsccl_transport_word_t word;
-};
-
 namespace {
 
-// The kernel's struct futex_waitv, which older headers lack.
-struct WaitEntry {
-  uint64_t value;
-  uint64_t address;
-  uint32_t flags;
-  uint32_t reserved;
-};
 constexpr uint32_t kFutex32 = 2;
 constexpr size_t kMostWords = 100;
 constexpr int64_t kSliceNs = 10'000'000;
 constexpr int64_t kShortSliceNs = 200'000;
 
 // 0 or an errno: ENOSYS when the kernel has no futex_waitv.
-int wait_any(const std::vector<WaitEntry>& entries) {
+int wait_any(const std::vector<FutexWait>& entries) {
   timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += kSliceNs;
@@ -53,12 +42,17 @@ Progress& Progress::instance() {
   return *progress;
 }
 
+void Progress::expect() {
+  const std::lock_guard lock(mutex_);
+  engines_.reserve(++expected_);
+  if (hook_ < 0) hook_ = Reactor::instance().add_hook([this] { return visit(); });
+}
+
 void Progress::attend(Engine* engine) {
   {
     const std::lock_guard lock(mutex_);
     engine->attended.store(true, std::memory_order_seq_cst);
     if (std::find(engines_.begin(), engines_.end(), engine) == engines_.end()) engines_.push_back(engine);
-    if (hook_ < 0) hook_ = Reactor::instance().add_hook([this] { return visit(); });
   }
   std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);
   if (std::atomic_ref(sleeping_).load(std::memory_order_seq_cst))
@@ -78,22 +72,22 @@ void Progress::forget(Engine* engine) {
   const std::lock_guard visiting(visiting_);
   const std::lock_guard lock(mutex_);
   std::erase(engines_, engine);
+  expected_--;
 }
 
 int64_t Progress::visit() {
   const uint32_t kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
-  std::vector<Sleep> words;
   bool any = false;
   {
     const std::lock_guard visiting(visiting_);
-    std::vector<Engine*> engines;
+    words_.clear();
     {
       const std::lock_guard lock(mutex_);
-      engines = engines_;
+      visited_ = engines_;
     }
-    for (Engine* engine : engines) {
-      Sleep sleep{};
-      const Engine::Attempt attempt = engine->try_progress(&sleep.word);
+    for (Engine* engine : visited_) {
+      fsccl_transport_word_t word{};
+      const Engine::Attempt attempt = engine->try_progress(&word);
       if (attempt == Engine::Attempt::idle && !engine->needs_service()) {
         const std::lock_guard lock(mutex_);
         engine->attended.store(false, std::memory_order_seq_cst);
@@ -104,22 +98,23 @@ int64_t Progress::visit() {
         engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
       }
       any = true;
-      if (attempt == Engine::Attempt::blocked && words.size() < kMostWords) words.push_back(sleep);
+      if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
     }
     // The words are counted as slept on while the engines are still ours, so none is unmapped between.
-    for (Sleep& sleep : words) std::atomic_ref(*sleep.word.sleepers).fetch_add(1, std::memory_order_seq_cst);
-    if (any) this->sleep(words, kicks);
-    for (Sleep& sleep : words) std::atomic_ref(*sleep.word.sleepers).fetch_sub(1, std::memory_order_relaxed);
+    for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
+    if (any) sleep(kicks);
+    for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_sub(1, std::memory_order_relaxed);
   }
   return any ? 0 : -1;
 }
 
-void Progress::sleep(const std::vector<Sleep>& words, uint32_t kicks) {
-  std::vector<WaitEntry> entries;
-  entries.push_back({kicks, reinterpret_cast<uint64_t>(&kicks_), kFutex32, 0});
-  for (const Sleep& sleep : words) entries.push_back({sleep.word.value, reinterpret_cast<uint64_t>(sleep.word.word), kFutex32, 0});
+void Progress::sleep(uint32_t kicks) {
+  entries_.clear();
+  entries_.push_back({kicks, reinterpret_cast<uint64_t>(&kicks_), kFutex32, 0});
+  for (const fsccl_transport_word_t& word : words_)
+    entries_.push_back({word.value, reinterpret_cast<uint64_t>(word.word), kFutex32, 0});
   std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
-  if (wait_any(entries) == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
+  if (wait_any(entries_) == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
   std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);
 }
 

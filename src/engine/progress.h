@@ -5,13 +5,25 @@
 #include <mutex>
 #include <vector>
 
+#include "fsccl/transport.h"
+
 namespace fsccl {
 
 class Engine;
 
+// The kernel's struct futex_waitv, which older headers lack.
+struct FutexWait {
+  uint64_t value;
+  uint64_t address;
+  uint32_t flags;
+  uint32_t reserved;
+};
+
 class Progress {
  public:
   static Progress& instance();
+  // There will be one engine more to attend to, until it is forgotten: what that needs is allocated now.
+  void expect();
   // `engine` has an operation that its submitter does not wait for. Cheap when it is attended already.
   void attend(Engine* engine);
   // After it returns the service thread does not touch the engine any more.
@@ -22,11 +34,15 @@ class Progress {
  private:
   Progress() = default;
   int64_t visit();
-  void sleep(const std::vector<struct Sleep>& words, uint32_t kicks);
+  void sleep(uint32_t kicks);
 
-  std::mutex mutex_;     // engines_
-  std::mutex visiting_;  // held during a visit, with its sleep
+  std::mutex mutex_;  // engines_
   std::vector<Engine*> engines_;
+  size_t expected_ = 0;
+  std::mutex visiting_;  // held during a visit, with its sleep: the visitor's own
+  std::vector<Engine*> visited_;
+  std::vector<fsccl_transport_word_t> words_;
+  std::vector<FutexWait> entries_;
   int hook_ = -1;
   uint32_t kicks_ = 0;  // grows at each attend; a futex
   uint32_t sleeping_ = 0;

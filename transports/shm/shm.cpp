@@ -51,12 +51,12 @@ size_t wanted_ring(const fsccl_transport_request_t& request) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
   return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(request.ranks));
 }
-// As asked for, or what such a ring holds. A slot has room for a line of every rank.
+// As asked for, else what such a ring holds. A slot has room for a line of every rank.
 size_t slot_bytes(const fsccl_transport_request_t& request) {
-  constexpr size_t kLeast = 16384;
-  const size_t fits = std::max(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast);
-  return round_up(
-      std::max(std::min(request.slot_bytes, fits), static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
+  constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
+  const size_t fits = std::clamp(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  return round_up(std::max(request.slot_bytes ? request.slot_bytes : fits,
+                           static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
 }
 size_t ring_bytes(const fsccl_transport_request_t& request) {
   return std::max(round_up(wanted_ring(request)), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));

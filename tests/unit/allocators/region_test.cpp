@@ -38,11 +38,11 @@ class NaiveRegion {
     const auto block = blocks_.extract(offset);
     return block ? std::optional(block.mapped()) : std::nullopt;
   }
-  const std::map<uint64_t, uint64_t>& blocks() const { return blocks_; }
+  const std::pmr::map<uint64_t, uint64_t>& blocks() const { return blocks_; }
 
  private:
   uint64_t capacity_;
-  std::map<uint64_t, uint64_t> blocks_;
+  std::pmr::map<uint64_t, uint64_t> blocks_;
 };
 
 TEST(Region, AgreesWithANaiveModel) {

@@ -35,7 +35,7 @@ TEST(ConfigStore, Defaults) {
   EXPECT_EQ(config.log_level, LogLevel::kWarn);
   EXPECT_EQ(config.log_file, "");
   EXPECT_FALSE(config.insecure);
-  EXPECT_EQ(config.slot_bytes, 128 << 10);
+  EXPECT_EQ(config.slot_bytes, kConfigAuto);
   EXPECT_EQ(config.eager_bytes, kConfigAuto);
   EXPECT_EQ(config.spin_us, kConfigAuto);
   EXPECT_EQ(config.single_copy, SingleCopy::kAuto);
