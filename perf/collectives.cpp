@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "collective_case.h"
@@ -18,7 +19,7 @@ class Sweep {
  public:
   Sweep(const Session& session, const CollectivesOptions& options)
       : session_(session), options_(options), printing_(session.rank() == 0), progress_(printing_) {
-    if (printing_ && !options.report.empty()) page_.emplace(options.report);
+    if (printing_ && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
   }
 
   uint64_t run() {
@@ -127,7 +128,7 @@ class Sweep {
   const CollectivesOptions& options_;
   const bool printing_;
   Progress progress_;
-  std::optional<PageFile> page_;
+  std::unique_ptr<PageFile> page_;
   std::vector<CaseChoice> lines_;
   std::vector<CollectiveRow> rows_;
 };

@@ -73,7 +73,7 @@ class Runner {
         events_(make_step(model.units.size(), options.prefetch)),
         shape_(shape_of(session, model, options)),
         progress_(session.rank() == 0) {
-    if (session.rank() == 0 && !options.report.empty()) page_.emplace(options.report);
+    if (session.rank() == 0 && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
     // The pool's own limit is what fits; in a dry run it is what any order of slots could need, private gradients included.
     StepShape most = one_rank(shape_);
     most.gradient_slots = true;
@@ -284,7 +284,7 @@ class Runner {
   const std::vector<StepEvent> events_;
   const StepShape shape_;
   Progress progress_;
-  std::optional<PageFile> page_;
+  std::unique_ptr<PageFile> page_;
   std::unique_ptr<Memory4k> private_gradients_;
   std::vector<std::unique_ptr<StepUnit>> units_;
   std::vector<fsccl_work_t> works_;

@@ -1,6 +1,7 @@
 // Addresses that are arena memory though they lie outside the arena's mapping: memory of the caller's own whose pages were
 // exchanged for pages of an arena (unit/import.h). Sorted, disjoint ranges. Readers take no lock: they read while the version is
-// even and stays the same, else again.
+// even and stays the same, else again. (A reader that sees a new value sees the odd version that was stored before it: entries are
+// stored with release and loaded with acquire.)
 #pragma once
 #include <array>
 #include <atomic>
@@ -25,7 +26,7 @@ class AliasTable {
     set(entries_[at].end, address + bytes);
     set(entries_[at].offset, offset);
     set(entries_[at].arena, arena);
-    count_.store(count + 1, std::memory_order_relaxed);
+    count_.store(count + 1, std::memory_order_release);
     end_change();
     return true;
   }
@@ -35,7 +36,7 @@ class AliasTable {
     if (after == 0 || get(entries_[after - 1].begin) != address) return;
     begin_change();
     for (size_t i = after; i < count; i++) copy(entries_[i - 1], entries_[i]);
-    count_.store(count - 1, std::memory_order_relaxed);
+    count_.store(count - 1, std::memory_order_release);
     end_change();
   }
 
@@ -45,7 +46,7 @@ class AliasTable {
     while (true) {
       const uint64_t version = version_.load(std::memory_order_acquire);
       if (version % 2) continue;
-      const size_t after = first_above(address, count_.load(std::memory_order_relaxed));
+      const size_t after = first_above(address, count_.load(std::memory_order_acquire));
       bool found = false;
       if (after > 0) {
         const Entry& entry = entries_[after - 1];
@@ -54,7 +55,6 @@ class AliasTable {
         *arena = get(entry.arena);
         *offset = get(entry.offset) + (address - begin);
       }
-      std::atomic_thread_fence(std::memory_order_acquire);
       if (version_.load(std::memory_order_relaxed) == version) return found;
     }
   }
@@ -66,11 +66,11 @@ class AliasTable {
   };
   template <class T>
   static T get(const std::atomic<T>& value) {
-    return value.load(std::memory_order_relaxed);
+    return value.load(std::memory_order_acquire);
   }
   template <class T>
   static void set(std::atomic<T>& value, T to) {
-    value.store(to, std::memory_order_relaxed);
+    value.store(to, std::memory_order_release);
   }
   static void copy(Entry& to, const Entry& from) {
     set(to.begin, get(from.begin));
@@ -90,10 +90,7 @@ class AliasTable {
     }
     return low;
   }
-  void begin_change() {
-    version_.fetch_add(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-  }
+  void begin_change() { version_.fetch_add(1, std::memory_order_relaxed); }
   void end_change() { version_.fetch_add(1, std::memory_order_release); }
 
   std::mutex mutex_;

@@ -73,8 +73,9 @@ class Probe {
     for (uint32_t i = 0; i < kWarm; i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
       const size_t bytes = Cost::kSizes[i];
-      found.cached[i] = pack(sample([&] { through_slot(bytes, Stores::cached); }) - exchange);
-      found.streaming[i] = pack(sample([&] { through_slot(bytes, Stores::streaming); }) - exchange);
+      const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
+      found.cached[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::cached); }) - exchange));
+      found.streaming[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::streaming); }) - exchange));
     }
     if (found.can_read) found.can_read = reads(&found);
     found.exchange = pack(exchange);

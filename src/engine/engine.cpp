@@ -302,10 +302,12 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
     bool on = false;
     for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
+    if (on) [[likely]]
+      continue;
     fsccl_transport_word_t word;
     fill_word(blocked_, &word);
     const bool same_core = word.processor >= 0 && word.processor == sched_getcpu();  // the peer cannot run while we spin
-    if (!on && !options_.oversubscribed && !same_core) {
+    if (!options_.oversubscribed && !same_core) {
       const int64_t spin_end = now_ns() + options_.spin_ns;
       do
         for (int i = 0; i < 64 && !on; i++, relax()) on = met(blocked_);

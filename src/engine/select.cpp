@@ -9,6 +9,7 @@ namespace fsccl {
 namespace {
 
 using Make = std::function<Plan(const Shape&)>;
+constexpr int kManyRanks = 32;
 
 // The ways of a collective. `direct` touches peers' buffers; `through_slots` need none of them.
 struct Ways {
@@ -18,9 +19,11 @@ struct Ways {
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
-// Pieces of what a slot holds: smaller ones overlap sooner, larger ones need fewer exchanges.
+// Pieces of what a slot holds: smaller ones overlap sooner, larger ones need fewer exchanges. Of many ranks a slot holds small
+// pieces anyway, and their plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape) {
   std::vector<uint64_t> sizes{shape.slot_bytes};
+  if (shape.ranks > kManyRanks) return sizes;
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
     if (shape.slot_bytes / part >= least && shape.whole_bytes() > shape.slot_bytes / part) sizes.push_back(shape.slot_bytes / part);
@@ -102,22 +105,18 @@ std::array<Shape, 2> representatives(const Shape& shape) {
   return two;
 }
 
-// Whether a rank need not wait for all others.
-bool lazy(const Make& make, const Shape& shape) {
-  const std::array<Shape, 2> two = representatives(shape);
-  return make(two[0]).lazy || make(two[1]).lazy;
-}
-
 }  // namespace
 
 Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
   Selection selection;
   std::vector<Candidate> candidates;
-  const auto price_of = [&](const Make& make, bool reads, const char* memory) {
+  const auto make_two = [&](const Make& make) {
     const std::array<Shape, 2> two = representatives(shape);
-    const std::array<Plan, 2> plans{make(two[0]), make(two[1])};
-    candidates.push_back({plans[0].name + (reads ? ", read by the system" : ""), plans[0].rounds > 1 ? plans[0].chunk : 0, memory,
-                          price(plans, options.costs, reads)});
+    return std::array<Plan, 2>{make(two[0]), make(two[1])};
+  };
+  const auto consider = [&](const std::array<Plan, 2>& plans, bool reads, const char* memory) {
+    candidates.push_back(
+        {plans[0].name + (reads ? ", read by the system" : ""), plans[0].chunk, memory, price(plans, options.costs, reads)});
     return candidates.back().ns;
   };
   const auto report = [&] {
@@ -139,8 +138,10 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   }
   const Make* slots_way = nullptr;
   size_t slots_at = 0;
+  bool lazy = false;  // a rank need not wait for all others
   for (const Make& make : ways.through_slots) {
-    price_of(make, false, "any");
+    const std::array<Plan, 2> plans = make_two(make);
+    consider(plans, false, "any");
     const Candidate& last = candidates.back();
     if (candidates.size() > 1 && last.plan == candidates.end()[-2].plan && last.chunk == candidates.end()[-2].chunk) {
       candidates.pop_back();  // all of it fits either piece
@@ -149,18 +150,20 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
     if (slots_way && last.ns >= candidates[slots_at].ns) continue;
     slots_way = &make;
     slots_at = candidates.size() - 1;
+    lazy = plans[0].lazy || plans[1].lazy;
   }
   const double slots_ns = candidates[slots_at].ns;
   const size_t direct_at = candidates.size();
-  const double direct_ns = price_of(ways.direct, false, "pool");
+  const std::array<Plan, 2> direct = make_two(ways.direct);
+  const double direct_ns = consider(direct, false, "pool");
   const bool can_read = options.costs.can_read && ways.readable;
-  const double read_ns = can_read ? price_of(ways.direct, true, "private") : 0;
+  const double read_ns = can_read ? consider(direct, true, "private") : 0;
 
   // Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by slots - direct if all are in
   // pools, asking first is by an exchange if one is not, and by another where slots let ranks run ahead: what loses less when it is
   // wrong is right.
   Plan slots = (*slots_way)(shape);
-  const double asking_ns = options.costs.exchange * (lazy(*slots_way, shape) ? 2 : 1);
+  const double asking_ns = options.costs.exchange * (lazy ? 2 : 1);
   const bool eager = options.eager_bytes == kConfigAuto ? slots_ns - direct_ns <= asking_ns
                                                         : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
   candidates[slots_at].chosen = true;

@@ -37,6 +37,7 @@ struct Channel {
   std::byte* slots = nullptr;
   size_t ring_bytes = 0, slot_bytes = 0;
   std::vector<int32_t> pids;
+  int32_t processor = -1;  // where this rank signalled from, some signals ago
   bool can_read = false;
 
   ~Channel() {
@@ -120,7 +121,9 @@ std::byte* slots_of(Channel& channel, int rank) { return channel.slots + static_
 void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
   RankBlock& block = channel.blocks[channel.rank];
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
-  mine.processor = sched_getcpu();
+  // Where we run is asked for now and then: a waiter only judges by it whether we can run at all while it spins.
+  if (line.tick % FSCCL_TRANSPORT_TICKS == 0) channel.processor = sched_getcpu();
+  mine.processor = channel.processor;
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
 }
