@@ -105,81 +105,86 @@ std::array<Shape, 2> representatives(const Shape& shape) {
   return two;
 }
 
+// The candidates so far, priced by two plans each.
+class Contest {
+ public:
+  Contest(const Shape& shape, const Costs& costs) : two_(representatives(shape)), costs_(costs) {}
+
+  std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
+  // Where it stands among the candidates.
+  size_t enter(const std::array<Plan, 2>& plans, bool reads, const char* memory) {
+    candidates.push_back(
+        {plans[0].name + (reads ? ", read by the system" : ""), plans[0].chunk, memory, price(plans, costs_, reads)});
+    return candidates.size() - 1;
+  }
+
+  std::vector<Candidate> candidates;
+
+ private:
+  std::array<Shape, 2> two_;
+  const Costs& costs_;
+};
+
+struct Slots {
+  const Make* make = nullptr;
+  size_t at = 0;      // among the candidates
+  bool lazy = false;  // a rank need not wait for all others
+};
+
+Slots cheapest_slots(const Ways& ways, Contest& contest) {
+  Slots best;
+  for (const Make& make : ways.through_slots) {
+    const std::array<Plan, 2> plans = contest.plans_of(make);
+    const size_t at = contest.enter(plans, false, "any");
+    const std::vector<Candidate>& all = contest.candidates;
+    if (at > 0 && all[at].plan == all[at - 1].plan && all[at].chunk == all[at - 1].chunk) {
+      contest.candidates.pop_back();  // all of it fits either piece
+      continue;
+    }
+    if (!best.make || all[at].ns < all[best.at].ns) best = {&make, at, plans[0].lazy || plans[1].lazy};
+  }
+  return best;
+}
+
+Selection only(Plan plan, const SelectOptions& options, std::vector<Candidate>* considered) {
+  if (considered) *considered = {{plan.name, 0, "any", plan.ranks > 1 ? options.costs.exchange : 0, true}};
+  return {std::move(plan), {}, false};
+}
+
 }  // namespace
 
 Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
-  Selection selection;
-  std::vector<Candidate> candidates;
-  const auto make_two = [&](const Make& make) {
-    const std::array<Shape, 2> two = representatives(shape);
-    return std::array<Plan, 2>{make(two[0]), make(two[1])};
-  };
-  const auto consider = [&](const std::array<Plan, 2>& plans, bool reads, const char* memory) {
-    candidates.push_back(
-        {plans[0].name + (reads ? ", read by the system" : ""), plans[0].chunk, memory, price(plans, options.costs, reads)});
-    return candidates.back().ns;
-  };
-  const auto report = [&] {
-    if (considered) *considered = std::move(candidates);
-  };
-  if (std::optional<Plan> tiny = inline_plan(op, shape)) {
-    if (considered) candidates.push_back({tiny->name, 0, "any", options.costs.exchange, true});
-    report();
-    selection.plan = std::move(*tiny);
-    return selection;
-  }
+  if (std::optional<Plan> tiny = inline_plan(op, shape)) return only(std::move(*tiny), options, considered);
   const Ways ways = ways_of(op, shape);
-  if (shape.ranks == 1) {
-    selection.plan = ways.direct(shape);
-    selection.otherwise = ways.through_slots[0](shape);
-    if (considered) candidates.push_back({selection.plan.name, 0, "any", 0, true});
-    report();
-    return selection;
-  }
-  const Make* slots_way = nullptr;
-  size_t slots_at = 0;
-  bool lazy = false;  // a rank need not wait for all others
-  for (const Make& make : ways.through_slots) {
-    const std::array<Plan, 2> plans = make_two(make);
-    consider(plans, false, "any");
-    const Candidate& last = candidates.back();
-    if (candidates.size() > 1 && last.plan == candidates.end()[-2].plan && last.chunk == candidates.end()[-2].chunk) {
-      candidates.pop_back();  // all of it fits either piece
-      continue;
-    }
-    if (slots_way && last.ns >= candidates[slots_at].ns) continue;
-    slots_way = &make;
-    slots_at = candidates.size() - 1;
-    lazy = plans[0].lazy || plans[1].lazy;
-  }
-  const double slots_ns = candidates[slots_at].ns;
-  const size_t direct_at = candidates.size();
-  const std::array<Plan, 2> direct = make_two(ways.direct);
-  const double direct_ns = consider(direct, false, "pool");
+  if (shape.ranks == 1) return only(ways.direct(shape), options, considered);
+
+  Contest contest(shape, options.costs);
+  const Slots slots = cheapest_slots(ways, contest);
+  const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
+  const size_t direct_at = contest.enter(direct, false, "pool");
   const bool can_read = options.costs.can_read && ways.readable;
-  const double read_ns = can_read ? consider(direct, true, "private") : 0;
+  const size_t read_at = can_read ? contest.enter(direct, true, "private") : 0;
+  std::vector<Candidate>& candidates = contest.candidates;
+  const double slots_ns = candidates[slots.at].ns;
 
   // Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by slots - direct if all are in
   // pools, asking first is by an exchange if one is not, and by another where slots let ranks run ahead: what loses less when it is
   // wrong is right.
-  Plan slots = (*slots_way)(shape);
-  const double asking_ns = options.costs.exchange * (lazy ? 2 : 1);
-  const bool eager = options.eager_bytes == kConfigAuto ? slots_ns - direct_ns <= asking_ns
+  const double asking_ns = options.costs.exchange * (slots.lazy ? 2 : 1);
+  const bool eager = options.eager_bytes == kConfigAuto ? slots_ns - candidates[direct_at].ns <= asking_ns
                                                         : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
-  candidates[slots_at].chosen = true;
+  Selection selection;
   if (eager) {
-    selection.plan = std::move(slots);
+    selection.plan = (*slots.make)(shape);
+    candidates[slots.at].chosen = true;
   } else {
     selection.plan = ways.direct(shape);
-    selection.otherwise = std::move(slots);
+    selection.otherwise = (*slots.make)(shape);
+    selection.reads = can_read && (options.always_read || candidates[read_at].ns < slots_ns + options.costs.exchange);
     candidates[direct_at].chosen = true;
-    selection.reads = can_read && (options.always_read || read_ns < slots_ns + options.costs.exchange);
-    if (selection.reads) {
-      candidates[slots_at].chosen = false;
-      candidates.back().chosen = true;
-    }
+    candidates[selection.reads ? read_at : slots.at].chosen = true;
   }
-  report();
+  if (considered) *considered = std::move(candidates);
   return selection;
 }
 
