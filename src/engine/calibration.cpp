@@ -70,7 +70,8 @@ class Probe {
     Findings found;
     found.can_read = transport_.can_read(request_.channel) != 0;
     const double exchange = sample([this] { this->exchange(); });
-    for (uint32_t i = 0; i < kWarm; i++) through_slot(kLarge, Stores::cached);
+    const size_t once = ring_bytes_ / std::min(kLarge, slot_bytes_) + 1;
+    for (size_t i = 0; i < std::min<size_t>(kWarm, once); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
       const size_t bytes = Cost::kSizes[i];
       const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
@@ -83,6 +84,8 @@ class Probe {
     found.valid = !stopped_ && exchange < kSlowExchange;
     return found;
   }
+
+  uint32_t tick() const { return tick_; }  // the next one
 
  private:
   // Signals and sees the other's signal. When either has had enough, both know.
@@ -149,15 +152,38 @@ class Probe {
   std::vector<Line> in_{kLarge / sizeof(Line)}, out_{kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
 };
 
-// Rank 1's line of `tick`; null: somebody was lost, or the time is over. Naps: a sleeper that must be woken would cost those who
-// measure a system call.
-const fsccl_transport_line_t* await(const CalibrationRequest& request, uint32_t tick) {
-  while (true) {
-    if (const fsccl_transport_line_t* line = request.transport->poll(request.channel, 1, tick)) return line;
+// `peer`'s line of `tick`; null: somebody was lost, or the time is over. Soon naps: a sleeper that must be woken would cost those
+// who measure a system call.
+const fsccl_transport_line_t* await(const CalibrationRequest& request, int peer, uint32_t tick) {
+  for (int tries = 0;; tries++) {
+    if (const fsccl_transport_line_t* line = request.transport->poll(request.channel, peer, tick)) return line;
+    if (tries < 1000) continue;
     if (now_ns() > request.deadline_ns || request.cancelled(request.context)) return nullptr;
     const timespec nap{0, 50'000};
     nanosleep(&nap, nullptr);
   }
+}
+
+void signal(const CalibrationRequest& request, uint32_t tick, const Findings& findings = {}) {
+  fsccl_transport_line_t line{};
+  line.tick = tick;
+  std::memcpy(line.payload, &findings, sizeof findings);
+  request.transport->signal(request.channel, &line);
+}
+
+// Rank 1's findings, for everybody. Ranks 0 and 1 may have stopped, both after the same exchange, long before the last of the ticks
+// that are kept for them; the lines of that tick and of the engine's first ones may lie where those of that exchange lie. So nobody
+// signals them before each of the two has seen the other's: rank 0 says so with the tick that comes next.
+Findings agree(const CalibrationRequest& request, const Findings& mine, uint32_t stopped, uint32_t last) {
+  if (request.rank == 0) signal(request, stopped);
+  if (request.rank == 1) {
+    if (!await(request, 0, stopped)) return {};
+    signal(request, last, mine);
+    return mine;
+  }
+  Findings found;
+  if (const fsccl_transport_line_t* line = await(request, 1, last)) std::memcpy(&found, line->payload, sizeof found);
+  return found;
 }
 
 }  // namespace
@@ -166,16 +192,17 @@ Costs calibrate(const CalibrationRequest& request, uint32_t* tick) {
   const uint32_t begin = *tick, last = begin + kTicks;
   *tick = last + 1;
   Findings found;
-  if (request.rank < 2) found = Probe(request, begin).run();
-  if (request.rank == 1) {
-    fsccl_transport_line_t line{};
-    line.tick = last;
-    std::memcpy(line.payload, &found, sizeof found);
-    request.transport->signal(request.channel, &line);
+  uint32_t stopped = begin;
+  if (request.rank < 2) {
+    // Their lines go round many times: first all others must have read what lies there.
+    for (int peer = 2; peer < request.ranks; peer++) await(request, peer, begin);
+    Probe probe(request, begin);
+    found = probe.run();
+    stopped = probe.tick();
   } else {
-    found = {};
-    if (const fsccl_transport_line_t* line = await(request, last)) std::memcpy(&found, line->payload, sizeof found);
+    signal(request, begin);
   }
+  found = agree(request, found, stopped, last);
   const Costs costs = unpack(found);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(

@@ -9,9 +9,11 @@
 
 namespace fsccl {
 
+// To whole cache lines.
+inline uint64_t round_up_line(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Of at most `most` bytes, as many as a slot has room for.
 inline uint64_t piece_of(uint64_t room, uint64_t most) {
-  return std::min(room / 64 * 64, std::max<uint64_t>(64, (most + 63) / 64 * 64));
+  return std::min(room / 64 * 64, std::max<uint64_t>(64, round_up_line(most)));
 }
 
 class Builder {
@@ -43,7 +45,7 @@ class Builder {
     Buffer& made = buffer(std::move(name), Role::scratch, bytes);
     made.slot = true;
     made.slot_tick = static_cast<uint16_t>(tick);
-    plan_.slots[static_cast<size_t>(tick)] = (bytes + 63) / 64 * 64;
+    plan_.slots[static_cast<size_t>(tick)] = round_up_line(bytes);
     return made;
   }
 

@@ -88,18 +88,6 @@ int forker(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 7;
 }
 
-// The environment of a job of `ranks` ranks on this host.
-Variables job(int rank, int ranks, int port) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(ranks)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
-          {"MASTER_PORT", std::to_string(port)},
-          {"TORCHELASTIC_RUN_ID", std::to_string(getpid())},
-          {"FSCCL_TIMEOUT_MS", "50000"}};
-}
-
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   if (DIR* folder = opendir("/dev/shm")) {

@@ -89,18 +89,6 @@ int victim(const Child&) {
   while (true) pause();
 }
 
-Variables job(int rank, int ranks, int port, const char* single_copy) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", std::to_string(ranks)},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
-          {"MASTER_PORT", std::to_string(port)},
-          {"TORCHELASTIC_RUN_ID", std::to_string(getpid())},
-          {"FSCCL_SINGLE_COPY", single_copy},
-          {"FSCCL_TIMEOUT_MS", "50000"}};
-}
-
 TEST(Imports, PeersReachThemThroughTheArena) {
   int port = 20400;
   for (const char* single_copy : {"off", "auto", "on"}) {

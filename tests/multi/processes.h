@@ -57,6 +57,19 @@ inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   return found->second({argv[2], std::atoi(argv[3]), std::atoi(argv[4])});
 }
 
+// The environment of rank `rank` of a job of `ranks` ranks on this host.
+inline Variables job(int rank, int ranks, int port, const char* single_copy = "auto") {
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(ranks)},
+          {"LOCAL_RANK", std::to_string(rank)},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+          {"MASTER_PORT", std::to_string(port)},
+          {"TORCHELASTIC_RUN_ID", std::to_string(getpid())},
+          {"FSCCL_SINGLE_COPY", single_copy},
+          {"FSCCL_TIMEOUT_MS", "50000"}};
+}
+
 class Processes {
  public:
   static constexpr int kRunning = -1;

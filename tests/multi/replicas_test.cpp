@@ -100,23 +100,11 @@ int train(const Child&) {
   return mesh.end() ? 0 : 11;
 }
 
-Variables job(int rank, int port, const char* single_copy) {
-  return {{"RANK", std::to_string(rank)},
-          {"WORLD_SIZE", "4"},
-          {"LOCAL_RANK", std::to_string(rank)},
-          {"LOCAL_WORLD_SIZE", "4"},
-          {"MASTER_ADDR", "127.0.0.1"},
-          {"MASTER_PORT", std::to_string(port)},
-          {"FSCCL_TIMEOUT_MS", "50000"},
-          {"FSCCL_SINGLE_COPY", single_copy},
-          {"TORCHELASTIC_RUN_ID", std::to_string(getpid())}};
-}
-
 TEST(Replicas, TwoGroupsOfTwoProcesses) {
   for (const char* single_copy : {"auto", "off"}) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
-      processes.start("train", rank, 4, job(rank, std::string(single_copy) == "off" ? 20101 : 20102, single_copy));
+      processes.start("train", rank, 4, job(rank, 4, std::string(single_copy) == "off" ? 20101 : 20102, single_copy));
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
     for (int rank = 0; rank < 4; rank++) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
   }

@@ -1,0 +1,173 @@
+// The measurement at start: whatever the ranks' speeds, all come out of it, with the same costs and the same next tick. Threads
+// over a real channel, whose functions are wrapped to make a rank slow at a given point.
+#include "engine/calibration.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "transports/shm/shm.h"
+
+namespace fsccl {
+namespace {
+
+constexpr int64_t kLimitNs = 20'000'000'000;
+constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits for its peers
+
+// A channel of one rank with a look at every signal and poll before it takes place. `on_poll` may hide the line.
+struct Wrapped {
+  void* channel = nullptr;
+  std::function<void(uint32_t tick)> on_signal = [](uint32_t) {};
+  std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
+
+  static fsccl_transport_ops_t ops() {
+    fsccl_transport_ops_t ops = *shm_transport();
+    ops.signal = [](void* self, const fsccl_transport_line_t* line) {
+      static_cast<Wrapped*>(self)->on_signal(line->tick);
+      shm_transport()->signal(static_cast<Wrapped*>(self)->channel, line);
+    };
+    ops.poll = [](void* self, int peer, uint32_t tick) -> const fsccl_transport_line_t* {
+      auto& wrapped = *static_cast<Wrapped*>(self);
+      const fsccl_transport_line_t* line = shm_transport()->poll(wrapped.channel, peer, tick);
+      return wrapped.on_poll(line, peer, tick) ? line : nullptr;
+    };
+    ops.can_read = [](void* self) { return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel); };
+    ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
+      return shm_transport()->read(static_cast<Wrapped*>(self)->channel, peer, address, destination, bytes, error, capacity);
+    };
+    ops.slots = [](void* self, int rank, size_t* ring_bytes, size_t* slot_bytes) {
+      return shm_transport()->slots(static_cast<Wrapped*>(self)->channel, rank, ring_bytes, slot_bytes);
+    };
+    return ops;
+  }
+};
+
+// Runs `body(rank, its channel, the first tick)` in a thread for each rank.
+void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel, uint32_t tick)>& body) {
+  std::atomic<int> published{-1};
+  const std::vector<int32_t> pids(static_cast<size_t>(ranks), getpid());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; rank++)
+    threads.emplace_back([&, rank] {
+      fsccl_transport_request_t request{};
+      request.size = sizeof request;
+      request.rank = rank;
+      request.ranks = ranks;
+      request.pids = pids.data();
+      request.tag = 7;
+      request.deadline_ns = now_ns() + kLimitNs;
+      request.single_copy = 1;
+      request.context = &published;
+      request.publish_fd = [](void* board, uint64_t, int fd, char*, size_t) {
+        *static_cast<std::atomic<int>*>(board) = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        return 0;
+      };
+      request.fetch_fd = [](void* board, int, uint64_t, char*, size_t) {
+        while (*static_cast<std::atomic<int>*>(board) < 0) std::this_thread::yield();
+        return fcntl(*static_cast<std::atomic<int>*>(board), F_DUPFD_CLOEXEC, 0);
+      };
+      request.withdraw_fd = [](void*, uint64_t) {};
+      request.cancelled = [](void*) { return 0; };
+      Wrapped wrapped;
+      uint32_t tick = 0;
+      char error[256] = "";
+      ASSERT_EQ(shm_transport()->open(&request, &wrapped.channel, &tick, error, sizeof error), FSCCL_OK) << error;
+      body(rank, wrapped, tick);
+      shm_transport()->close(wrapped.channel);
+    });
+  for (std::thread& thread : threads) thread.join();
+  close(published);
+}
+
+Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
+  const fsccl_transport_ops_t ops = Wrapped::ops();
+  return calibrate({&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr}, tick);
+}
+
+void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
+  for (uint32_t i = 0; i < kEngineTicks; i++) {
+    fsccl_transport_line_t line{};
+    line.tick = tick + i;
+    shm_transport()->signal(channel.channel, &line);
+  }
+}
+
+TEST(Calibration, AllTakeOverTheSame) {
+  for (int ranks = 2; ranks <= 4; ranks++) {
+    std::vector<Costs> costs(static_cast<size_t>(ranks));
+    std::vector<uint32_t> ticks(costs.size());
+    over_channel(ranks, [&](int rank, Wrapped& channel, uint32_t tick) {
+      costs[static_cast<size_t>(rank)] = measure(rank, ranks, channel, &tick);
+      ticks[static_cast<size_t>(rank)] = tick;
+    });
+    for (size_t rank = 1; rank < costs.size(); rank++) {
+      EXPECT_EQ(ticks[rank], ticks[0]);
+      EXPECT_EQ(costs[rank].exchange, costs[0].exchange);
+      EXPECT_EQ(costs[rank].slot_cached.ns, costs[0].slot_cached.ns);
+      EXPECT_EQ(costs[rank].copy_per_byte, costs[0].copy_per_byte);
+    }
+  }
+}
+
+// One of the two is so slow at an exchange that the other gives up, and then does not see at once what that one gives up with: the
+// lines that come next, also the engine's, must not lie over it.
+TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
+  for (uint32_t i = 0; i < 2 * FSCCL_TRANSPORT_TICKS; i++) {
+    const int slow = static_cast<int>(i % 2);
+    std::atomic<uint32_t> polled{0}, tries{0};  // by the other: the last tick, and how often
+    std::atomic<bool> over{false};
+    const int64_t begin = now_ns();
+    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+      const uint32_t slow_at = tick + 2 + i / 2;
+      if (rank == slow) {
+        channel.on_signal = [&, slow_at](uint32_t signalled) {
+          if (signalled != slow_at) return;
+          const int64_t patience = now_ns() + 25'000'000;  // the other has 20 ms
+          while (now_ns() < patience || polled != slow_at || tries < 2000) std::this_thread::yield();
+        };
+        channel.on_poll = [&](const fsccl_transport_line_t* line, int, uint32_t wanted) {
+          return !line || line->payload[0] == 0 || over || polled > wanted;
+        };
+      } else {
+        channel.on_poll = [&](const fsccl_transport_line_t*, int, uint32_t wanted) {
+          tries = polled.exchange(wanted) == wanted ? tries + 1 : 0;
+          return true;
+        };
+      }
+      const Costs costs = measure(rank, 2, channel, &tick);
+      if (rank != slow) {
+        signal_as_the_engine_may(channel, tick);
+        over = true;
+      }
+      EXPECT_EQ(costs.exchange, Costs{}.exchange);
+    });
+    ASSERT_LT(now_ns() - begin, kLimitNs) << "rank " << slow << ", exchange " << i / 2;
+  }
+}
+
+// A rank that has not read the lines of ranks 0 and 1 from before finds them when it comes.
+TEST(Calibration, NobodyIsOverrunAtTheBegin) {
+  std::atomic<bool> waited_for{false}, over{false};
+  over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+    if (rank == 2) {
+      while (!waited_for && !over) std::this_thread::yield();
+      for (int peer = 0; peer < 2; peer++) EXPECT_NE(shm_transport()->poll(channel.channel, peer, tick - 1), nullptr);
+    } else {
+      channel.on_poll = [&](const fsccl_transport_line_t*, int peer, uint32_t) {
+        if (peer == 2) waited_for = true;
+        return true;
+      };
+    }
+    measure(rank, 3, channel, &tick);
+    over = true;
+  });
+}
+
+}  // namespace
+}  // namespace fsccl
