@@ -61,51 +61,71 @@ void Progress::attend(Engine* engine) {
     Reactor::instance().kick();
 }
 
-void Progress::settle() {
-  std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);  // end its sleep
+void Progress::end_sleep() {
+  std::atomic_ref(kicks_).fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(&kicks_);
-  const std::lock_guard visiting(visiting_);
+}
+
+void Progress::settle() {
+  std::unique_lock lock(mutex_);
+  const uint64_t visit = visits_;
+  end_sleep();
+  ended_.wait(lock, [&] { return !visiting_ || visits_ != visit; });
 }
 
 void Progress::forget(Engine* engine) {
-  settle();
-  const std::lock_guard visiting(visiting_);
-  const std::lock_guard lock(mutex_);
-  std::erase(engines_, engine);
+  std::unique_lock lock(mutex_);
+  end_sleep();
+  ended_.wait(lock, [&] {
+    std::erase(engines_, engine);  // again, because a call during the visit may have put it back
+    return !visiting_ || std::find(visited_.begin(), visited_.end(), engine) == visited_.end();
+  });
   expected_--;
 }
 
 int64_t Progress::visit() {
-  const uint32_t kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
-  bool any = false;
+  uint32_t kicks;
   {
-    const std::lock_guard visiting(visiting_);
-    words_.clear();
-    {
-      const std::lock_guard lock(mutex_);
-      visited_ = engines_;
-    }
-    for (Engine* engine : visited_) {
-      fsccl_transport_word_t word{};
-      const Engine::Attempt attempt = engine->try_progress(&word);
-      if (attempt == Engine::Attempt::idle && !engine->needs_service()) {
-        const std::lock_guard lock(mutex_);
-        engine->attended.store(false, std::memory_order_seq_cst);
-        if (!engine->needs_service()) {
-          std::erase(engines_, engine);
-          continue;
-        }
-        engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
-      }
-      any = true;
-      if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
-    }
-    // The words are counted as slept on while the engines are still ours, so none is unmapped between.
-    for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
-    if (any) sleep(kicks);
-    for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_sub(1, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    visiting_ = true;
+    visits_++;
+    visited_ = engines_;
+    kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
   }
+  const bool any = move_on(kicks);
+  {
+    const std::lock_guard lock(mutex_);
+    visiting_ = false;
+  }
+  ended_.notify_all();
   return any ? 0 : -1;
+}
+
+// Whether any of the engines has something left to do.
+bool Progress::move_on(uint32_t kicks) {
+  bool any = false;
+  words_.clear();
+  for (Engine* engine : visited_) {
+    fsccl_transport_word_t word{};
+    const Engine::Attempt attempt = engine->try_progress(&word);
+    if (attempt == Engine::Attempt::idle && !engine->needs_service()) {
+      const std::lock_guard lock(mutex_);
+      engine->attended.store(false, std::memory_order_seq_cst);
+      if (!engine->needs_service()) {
+        std::erase(engines_, engine);
+        continue;
+      }
+      engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
+    }
+    any = true;
+    if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
+  }
+  if (!any) return false;
+  // The words are counted as slept on while the engines are still ours, so none is unmapped between.
+  for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_add(1, std::memory_order_seq_cst);
+  sleep(kicks);
+  for (const fsccl_transport_word_t& word : words_) std::atomic_ref(*word.sleepers).fetch_sub(1, std::memory_order_relaxed);
+  return true;
 }
 
 void Progress::sleep(uint32_t kicks) {

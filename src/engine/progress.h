@@ -1,6 +1,7 @@
 // Moves on operations that nobody waits for. The service thread visits the engines that have such operations, and sleeps on all the
 // words they are blocked on at once (futex_waitv, Linux 5.16; else in short slices).
 #pragma once
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -34,12 +35,17 @@ class Progress {
  private:
   Progress() = default;
   int64_t visit();
+  bool move_on(uint32_t kicks);
   void sleep(uint32_t kicks);
+  void end_sleep();
 
-  std::mutex mutex_;  // engines_
+  std::mutex mutex_;
+  std::condition_variable ended_;  // a visit; who waits for that need not get in between two, which may follow at once
   std::vector<Engine*> engines_;
   size_t expected_ = 0;
-  std::mutex visiting_;  // held during a visit, with its sleep: the visitor's own
+  bool visiting_ = false;
+  uint64_t visits_ = 0;
+  // The visitor's own; the engines are written under the mutex.
   std::vector<Engine*> visited_;
   std::vector<fsccl_transport_word_t> words_;
   std::vector<FutexWait> entries_;

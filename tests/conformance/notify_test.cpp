@@ -216,6 +216,30 @@ TEST(Notifications, NotBeforeThePeerIsThere) {
   });
 }
 
+// The service thread sleeps for the blocked operation all the while; that holds up nobody who goes.
+TEST(Notifications, OthersComeAndGoMeanwhile) {
+  Gate gate;
+  run_ranks(2, [&](Rank& self) {
+    if (self.rank == 1) {
+      gate.pass();
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      return;
+    }
+    Told told;
+    ASSERT_OK(fsccl_work_callback(start_barrier(self.comm), Told::done, &told));
+    for (int i = 0; i < 6; i++) {
+      run_ranks(1, [](Rank& other) {
+        Told of_other;
+        ASSERT_OK(fsccl_work_callback(start_barrier(other.comm), Told::done, &of_other));
+        of_other.await();
+      });
+    }
+    EXPECT_EQ(told.times, 0);
+    gate.release();
+    told.await();
+  });
+}
+
 TEST(Notifications, AbortTellsAll) {
   run_ranks(2,
             [](Rank& self) {
