@@ -2,7 +2,8 @@
 
 namespace fsccl::perf {
 
-SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements, fsccl_dtype_t dtype) {
+SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input, uint64_t elements, fsccl_dtype_t dtype)
+    : pool_(session.pool()) {
   fsccl_param_t param = FSCCL_PARAM_INIT;
   param.name = "output";
   const bool row = slot == SharedSlot::kRow;  // a parameter of a single row lies on rank 0 alone
@@ -16,7 +17,7 @@ SharedOutput::SharedOutput(const Session& session, SharedSlot slot, void* input,
   config.name = "shared output";
   config.layout = row ? FSCCL_LAYOUT_PER_PARAM : FSCCL_LAYOUT_FLAT;
   config.shard_comm = session.comm();
-  config.pool = session.pool();
+  config.pool = pool_;
   config.wire_dtype = dtype;
   config.sharing = FSCCL_SHARING_READ_ONLY;
   config.marks_changes = 1;
@@ -29,7 +30,10 @@ SharedOutput::~SharedOutput() {
 }
 
 void SharedOutput::gather() {
-  if (gathered_) must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard");
+  if (gathered_) {
+    must(fsccl_pool_step(pool_), "fsccl_pool_step");
+    must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard");
+  }
   must(fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
   gathered_ = true;
 }

@@ -18,6 +18,7 @@ class SharedOutput {
   char* data() const;  // of the last gather
 
  private:
+  fsccl_pool_t pool_;
   fsccl_unit_t unit_ = nullptr;
   bool gathered_ = false;
 };

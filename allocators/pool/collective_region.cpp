@@ -21,42 +21,55 @@ CollectiveRegion::CollectiveRegion(uint64_t capacity, bool record) : capacity_(c
 
 Result<SlotGrant> CollectiveRegion::take(uint64_t key, uint64_t bytes, bool stable, uint64_t position) {
   Event event{.take = true, .key = key, .bytes = 0, .stable = stable};
-  if (holds(key))
+  const bool fits = round_up(bytes, &event.bytes);
+  if (const StepTable::Row* row = expected(event)) [[likely]] {
+    ++step_events_;
+    ++hits_;
+    live_ += event.bytes;
+    mix_event(event, row->offset);
+    return SlotGrant{.offset = row->offset, .free_since = table_[row->freed_by].position, .moved = false};
+  }
+  if (held_.contains(key))
     return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is taken at event {}, but it is held already; give it back first", key,
                 position);
-  if (!round_up(bytes, &event.bytes)) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: a slot of {} bytes is too large", bytes);
+  if (!fits) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: a slot of {} bytes is too large", bytes);
   const std::optional<uint64_t> offset = place(event);
   if (!offset) {
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
                 "pool: a slot of {} bytes does not fit: {} of {} bytes are in use by {} slots, in pieces up to {} (plan: {} "
                 "bytes); give units back earlier "
                 "or raise the pool's limit (FSCCL_POOL_LIMIT)",
-                event.bytes, region_.live(), capacity_, held_.size(), region_.top(), plan_bytes());
+                event.bytes, live_, capacity_, held_.size(), region_.top(), plan_bytes());
   }
   record(event);
   ++step_events_;
   held_.emplace(key, HeldSlot{.offset = *offset, .bytes = event.bytes, .stable = stable});
-  peak_ = std::max(peak_, region_.live());
+  live_ += event.bytes;
+  peak_ = std::max(peak_, live_);
   SlotGrant grant{.offset = *offset, .free_since = given_back_.latest(*offset, *offset + event.bytes), .moved = false};
   if (stable) {
     const auto [last, is_first] = last_offset_.try_emplace(key, *offset);
     grant.moved = !is_first && last->second != *offset;
     last->second = *offset;
   }
-  mix(1);
-  mix(key);
-  mix(event.bytes);
-  mix(*offset);
+  mix_event(event, *offset);
   return grant;
 }
 
 Status CollectiveRegion::give_back(uint64_t key, uint64_t position) {
+  if (StepTable::Row* row = expected({.take = false, .key = key})) [[likely]] {
+    ++step_events_;
+    live_ -= row->event.bytes;
+    row->position = position;
+    mix_event(row->event, row->offset);
+    return success();
+  }
   const auto slot = held_.find(key);
   if (slot == held_.end())
     return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is given back at event {}, but it is not held", key, position);
-  const Event event{.take = false, .key = key};
+  Event event{.take = false, .key = key};
   if (on_plan(event)) {
-    ++next_;
+    given_back_at_[next_++] = position;
   } else if (following_) {
     deviate();
   }
@@ -66,11 +79,51 @@ Status CollectiveRegion::give_back(uint64_t key, uint64_t position) {
   held_.erase(slot);
   region_.free(offset);
   given_back_.set(offset, offset + bytes, position);
-  mix(2);
-  mix(key);
-  mix(bytes);
-  mix(offset);
+  live_ -= bytes;
+  event.bytes = bytes;
+  mix_event(event, offset);
   return success();
+}
+
+bool CollectiveRegion::holds(uint64_t key) const {
+  for (size_t i = table_.empty() ? 0 : next_; i-- > 0;)
+    if (table_[i].event.key == key) return table_[i].event.take;
+  return held_.contains(key);
+}
+
+// The row of this event, which the step goes on from; null, and there is no table any more, when another was expected.
+StepTable::Row* CollectiveRegion::expected(const Event& event) {
+  if (table_.empty()) return nullptr;
+  if (next_ < table_.size()) {
+    StepTable::Row& row = table_[next_];
+    const bool same = row.event.take == event.take && row.event.key == event.key &&
+                      (!event.take || (row.event.bytes == event.bytes && row.event.stable == event.stable));
+    if (same) return ++next_, &row;
+  }
+  leave_table();
+  return nullptr;
+}
+
+// Tells the search structures what the last steps did: of the one before, what was not done again in this one; of this one, all.
+void CollectiveRegion::leave_table() {
+  const auto give_back = [&](const StepTable::Row& row) {
+    given_back_.set(row.offset, row.offset + row.event.bytes, row.position);
+  };
+  for (size_t i = next_; i < table_.size(); ++i)
+    if (!table_[i].event.take) give_back(table_[i]);
+  for (size_t i = 0; i < next_; ++i) {
+    const StepTable::Row& row = table_[i];
+    if (row.event.take) {
+      region_.take(row.offset, row.event.bytes);
+      held_.emplace(row.event.key, HeldSlot{.offset = row.offset, .bytes = row.event.bytes, .stable = row.event.stable});
+      continue;
+    }
+    held_.erase(row.event.key);
+    region_.free(row.offset);
+    give_back(row);
+  }
+  table_.clear();
+  steps_followed_ = 0;
 }
 
 std::optional<uint64_t> CollectiveRegion::place(const Event& event) {
@@ -137,6 +190,7 @@ bool CollectiveRegion::on_plan(const Event& event) const {
 // From here on the step is not the planned one. What it did so far was.
 void CollectiveRegion::deviate() {
   following_ = false;
+  steps_followed_ = 0;
   events_.clear();
   for (size_t i = 0; i < next_; ++i) record(plan_->events[i]);
 }
@@ -145,10 +199,11 @@ void CollectiveRegion::deviate() {
 void CollectiveRegion::record(const Event& event) {
   if (following_) return;
   if (event.take && plan_) ++occurrence_[event.key];
-  if (record_) events_.push_back(event);
+  if (record_ && events_.size() <= kMostEvents) events_.push_back(event);
 }
 
 Status CollectiveRegion::declare(const std::vector<Event>& events) {
+  if (!table_.empty()) leave_table();
   std::vector<Event> rounded;
   std::unordered_map<uint64_t, bool> taken;  // by the schedule itself
   for (size_t i = 0; i < events.size(); ++i) {
@@ -188,13 +243,18 @@ void CollectiveRegion::end_step() {
   if (plan_ && following_ && next_ == plan_->events.size()) {
     previous_.clear();
     next_ = 0;
+    if (!table_.empty()) return;
     // A slot that this step took and kept is not taken again in the next one.
-    if (!plan_->periodic) adopt(plan_step(std::vector<Event>(plan_->events), held_, kAlignment));
+    if (!plan_->periodic)
+      adopt(plan_step(std::vector<Event>(plan_->events), held_, kAlignment));
+    else if (++steps_followed_ == 2)  // the second began as it ended, so that all that come are like it
+      table_.build(*plan_, held_, given_back_at_);
     return;
   }
+  if (!table_.empty()) leave_table();
   if (following_) deviate();  // it ended early
   const bool repeats = events_ == previous_;
-  if (record_ && (plan_ ? repeats : !repeats)) adopt(plan_step(events_, held_, kAlignment));
+  if (record_ && events_.size() <= kMostEvents && (plan_ ? repeats : !repeats)) adopt(plan_step(events_, held_, kAlignment));
   previous_ = std::exchange(events_, {});
   if (repeats && plan_) previous_.clear();
   occurrence_.clear();
@@ -206,12 +266,19 @@ void CollectiveRegion::end_step() {
 bool CollectiveRegion::adopt(StepSchedule schedule) {
   if (schedule.bytes > capacity_) return false;
   plan_ = std::move(schedule);
+  given_back_at_.assign(plan_->events.size(), 0);
   following_ = true;
+  steps_followed_ = 0;
   next_ = 0;
   return true;
 }
 
 uint64_t CollectiveRegion::extent() const { return std::max(plan_bytes(), region_.top()); }
+
+void CollectiveRegion::mix_event(const Event& event, uint64_t offset) {
+  mix(event.key ^ offset * 0xd6e8feb86659fd93U);
+  mix(event.bytes | (event.take ? 1 : 0));  // bytes are aligned
+}
 
 void CollectiveRegion::mix(uint64_t value) {
   // The finalizer of splitmix64 over what came before and the value.

@@ -175,6 +175,7 @@ class SharedBackend : public CallerBackend {
   void gather(void* out, fsccl_layout_t layout, const void* input, size_t bytes) {
     Output& output = last_address_ == out ? *last_ : find(out);
     if (output.ready && output.input == input) {
+      must(fsccl_pool_step(pool_), "fsccl_pool_step");
       must(fsccl_unit_reshard(output.unit), "fsccl_unit_reshard");
       must(fsccl_unit_unshard(output.unit, FSCCL_UNSHARD_READ, nullptr), "fsccl_unit_unshard");
       return;

@@ -126,6 +126,71 @@ TEST(CollectiveRegion, PlannedStepsNeedTheBoundAndNoMore) {
   EXPECT_EQ(driver.region.live(), 0U);
 }
 
+// Wherever a step leaves the table, what was taken and given back by it is known, to the page and the position.
+TEST(CollectiveRegion, ATableIsLeftAtAnyEvent) {
+  const std::vector<StepEvent> events = step_events({.unit_bytes = transformer(3 * kPage, 5 * kPage, 6, 4 * kPage), .prefetch = 1});
+  constexpr uint64_t kForeign = 777;
+  for (size_t at = 0; at <= events.size(); ++at) {
+    Driver driver(true);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(driver.region.by_table());
+      driver.step(events);
+    }
+    const std::vector<uint64_t> planned = driver.offsets_of(events);
+    EXPECT_TRUE(driver.region.by_table());
+    EXPECT_EQ(driver.region.misses(), 0U);
+    driver.run({events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at)});
+    EXPECT_TRUE(driver.region.by_table());
+    driver.apply(take_event(kForeign, 7, false));
+    EXPECT_FALSE(driver.region.by_table());
+    driver.run({events.begin() + static_cast<std::ptrdiff_t>(at), events.end()});
+    driver.apply(give_event(kForeign));
+    driver.region.end_step();
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(driver.offsets_of(events), planned);
+    EXPECT_TRUE(driver.region.by_table());
+    EXPECT_EQ(driver.region.live(), 0U);
+    driver.run({events.begin(), events.begin() + static_cast<std::ptrdiff_t>(at)});
+    driver.region.end_step();  // early
+    EXPECT_EQ(driver.region.by_table(), at == 0 || at == events.size());
+    if (testing::Test::HasFailure()) FAIL() << "left at event " << at;
+  }
+}
+
+// A slot that is held across the boundary is in the table, too.
+TEST(CollectiveRegion, ATableKnowsWhatTheStepBeforeLeft) {
+  const std::vector<StepEvent> first = {take_event(1, 4), take_event(2, 4), give_event(1)};
+  const std::vector<StepEvent> rest = {take_event(3, 4, false), give_event(2),    take_event(1, 4),
+                                       give_event(3),           take_event(2, 4), give_event(1)};
+  Driver driver(true);
+  driver.step(first);
+  for (int i = 0; i < 6; ++i) driver.step(rest);
+  EXPECT_TRUE(driver.region.by_table());
+  EXPECT_TRUE(driver.region.holds(2));
+  EXPECT_FALSE(driver.region.holds(1));
+  driver.run({rest[0], rest[1]});
+  EXPECT_FALSE(driver.region.holds(2));
+  EXPECT_TRUE(driver.region.holds(3));
+  EXPECT_FALSE(driver.region.take(3, kPage, false, 1000).ok());  // held already
+  EXPECT_FALSE(driver.region.by_table());
+}
+
+TEST(CollectiveRegion, AStepThatNeverEndsIsNotRemembered) {
+  CollectiveRegion region(kCapacity, true);
+  uint64_t position = 0;
+  for (size_t i = 0; i < CollectiveRegion::kMostEvents; ++i) {
+    ASSERT_TRUE(region.take(1, kPage, true, ++position).ok());
+    ASSERT_TRUE(region.give_back(1, ++position).ok());
+  }
+  region.end_step();
+  EXPECT_EQ(region.plan_bytes(), 0U);
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_TRUE(region.take(1, kPage, true, ++position).ok());
+    ASSERT_TRUE(region.give_back(1, ++position).ok());
+    region.end_step();
+  }
+  EXPECT_EQ(region.plan_bytes(), kPage);
+}
+
 TEST(CollectiveRegion, StableKeysHaveOneOffset) {
   const std::vector<StepEvent> events = model_step(2);
   Driver declared(false), recorded(true);
