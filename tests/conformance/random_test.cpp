@@ -112,7 +112,7 @@ class Monkey {
   fsccl_work_t new_work_ = nullptr;
   fsccl_view_t view_{};
   alignas(64) char memory_[3 * 2000 * 8] = {};
-  char shard_memory_[1 << 16] = {};
+  alignas(64) char shard_memory_[11 * 11 * 11 * 11 * 8] = {};
 };
 
 fsccl_status_t Monkey::make_comm() {
@@ -156,8 +156,9 @@ fsccl_status_t Monkey::make_unit() {
     if (random_.below(8) == 0) params[i].dtype = dtype();
     if (random_.below(8) == 0) params[i].flags = static_cast<uint32_t>(random_.below(3));
     if (random_.below(10) == 0) params[i].tied_to = small();
-    if (random_.below(8) == 0) params[i].shard = shard_memory_;
-    if (random_.below(8) == 0) params[i].sharded_grad = shard_memory_;
+    const bool fits = params[i].dims <= 4;  // else it may be larger than the memory, which is the one promise to keep
+    if (fits && random_.below(8) == 0) params[i].shard = shard_memory_;
+    if (fits && random_.below(8) == 0) params[i].sharded_grad = shard_memory_;
   }
   fsccl_unit_t made = nullptr;
   const fsccl_status_t status = fsccl_unit_create(maybe(&config), maybe(params), n, maybe(&made));
