@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <vector>
 
 #include "base/clock.h"
@@ -20,7 +21,8 @@ namespace {
 constexpr size_t kLarge = Cost::kSizes.back();
 // Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has been used once: fresh pages are
 // no measure.
-constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 256;
+constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
+constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
 constexpr uint32_t kTicks = kSamples * kGroup * (1 + 2 * Cost::kSizes.size()) + kWarm + 2;
 constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
 constexpr double kSlowExchange = 3000;     // likewise: the two share a core for now
@@ -49,11 +51,6 @@ Costs unpack(const Findings& found) {
   return costs;
 }
 
-double median(std::vector<int64_t>& samples) {
-  std::nth_element(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2), samples.end());
-  return static_cast<double>(samples[samples.size() / 2]);
-}
-
 struct alignas(64) Line {
   std::byte bytes[64];
 };
@@ -63,15 +60,15 @@ class Probe {
   Probe(const CalibrationRequest& request, uint32_t tick) : request_(request), transport_(*request.transport), tick_(tick) {
     for (int rank = 0; rank < 2; rank++)
       rings_[rank] = static_cast<std::byte*>(transport_.slots(request.channel, rank, &ring_bytes_, &slot_bytes_));
-    std::memset(in_.data(), 1, kLarge);
+    std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
   Findings run() {
     Findings found;
     found.can_read = transport_.can_read(request_.channel) != 0;
     const double exchange = sample([this] { this->exchange(); });
-    const size_t once = ring_bytes_ / std::min(kLarge, slot_bytes_) + 1;
-    for (size_t i = 0; i < std::min<size_t>(kWarm, once); i++) through_slot(kLarge, Stores::cached);
+    const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
+    for (size_t i = 0; i < std::min<size_t>(kWarm, twice); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
       const size_t bytes = Cost::kSizes[i];
       const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
@@ -108,22 +105,24 @@ class Probe {
     return stopped_ ? nullptr : other;
   }
 
-  // Of each call, in ns.
+  // Of each call, in ns: of the fastest group, since caches and pages go on settling all the while.
   template <class Action>
   double sample(const Action& action) {
-    std::vector<int64_t> samples;
+    int64_t least = std::numeric_limits<int64_t>::max();
     for (uint32_t i = 0; i < kSamples; i++) {
       const int64_t begin = now_ns();
       for (uint32_t k = 0; k < kGroup; k++) action();
-      samples.push_back(now_ns() - begin);
+      least = std::min(least, now_ns() - begin);
     }
-    return median(samples) / kGroup;
+    return static_cast<double>(least) / kGroup;
   }
+  size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores) {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
-    copy_bytes(rings_[request_.rank] + ring_at_, in_.data(), bytes, stores);
-    if (exchange()) copy_bytes(out_.data(), rings_[1 - request_.rank] + ring_at_, bytes, Stores::cached);
+    const size_t buffer = next_buffer();
+    copy_bytes(rings_[request_.rank] + ring_at_, &in_[buffer], bytes, stores);
+    if (exchange()) copy_bytes(&out_[buffer], rings_[1 - request_.rank] + ring_at_, bytes, Stores::cached);
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.
@@ -135,8 +134,9 @@ class Probe {
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
       found->read[i] = pack(sample([&] {
         char error[64];
-        read = read && transport_.read(request_.channel, 1 - request_.rank, address, out_.data(), Cost::kSizes[i], error,
-                                       sizeof error) == FSCCL_OK;
+        const size_t buffer = next_buffer();
+        read = read && transport_.read(request_.channel, 1 - request_.rank, address + buffer * sizeof(Line), &out_[buffer],
+                                       Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
       }));
     exchange();
     return read;
@@ -149,7 +149,9 @@ class Probe {
   bool stop_ = false, stopped_ = false;
   std::byte* rings_[2]{};
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
-  std::vector<Line> in_{kLarge / sizeof(Line)}, out_{kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
+  size_t turn_ = 0;
+  std::vector<Line> in_{kBuffers * kLarge / sizeof(Line)},
+      out_{kBuffers * kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
 };
 
 // `peer`'s line of `tick`; null: somebody was lost, or the time is over. Soon naps: a sleeper that must be woken would cost those

@@ -50,6 +50,7 @@ Engine::Engine(EngineOptions options)
     slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
+  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate);
   Progress::instance().expect();
 }
 
@@ -222,11 +223,11 @@ void Engine::notify(uint64_t sequence, Notification notification) {
     return Notifications::call(std::move(notification), status);
   }
   notifications_.add(sequence, std::move(notification));
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  // The driver may complete the operation now and not see ours; then we do, or the service thread.
+  // A driver that completes the operation now may not see ours: then we do, here, or the service thread.
+  const bool seen = over();
   if (failed()) notifications_.all_due();
   notify_due();
-  if (!over()) Progress::instance().attend(this);
+  if (!seen) Progress::instance().attend(this);
 }
 
 Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {

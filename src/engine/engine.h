@@ -20,6 +20,7 @@
 
 #include "engine/notify.h"
 #include "engine/operation.h"
+#include "engine/slot_stores.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -34,7 +35,8 @@ struct EngineOptions {
   bool oversubscribed = false;  // more ranks than cores: do not spin
   int64_t timeout_ms = 0;
   int64_t spin_ns = 0;
-  uint64_t slot_streaming_from = UINT64_MAX;  // bytes from which on a slot is written past the caches
+  uint64_t slot_streaming_from = UINT64_MAX;  // for slot_stores.h
+  double copy_rate = 0;
   std::string name;
   const ArenaTable* arenas = nullptr;
   std::vector<int> members;        // ranks of the job, by rank
@@ -160,6 +162,7 @@ class Engine {
   };
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
   // the same rounds.
+  SlotStores slot_stores_{UINT64_MAX, 0, 0};
   size_t ring_at_ = 0;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};

@@ -189,13 +189,16 @@ bool Executor::move(const Step& step) {
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
-  // A slot is read next by another core: lines that move from cache to cache are slow when these are far apart.
-  const Stores slot_stores = bytes >= engine_.options_.slot_streaming_from ? Stores::streaming : Stores::cached;
-  const Stores stores = plan_->buffers[step.dst.buffer].slot ? slot_stores : op_.stores;
-  if (step.kind == StepKind::copy)
-    copy_bytes(dst.mapped, src.mapped, bytes, stores);
+  const auto transfer = [&](Stores stores) {
+    if (step.kind == StepKind::copy)
+      copy_bytes(dst.mapped, src.mapped, bytes, stores);
+    else
+      cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+  };
+  if (plan_->buffers[step.dst.buffer].slot)
+    engine_.slot_stores_.write(bytes, transfer);
   else
-    cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+    transfer(op_.stores);
   return true;
 }
 

@@ -112,11 +112,11 @@ class Contest {
 
   std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
   // Where it stands among the candidates.
-  size_t enter(const std::array<Plan, 2>& plans, bool reads, const char* memory) {
-    candidates.push_back(
-        {plans[0].name + (reads ? ", read by the system" : ""), plans[0].chunk, memory, price(plans, costs_, reads)});
+  size_t enter(const std::array<Plan, 2>& plans, const Price& price, const char* memory, const char* how = "") {
+    candidates.push_back({plans[0].name + how, plans[0].chunk, memory, price.ns});
     return candidates.size() - 1;
   }
+  Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const { return price(plans, costs_, reads); }
 
   std::vector<Candidate> candidates;
 
@@ -127,7 +127,8 @@ class Contest {
 
 struct Slots {
   const Make* make = nullptr;
-  size_t at = 0;      // among the candidates
+  size_t at = 0;  // among the candidates
+  Price price{};
   bool lazy = false;  // a rank need not wait for all others
 };
 
@@ -135,15 +136,26 @@ Slots cheapest_slots(const Ways& ways, Contest& contest) {
   Slots best;
   for (const Make& make : ways.through_slots) {
     const std::array<Plan, 2> plans = contest.plans_of(make);
-    const size_t at = contest.enter(plans, false, "any");
+    const Price price = contest.price_of(plans);
+    const size_t at = contest.enter(plans, price, "any");
     const std::vector<Candidate>& all = contest.candidates;
     if (at > 0 && all[at].plan == all[at - 1].plan && all[at].chunk == all[at - 1].chunk) {
       contest.candidates.pop_back();  // all of it fits either piece
       continue;
     }
-    if (!best.make || all[at].ns < all[best.at].ns) best = {&make, at, plans[0].lazy || plans[1].lazy};
+    if (!best.make || price.ns < best.price.ns) best = {&make, at, price, plans[0].lazy || plans[1].lazy};
   }
   return best;
+}
+
+// Nobody knows before all have entered where the others' buffers lie. So slots are used at once, which loses what they take more
+// than the direct way, if all are in pools; or ranks ask first, which loses an exchange if one is not. Where slots let ranks run
+// ahead of each other, a call in a row of such takes only what the busier rank has to do, and asking loses that and another
+// exchange, too. What loses less when it is wrong is right.
+bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
+  const double in_a_row = slots.lazy ? slots.price.busy : slots.price.ns;
+  const double asking = slots.price.ns + exchange_ns * (slots.lazy ? 2 : 1);
+  return in_a_row - direct_ns <= asking - in_a_row;
 }
 
 Selection only(Plan plan, const SelectOptions& options, std::vector<Candidate>* considered) {
@@ -161,17 +173,13 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   Contest contest(shape, options.costs);
   const Slots slots = cheapest_slots(ways, contest);
   const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
-  const size_t direct_at = contest.enter(direct, false, "pool");
+  const Price direct_price = contest.price_of(direct);
+  const size_t direct_at = contest.enter(direct, direct_price, "pool");
   const bool can_read = options.costs.can_read && ways.readable;
-  const size_t read_at = can_read ? contest.enter(direct, true, "private") : 0;
+  const size_t read_at = can_read ? contest.enter(direct, contest.price_of(direct, true), "private", ", read by the system") : 0;
   std::vector<Candidate>& candidates = contest.candidates;
-  const double slots_ns = candidates[slots.at].ns;
 
-  // Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by slots - direct if all are in
-  // pools, asking first is by an exchange if one is not, and by another where slots let ranks run ahead: what loses less when it is
-  // wrong is right.
-  const double asking_ns = options.costs.exchange * (slots.lazy ? 2 : 1);
-  const bool eager = options.eager_bytes == kConfigAuto ? slots_ns - candidates[direct_at].ns <= asking_ns
+  const bool eager = options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_price.ns, options.costs.exchange)
                                                         : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
   Selection selection;
   if (eager) {
@@ -180,7 +188,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   } else {
     selection.plan = ways.direct(shape);
     selection.otherwise = (*slots.make)(shape);
-    selection.reads = can_read && (options.always_read || candidates[read_at].ns < slots_ns + options.costs.exchange);
+    selection.reads = can_read && (options.always_read || candidates[read_at].ns < slots.price.ns + options.costs.exchange);
     candidates[direct_at].chosen = true;
     candidates[selection.reads ? read_at : slots.at].chosen = true;
   }

@@ -18,12 +18,13 @@ class Follower {
     for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
   }
 
-  double time() {
+  Price price() {
     while (advance(0) | advance(1)) {
     }
-    const double end = std::max(clock_[0], clock_[1]);
-    if (rounds_ < 2 || plans_[0].rounds == rounds_) return end;
-    return end + (end - last_but_one_) * (plans_[0].rounds - rounds_);
+    const double end = std::max(clock_[0], clock_[1]), busy = std::max(clock_[0] - waited_[0], clock_[1] - waited_[1]);
+    if (rounds_ < 2 || plans_[0].rounds == rounds_) return {end, busy};
+    const double rounds = plans_[0].rounds;
+    return {end + (end - last_but_one_) * (rounds - rounds_), busy * rounds / rounds_};
   }
 
  private:
@@ -55,6 +56,7 @@ class Follower {
           if (signalled == kNotYet) return false;
           if (peer != who || step.peer != kAllPeers) seen = std::max(seen, signalled + costs_.exchange);
         }
+        waited_[who] += seen - clock;
         clock = seen;
         return true;
       }
@@ -97,7 +99,7 @@ class Follower {
   const bool reads_;
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
-  std::array<double, 2> clock_{};
+  std::array<double, 2> clock_{}, waited_{};
   std::array<size_t, 2> step_{};
   std::array<uint32_t, 2> round_{};
   double last_but_one_ = 0;
@@ -121,6 +123,6 @@ uint64_t Costs::slot_streaming_from() const {
 }
 double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes), slot_streaming.at(bytes)); }
 
-double price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) { return Follower(plans, costs, reads).time(); }
+Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) { return Follower(plans, costs, reads).price(); }
 
 }  // namespace fsccl

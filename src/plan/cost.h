@@ -12,17 +12,17 @@ namespace fsccl {
 
 // Of moving bytes: measured at a few sizes, straight lines between and beyond.
 struct Cost {
-  static constexpr std::array<uint64_t, 3> kSizes{256, 2048, 32768};
+  static constexpr std::array<uint64_t, 3> kSizes{256, 2048, 131072};
   std::array<double, kSizes.size()> ns{};
   double at(uint64_t bytes) const;
 };
 
 // The defaults stand in where nothing is measured.
 struct Costs {
-  double exchange = 300;                  // until signals that were given at the same time are seen
-  Cost slot_cached{{60, 250, 3500}};       // from a buffer into a slot and from there into a buffer of another core
-  Cost slot_streaming{{400, 700, 5500}};  // likewise, with stores that bypass the caches
-  Cost read{{1200, 1400, 5000}};           // from a peer's private memory, by the system
+  double exchange = 300;                   // until signals that were given at the same time are seen
+  Cost slot_cached{{60, 250, 11000}};      // from a buffer into a slot and from there into a buffer of another core
+  Cost slot_streaming{{400, 700, 18000}};  // likewise, with stores that bypass the caches
+  Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
   double copy_per_byte = 0.04;             // between memory that both can touch
   bool can_read = false;
 
@@ -32,7 +32,12 @@ struct Costs {
   bool reading_pays(uint64_t bytes) const { return can_read && read.at(bytes) < slot(bytes); }
 };
 
+struct Price {
+  double ns = 0;    // from a common begin until both have ended
+  double busy = 0;  // of that, what the busier one does not wait: what it takes of many in a row, if ranks may run ahead
+};
+
 // `reads`: published buffers are the ranks' own memory and are read by the system; else all ranks can touch them.
-double price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads);
+Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads);
 
 }  // namespace fsccl

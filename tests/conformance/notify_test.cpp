@@ -296,8 +296,9 @@ TEST(Notifications, MismatchTellsBothRanks) {
             [](Rank& self) {
               std::vector<float> values(5000, 1);
               fsccl_work_t work = nullptr;
-              const fsccl_status_t status = fsccl_broadcast(values.data(), values.size() - static_cast<size_t>(self.rank),
-                                                            FSCCL_FLOAT32, 0, self.comm, nullptr, &work);
+              const fsccl_status_t status =
+                  fsccl_all_reduce(values.data(), values.data(), values.size() - static_cast<size_t>(self.rank), FSCCL_FLOAT32,
+                                   FSCCL_SUM, self.comm, nullptr, &work);
               if (status < 0) {
                 EXPECT_EQ(status, FSCCL_ERR_MISMATCH);
                 return;

@@ -17,9 +17,9 @@ Shape shape_of(int ranks, uint64_t count) {
 SelectOptions machine() {
   SelectOptions options;
   options.costs.exchange = 100;
-  options.costs.slot_cached.ns = {90, 280, 2500};
-  options.costs.slot_streaming.ns = {400, 600, 4500};
-  options.costs.read.ns = {2000, 2200, 5000};
+  options.costs.slot_cached.ns = {90, 280, 9500};
+  options.costs.slot_streaming.ns = {400, 600, 17000};
+  options.costs.read.ns = {2000, 2200, 14500};
   options.costs.copy_per_byte = 0.03;
   options.costs.can_read = true;
   return options;
@@ -45,7 +45,7 @@ TEST(Select, BySize) {
 
 TEST(Select, FollowsWhatWasMeasured) {
   SelectOptions options = machine();
-  options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 30000};
+  options.costs.slot_cached.ns = options.costs.slot_streaming.ns = {2000, 3000, 120000};
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else read");
   options.costs.can_read = false;
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_direct else all_gather_slots");
@@ -72,6 +72,13 @@ TEST(Select, AllReduceBySizeAndRanks) {
 TEST(Select, BroadcastOverlaps) {
   const Plan plan = select(OpCode::broadcast, shape_of(2, 128 << 10), machine()).otherwise;
   EXPECT_GT(plan.rounds, 1u);
+}
+
+// A root that may run ahead is not held up to ask, unless much would be saved.
+TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 16 << 10), machine()), "broadcast_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 16 << 10), machine()), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), machine()), "broadcast_balanced else broadcast_slots");
 }
 
 TEST(Select, AllRanksAlike) {

@@ -14,9 +14,9 @@ namespace {
 Costs round_numbers() {
   Costs costs;
   costs.exchange = 1000;
-  costs.slot_cached.ns = {512, 4096, 65536};
+  costs.slot_cached.ns = {512, 4096, 262144};
   costs.slot_streaming.ns = {1e9, 1e9, 1e9};
-  costs.read.ns = {3256, 5048, 35768};  // 3000 ns and 1 ns a byte
+  costs.read.ns = {3256, 5048, 134072};  // 3000 ns and 1 ns a byte
   costs.copy_per_byte = 0.5;
   costs.can_read = true;
   return costs;
@@ -38,42 +38,48 @@ Plan gather_direct(const Shape& shape, uint64_t) { return move_direct(all_gather
 Plan broadcast_slots(const Shape& shape, uint64_t slot) { return move_slots(broadcast_movement(shape), slot); }
 
 TEST(Cost, StraightLinesBetweenAndBeyondTheMeasuredSizes) {
-  const Cost cost{{100, 1892, 32612}};
+  const Cost cost{{100, 1892, 130916}};
   EXPECT_DOUBLE_EQ(cost.at(256), 100);
   EXPECT_DOUBLE_EQ(cost.at(1152), 996);
   EXPECT_DOUBLE_EQ(cost.at(2048), 1892);
-  EXPECT_DOUBLE_EQ(cost.at(32768 + 1000), 33612);
+  EXPECT_DOUBLE_EQ(cost.at(131072 + 1000), 131916);
   EXPECT_DOUBLE_EQ(cost.at(0), 0);  // never negative
 }
 
 TEST(Cost, AllGatherThroughSlots) {
   // 10 KiB: into the slot and out of the other's; this rank's own part goes to its place while the signals travel.
-  EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false), 10240 + 5120 + 10240, 100);
+  EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns, 10240 + 5120 + 10240, 100);
 }
 
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
   // Own part, while the signals travel, and the peer's; another exchange.
-  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false), 1000 + 2 * 5120, 100);
-  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true), 1000 + 5120 + 3000 + 10240, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, false).ns, 1000 + 2 * 5120, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, 10240, 0), costs, true).ns, 1000 + 5120 + 3000 + 10240, 100);
 }
 
 TEST(Cost, RoundsOfABroadcastOverlap) {
   // The root is a round ahead of the other: N bytes take N + a piece, not 2 N. Many rounds are not followed one by one.
   for (const uint64_t bytes : {65536u, 4u << 20}) {
     const double whole = static_cast<double>(bytes);
-    EXPECT_NEAR(price(pair_of(broadcast_slots, bytes, 16384), round_numbers(), false), whole + 16384 + 1000, 0.01 * whole + 500);
+    EXPECT_NEAR(price(pair_of(broadcast_slots, bytes, 16384), round_numbers(), false).ns, whole + 16384 + 1000, 0.01 * whole + 500);
   }
-  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false), 2 * 65536 + 1000, 500);
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).ns, 2 * 65536 + 1000, 500);
+}
+
+TEST(Cost, WhatTheBusierRankDoesNotWait) {
+  // The root writes a slot while the other waits, and the other reads it while the root is through.
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).busy, 65536, 100);
+  EXPECT_NEAR(price(pair_of(broadcast_slots, 4u << 20, 16384), round_numbers(), false).busy, 4 << 20, 100'000);
 }
 
 TEST(Cost, PastTheCachesOnlyWhereThatWinsFromThereOn) {
   Costs costs = round_numbers();
   EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
-  costs.slot_streaming.ns = {400, 5000, 40000};  // the small win is within the noise of a measurement
+  costs.slot_streaming.ns = {400, 5000, 160000};  // the small win is within the noise of a measurement
   EXPECT_EQ(costs.slot_streaming_from(), 4096u);
   EXPECT_DOUBLE_EQ(costs.slot(65536), costs.slot_streaming.at(65536));
-  costs.slot_streaming.ns = {400, 5000, 70000};
+  costs.slot_streaming.ns = {400, 5000, 280000};
   EXPECT_EQ(costs.slot_streaming_from(), std::numeric_limits<uint64_t>::max());
 }
 

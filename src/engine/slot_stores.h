@@ -1,0 +1,67 @@
+// How a slot is written: through the caches, or past them. A peer reads the bytes next, so with plain stores each line moves from
+// cache to cache, twice until the slot is written again: best where the two cores are near each other, and several times slower
+// than a detour through memory where they are not. The measurement at start says which holds, but it need not last: a virtual
+// machine's cores move. The writer's own time tells, for plain stores take as long as a copy where cores are near, and ten times
+// that where they are not; so they are watched, given up when they are slow, and tried again now and then. What a writer chooses
+// is its affair alone.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "kernels/kernels.h"
+
+namespace fsccl {
+
+class SlotStores {
+ public:
+  // `streaming_from`: bytes from which on streaming stores were better at start (UINT64_MAX: never). `ring_bytes`: until a slot is
+  // written again. `copy_rate`: ns a byte of a copy within the caches. `clock`: in ns.
+  SlotStores(uint64_t streaming_from, uint64_t ring_bytes, double copy_rate, int64_t (*clock)() = now_ns)
+      : streaming_from_(streaming_from),
+        ring_bytes_(ring_bytes),
+        limit_(kSlow * copy_rate),
+        clock_(clock),
+        streams_(streaming_from <= kEvery) {}
+
+  // Calls `write` once with the stores to use.
+  template <class Write>
+  void write(uint64_t bytes, const Write& write) {
+    if (bytes < kLeast) return write(bytes < streaming_from_ ? Stores::cached : Stores::streaming);
+    written_ += bytes;
+    if (streams_) {
+      write(Stores::streaming);
+      if (written_ >= kStay * ring_bytes_) turn(false);
+      return;
+    }
+    if ((since_ += bytes) < kEvery) return write(Stores::cached);
+    since_ = 0;
+    const int64_t begin = clock_();
+    write(Stores::cached);
+    const double rate = static_cast<double>(clock_() - begin) / static_cast<double>(bytes);
+    // One sample says little: the thread may have been interrupted. And lines that were written past the caches are slow once.
+    rate_ += (std::min(rate, 2 * limit_) - rate_) / 8;
+    if (rate_ > limit_ && written_ > 2 * ring_bytes_) turn(true);
+  }
+
+ private:
+  static constexpr uint64_t kLeast = 4096;      // below it the store buffer hides what a write takes
+  static constexpr uint64_t kEvery = 64 << 10;  // bytes from one sample to the next
+  static constexpr uint64_t kStay = 64;         // rings to write until plain stores are tried again
+  static constexpr double kSlow = 10;           // times a copy; what comes from memory, not from a cache, takes 4 to 6
+
+  void turn(bool streams) {
+    streams_ = streams;
+    written_ = 0;
+    rate_ = 0;
+  }
+
+  uint64_t streaming_from_, ring_bytes_;
+  double limit_;
+  int64_t (*clock_)();
+  bool streams_;
+  uint64_t written_ = 0, since_ = 0;  // bytes since the last turn, since the last sample
+  double rate_ = 0;                   // ns a byte of plain stores, of late
+};
+
+}  // namespace fsccl

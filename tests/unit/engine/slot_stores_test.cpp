@@ -1,0 +1,57 @@
+// Which way a slot is written, on a clock that the writes themselves move on.
+#include "engine/slot_stores.h"
+
+#include <gtest/gtest.h>
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPiece = 64 << 10, kRing = 2 << 20;
+constexpr int kAround = kRing / kPiece;  // pieces until the ring is written again
+
+int64_t now = 0;
+int64_t clock_of_test() { return now; }
+
+// Writes `count` pieces, in which plain stores take so many ns a byte; how many of them were streamed.
+int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns) {
+  int streaming = 0;
+  for (int i = 0; i < count; i++) {
+    stores.write(bytes, [&](Stores used) {
+      streaming += used == Stores::streaming;
+      now += static_cast<int64_t>(bytes) * (used == Stores::streaming ? 1 : cached_ns);
+    });
+  }
+  return streaming;
+}
+
+TEST(SlotStores, FollowsTheMachine) {
+  SlotStores stores(UINT64_MAX, kRing, 1, clock_of_test);
+  EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
+  streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
+  EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
+  streamed(stores, 70 * kAround, kPiece, 2);  // and together
+  EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
+}
+
+TEST(SlotStores, BeginsAsMeasuredAtStart) {
+  SlotStores cached(UINT64_MAX, kRing, 1, clock_of_test), streaming(4096, kRing, 1, clock_of_test);
+  EXPECT_EQ(streamed(cached, 10, 16384, 1), 0);
+  EXPECT_EQ(streamed(streaming, 10, 16384, 1), 10);
+}
+
+TEST(SlotStores, SmallPiecesGoByTheStart) {
+  SlotStores stores(1024, kRing, 1, clock_of_test);
+  EXPECT_EQ(streamed(stores, 1000, 512, 100), 0);
+  EXPECT_EQ(streamed(stores, 1000, 2048, 1), 1000);
+}
+
+// One write during which the thread did not run says little.
+TEST(SlotStores, AnInterruptionChangesNothing) {
+  SlotStores stores(UINT64_MAX, kRing, 1, clock_of_test);
+  streamed(stores, 1000, kPiece, 2);
+  streamed(stores, 1, kPiece, 100'000);
+  EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
+}
+
+}  // namespace
+}  // namespace fsccl
