@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <ctime>
 #include <limits>
 #include <vector>
 
@@ -57,15 +56,15 @@ struct alignas(64) Line {
 
 class Probe {
  public:
-  Probe(const CalibrationRequest& request, uint32_t tick) : request_(request), transport_(*request.transport), tick_(tick) {
+  Probe(const Meeting& meeting, uint32_t tick) : meeting_(meeting), transport_(*meeting.transport), tick_(tick) {
     for (int rank = 0; rank < 2; rank++)
-      rings_[rank] = static_cast<std::byte*>(transport_.slots(request.channel, rank, &ring_bytes_, &slot_bytes_));
+      rings_[rank] = static_cast<std::byte*>(transport_.slots(meeting.channel, rank, &ring_bytes_, &slot_bytes_));
     std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
   Findings run() {
     Findings found;
-    found.can_read = transport_.can_read(request_.channel) != 0;
+    found.can_read = transport_.can_read(meeting_.channel) != 0;
     const double exchange = sample([this] { this->exchange(); });
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
     for (size_t i = 0; i < std::min<size_t>(kWarm, twice); i++) through_slot(kLarge, Stores::cached);
@@ -92,13 +91,13 @@ class Probe {
     line.tick = tick_;
     line.payload[0] = stop_ ? 1 : 0;
     std::memcpy(&line.payload[8], &word, sizeof word);
-    transport_.signal(request_.channel, &line);
+    transport_.signal(meeting_.channel, &line);
     const fsccl_transport_line_t* other = nullptr;
-    for (int tries = 0; !(other = transport_.poll(request_.channel, 1 - request_.rank, tick_)); tries++) {
+    for (int tries = 0; !(other = transport_.poll(meeting_.channel, 1 - meeting_.rank, tick_)); tries++) {
       if (tries < 1000) continue;
       sched_yield();
       if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
-      if (stop_ && (now_ns() > request_.deadline_ns || request_.cancelled(request_.context))) break;
+      if (stop_ && meeting_.over()) break;
     }
     stopped_ = !other || line.payload[0] || other->payload[0];
     tick_++;
@@ -121,8 +120,8 @@ class Probe {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    copy_bytes(rings_[request_.rank] + ring_at_, &in_[buffer], bytes, stores);
-    if (exchange()) copy_bytes(&out_[buffer], rings_[1 - request_.rank] + ring_at_, bytes, Stores::cached);
+    copy_bytes(rings_[meeting_.rank] + ring_at_, &in_[buffer], bytes, stores);
+    if (exchange()) copy_bytes(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, Stores::cached);
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.
@@ -135,14 +134,14 @@ class Probe {
       found->read[i] = pack(sample([&] {
         char error[64];
         const size_t buffer = next_buffer();
-        read = read && transport_.read(request_.channel, 1 - request_.rank, address + buffer * sizeof(Line), &out_[buffer],
+        read = read && transport_.read(meeting_.channel, 1 - meeting_.rank, address + buffer * sizeof(Line), &out_[buffer],
                                        Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
       }));
     exchange();
     return read;
   }
 
-  const CalibrationRequest& request_;
+  const Meeting& meeting_;
   const fsccl_transport_ops_t& transport_;
   const int64_t began_ns_ = now_ns();
   uint32_t tick_;
@@ -154,57 +153,38 @@ class Probe {
       out_{kBuffers * kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
 };
 
-// `peer`'s line of `tick`; null: somebody was lost, or the time is over. Soon naps: a sleeper that must be woken would cost those
-// who measure a system call.
-const fsccl_transport_line_t* await(const CalibrationRequest& request, int peer, uint32_t tick) {
-  for (int tries = 0;; tries++) {
-    if (const fsccl_transport_line_t* line = request.transport->poll(request.channel, peer, tick)) return line;
-    if (tries < 1000) continue;
-    if (now_ns() > request.deadline_ns || request.cancelled(request.context)) return nullptr;
-    const timespec nap{0, 50'000};
-    nanosleep(&nap, nullptr);
-  }
-}
-
-void signal(const CalibrationRequest& request, uint32_t tick, const Findings& findings = {}) {
-  fsccl_transport_line_t line{};
-  line.tick = tick;
-  std::memcpy(line.payload, &findings, sizeof findings);
-  request.transport->signal(request.channel, &line);
-}
-
 // Rank 1's findings, for everybody. Ranks 0 and 1 may have stopped, both after the same exchange, long before the last of the ticks
 // that are kept for them; the lines of that tick and of the engine's first ones may lie where those of that exchange lie. So nobody
 // signals them before each of the two has seen the other's: rank 0 says so with the tick that comes next.
-Findings agree(const CalibrationRequest& request, const Findings& mine, uint32_t stopped, uint32_t last) {
-  if (request.rank == 0) signal(request, stopped);
-  if (request.rank == 1) {
-    if (!await(request, 0, stopped)) return {};
-    signal(request, last, mine);
+Findings agree(const Meeting& meeting, const Findings& mine, uint32_t stopped, uint32_t last) {
+  if (meeting.rank == 0) meeting.signal(stopped);
+  if (meeting.rank == 1) {
+    if (!meeting.await(0, stopped)) return {};
+    meeting.signal(last, mine);
     return mine;
   }
   Findings found;
-  if (const fsccl_transport_line_t* line = await(request, 1, last)) std::memcpy(&found, line->payload, sizeof found);
+  if (const unsigned char* of_rank_1 = meeting.await(1, last)) std::memcpy(&found, of_rank_1, sizeof found);
   return found;
 }
 
 }  // namespace
 
-Costs calibrate(const CalibrationRequest& request, uint32_t* tick) {
+Costs calibrate(const Meeting& meeting, uint32_t* tick) {
   const uint32_t begin = *tick, last = begin + kTicks;
   *tick = last + 1;
   Findings found;
   uint32_t stopped = begin;
-  if (request.rank < 2) {
+  if (meeting.rank < 2) {
     // Their lines go round many times: first all others must have read what lies there.
-    for (int peer = 2; peer < request.ranks; peer++) await(request, peer, begin);
-    Probe probe(request, begin);
+    for (int peer = 2; peer < meeting.ranks; peer++) meeting.await(peer, begin);
+    Probe probe(meeting, begin);
     found = probe.run();
     stopped = probe.tick();
   } else {
-    signal(request, begin);
+    meeting.signal(begin);
   }
-  found = agree(request, found, stopped, last);
+  found = agree(meeting, found, stopped, last);
   const Costs costs = unpack(found);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(

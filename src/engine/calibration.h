@@ -4,22 +4,13 @@
 #pragma once
 #include <cstdint>
 
-#include "fsccl/transport.h"
+#include "engine/meeting.h"
 #include "plan/cost.h"
 
 namespace fsccl {
 
-struct CalibrationRequest {
-  const fsccl_transport_ops_t* transport = nullptr;
-  void* channel = nullptr;
-  int rank = 0, ranks = 1;
-  int64_t deadline_ns = 0;
-  int (*cancelled)(void* context) = nullptr;
-  void* context = nullptr;
-};
-
 // Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. A peer that is lost meanwhile gives the
 // defaults: the engine will find out.
-Costs calibrate(const CalibrationRequest& request, uint32_t* tick);
+Costs calibrate(const Meeting& meeting, uint32_t* tick);
 
 }  // namespace fsccl

@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "engine/agreement.h"
 #include "engine/calibration.h"
 #include "transports/shm/shm.h"
 
@@ -179,14 +180,19 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   const fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
+  const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
+                        exchange.deadline.at_ns(), Exchange::cancelled, &exchange};
+  Status agreed = agree_on_settings(meeting, *settings, &engine.first_tick);
+  if (!agreed.ok()) {
+    engine.transport->close(engine.channel);
+    return agreed;
+  }
   Costs costs;
   costs.can_read = engine.transport->can_read(engine.channel) != 0;
   if (oversubscribed)
     costs.exchange = kOversubscribedExchangeNs;
   else if (comm->size() > 1)
-    costs = calibrate(
-        {engine.transport, engine.channel, comm->rank_, comm->size(), exchange.deadline.at_ns(), Exchange::cancelled, &exchange},
-        &engine.first_tick);
+    costs = calibrate(meeting, &engine.first_tick);
   comm->start(std::move(engine), costs);
   return comm;
 }

@@ -88,6 +88,12 @@ int forker(const Child&) {
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 7;
 }
 
+// Has something set that others have not.
+int stranger(const Child&) {
+  fsccl_comm_t comm = nullptr;
+  return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
+}
+
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   if (DIR* folder = opendir("/dev/shm")) {
@@ -135,6 +141,28 @@ TEST(Failures, AllKilledLeaveNothing) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
+TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
+  int port = 20400;
+  for (const auto& [name, value] : Variables{{"FSCCL_EAGER_BYTES", "4K"}, {"FSCCL_SINGLE_COPY", "on"}}) {
+    Processes processes;
+    for (int rank = 0; rank < 3; rank++) {
+      Variables variables = job(rank, 3, port);
+      if (rank == 1) {
+        std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
+        variables.emplace_back(name, value);
+      }
+      processes.start("stranger", rank, 3, variables);
+    }
+    EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+    for (int rank = 0; rank < 3; rank++) {
+      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("has " + name)) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks")) << processes.report();
+    }
+    port++;
+  }
+}
+
 TEST(Failures, AForkedChildIsRefused) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("forker", rank, 2, job(rank, 2, 20300));
@@ -147,7 +175,8 @@ TEST(Failures, AForkedChildIsRefused) {
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
   if (const auto code =
-          run_role(argc, argv, {{"waiter", waiter}, {"sleeper", sleeper}, {"careless", careless}, {"forker", forker}}))
+          run_role(argc, argv,
+                   {{"waiter", waiter}, {"sleeper", sleeper}, {"careless", careless}, {"forker", forker}, {"stranger", stranger}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

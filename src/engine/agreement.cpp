@@ -1,0 +1,47 @@
+#include "engine/agreement.h"
+
+namespace fsccl {
+namespace {
+
+struct Terms {
+  int64_t eager_bytes;
+  uint8_t single_copy;
+};
+
+const char* text_of(uint8_t single_copy) {
+  constexpr const char* kNames[] = {"auto", "on", "off"};
+  return single_copy < std::size(kNames) ? kNames[single_copy] : "unknown";
+}
+
+std::string text_of(int64_t bytes) { return bytes == kConfigAuto ? "auto" : std::to_string(bytes); }
+
+}  // namespace
+
+Status agree_on_settings(const Meeting& meeting, const Config& mine, uint32_t* tick) {
+  Terms terms{};
+  terms.eager_bytes = mine.eager_bytes;
+  terms.single_copy = static_cast<uint8_t>(mine.single_copy);
+  const uint32_t at = (*tick)++;
+  meeting.signal(at, terms);
+  Status status;
+  const auto differ = [&](const char* name, int peer, const std::string& own, const std::string& theirs) {
+    status = fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks", peer, name, theirs,
+                  meeting.rank, own);
+  };
+  // To the end also after a difference: nobody leaves before all have told.
+  for (int peer = 0; peer < meeting.ranks; peer++) {
+    if (peer == meeting.rank) continue;
+    const unsigned char* line = meeting.await(peer, at);
+    if (!line) return fail(FSCCL_ERR_PEER_DEAD, "rank {} was lost, or too late, while the communicator was made", peer);
+    Terms theirs;
+    std::memcpy(&theirs, line, sizeof theirs);
+    if (!status.ok()) continue;
+    if (theirs.eager_bytes != terms.eager_bytes)
+      differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
+    if (theirs.single_copy != terms.single_copy)
+      differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));
+  }
+  return status;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,33 @@
+// The ranks of a channel that was just opened, before an engine runs on it: they tell each other things in lines of signals.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "fsccl/transport.h"
+
+namespace fsccl {
+
+struct Meeting {
+  const fsccl_transport_ops_t* transport = nullptr;
+  void* channel = nullptr;
+  int rank = 0, ranks = 1;
+  int64_t deadline_ns = 0;
+  int (*cancelled)(void* context) = nullptr;
+  void* context = nullptr;
+
+  bool over() const;  // somebody was lost, or the time has passed
+  template <class Payload>
+  void signal(uint32_t tick, const Payload& payload) const {
+    static_assert(sizeof payload <= FSCCL_TRANSPORT_INLINE);
+    fsccl_transport_line_t line{};
+    line.tick = tick;
+    std::memcpy(line.payload, &payload, sizeof payload);
+    transport->signal(channel, &line);
+  }
+  void signal(uint32_t tick) const { signal(tick, '\0'); }
+  // What `peer` told under `tick`, once it has; null: over(). Soon naps: a sleeper that must be woken would cost those who measure
+  // a system call.
+  const unsigned char* await(int peer, uint32_t tick) const;
+};
+
+}  // namespace fsccl
