@@ -1,37 +1,14 @@
 #include "engine/engine.h"
 
-#include <sched.h>
-
 #include <cstring>
 
 #include "base/futex.h"
 #include "engine/executor.h"
 #include "engine/progress.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace fsccl {
-namespace {
-
-inline void relax() {
-#if defined(__x86_64__)
-  _mm_pause();
-#endif
-}
 
 static_assert(FSCCL_TRANSPORT_TICKS >= 2 * kWindow && FSCCL_TRANSPORT_SLOTS >= kWindow + 2);  // engine.h
-
-// How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that
-// shares our core.
-constexpr int kBarePolls = 400;
-constexpr int kYields = 40;
-constexpr int kIdleYields = 4;
-constexpr int64_t kIdleYieldNs = 1'500;
-constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
-
-}  // namespace
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)),
@@ -243,170 +220,6 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   if (failed()) return failure();
   *state = FSCCL_IN_PROGRESS;
   return success();
-}
-
-Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state) {
-  const int64_t until_ns = timeout_ms < 0 ? INT64_MAX : Deadline::in_ms(timeout_ms).at_ns();
-  const bool done = wait_until(sequence, until_ns);
-  if (completed() < sequence && failed()) [[unlikely]]
-    return failure();
-  *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
-  return success();
-}
-
-bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
-  for (unsigned tries = 0; completed() < sequence; tries++) {
-    if (failed()) [[unlikely]]
-      return true;
-    if (try_drive()) {
-      const bool over = wait_driving(sequence, until_ns);
-      stop_driving(calls);
-      if (over || now_ns() >= until_ns) return over;
-      continue;  // it stopped for a notification
-    }
-    // Another thread drives; it needs no help, only patience.
-    missed_.store(true, std::memory_order_relaxed);
-    if (tries < 64)
-      relax();
-    else if (tries < 128)
-      sched_yield();
-    else {
-      const timespec pause{0, 50'000};
-      nanosleep(&pause, nullptr);
-      if (now_ns() >= until_ns) return false;
-    }
-  }
-  return true;
-}
-
-bool Engine::met(const Blocked& blocked) const {
-  if (blocked.release)
-    return std::atomic_ref(const_cast<uint64_t&>(blocked.release->position)).load(std::memory_order_acquire) >= blocked.position;
-  for (uint32_t at = 0; at < blocked.data_bytes; at += 64) __builtin_prefetch(blocked.data + at);
-  return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
-}
-
-bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
-  while (true) {
-    const Outcome outcome = drive();
-    if (completed() >= sequence || failed()) return true;
-    if (outcome == Outcome::done) [[unlikely]]
-      return false;
-    if (Operation& op = at_head(); op.gate && !op.begun) [[unlikely]] {
-      (void)op.gate_engine->wait_until(op.gate_sequence, std::min(until_ns, now_ns() + kSleepSliceNs), Calls::elsewhere);
-      if (met(blocked_)) continue;
-      check_blocked(op);
-      if (failed()) return true;
-      if (now_ns() >= until_ns) return false;
-      continue;
-    }
-    // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
-    bool on = false;
-    for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
-    if (on) [[likely]]
-      continue;
-    fsccl_transport_word_t word;
-    fill_word(blocked_, &word);
-    const bool same_core = word.processor >= 0 && word.processor == sched_getcpu();  // the peer cannot run while we spin
-    if (!options_.oversubscribed && !same_core) {
-      const int64_t spin_end = now_ns() + options_.spin_ns;
-      do
-        for (int i = 0; i < 64 && !on; i++, relax()) on = met(blocked_);
-      while (!on && !failed() && now_ns() < spin_end);
-    }
-    // A yield that comes back at once gave the core to nobody: then only sleep lets the peer run (or nobody needs the core).
-    for (int i = 0, idle = 0; i < kYields && idle < kIdleYields && !on; i++) {
-      const int64_t before = now_ns();
-      sched_yield();
-      on = met(blocked_);
-      idle = now_ns() - before < kIdleYieldNs ? idle + 1 : 0;
-    }
-    while (!on) {
-      check_blocked(ring_[(completed() + 1) % kRing]);
-      if (failed()) return true;
-      if (now_ns() >= until_ns) return false;
-      sleep_blocked(until_ns);
-      on = met(blocked_);
-    }
-  }
-}
-
-void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {
-  if (!blocked.release) {
-    transport_.word(channel_, blocked.peer, blocked.tick, word);
-    return;
-  }
-  auto* line = const_cast<ReleaseLine*>(blocked.release);
-  word->word = reinterpret_cast<uint32_t*>(&line->position);  // its low half: little endian
-  word->value = std::atomic_ref(*word->word).load(std::memory_order_relaxed);
-  word->sleepers = &line->sleepers;
-  word->processor = -1;
-}
-
-void Engine::sleep_blocked(int64_t until_ns) {
-  const int64_t slice = Deadline::at(until_ns).left_ns(kSleepSliceNs);
-  fsccl_transport_word_t word;
-  fill_word(blocked_, &word);
-  if (met(blocked_)) return;
-  counters_.sleeps++;
-  futex_sleep(word.word, word.value, word.sleepers, slice);
-}
-
-// Ranks whose signal, or release, the operation still waits for.
-std::string Engine::missing(const Operation& op) const {
-  std::string text;
-  if (!op.begun) return fmt::format("{} (its own operation before this one)", known_as(rank_));
-  const Step& step = op.plan->steps[op.step];
-  const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
-  int listed = 0;
-  for (int peer = all ? op.peer : step.peer; peer < (all ? ranks_ : step.peer + 1); peer++) {
-    Blocked blocked = blocked_;
-    blocked.peer = peer;
-    if (blocked.release) blocked.release = op.releases[peer];
-    if (peer == rank_ || met(blocked)) continue;
-    if (++listed > 8) return text + " and more";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", known_as(peer));
-  }
-  return text;
-}
-
-void Engine::look_for_failure() {
-  const fsccl_transport_failure_t* board = transport_.failure(channel_);
-  if (!board) return;
-  Error error;
-  error.rank = known_as(rank_);
-  error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
-  error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
-  error.text.assign(board->text, strnlen(board->text, sizeof board->text));
-  fail_all(error);
-}
-
-void Engine::check_blocked(Operation& op) {
-  look_for_failure();
-  if (failed()) return;
-  const int rank = known_as(rank_), peer = known_as(blocked_.peer);
-  const auto fail_with = [&](fsccl_status_t code, std::string text) {
-    Error error;
-    error.code = code;
-    error.rank = rank;
-    error.peer = peer;
-    error.operation = op_name(op.fingerprint.op);
-    error.sequence = op.fingerprint.sequence;
-    error.text = std::move(text);
-    fail_all(error);
-  };
-  uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
-  if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
-  if (lost && !met(blocked_))
-    return fail_with(FSCCL_ERR_PEER_DEAD,
-                     fmt::format("rank {} {} while {} waited for it", peer,
-                                 lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint)));
-  if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
-  if (now_ns() < op.deadline_ns) return;
-  fail_with(FSCCL_ERR_TIMEOUT,
-            fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
-                        describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
-                        blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
 }
 
 void Engine::fail_all(const Error& error) {

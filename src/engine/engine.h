@@ -162,6 +162,7 @@ class Engine {
   };
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
   // the same rounds.
+  int64_t no_yields_until_ = 0;  // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0};
   size_t ring_at_ = 0;
   uint32_t placed_;
