@@ -148,14 +148,12 @@ Slots cheapest_slots(const Ways& ways, Contest& contest) {
   return best;
 }
 
-// Nobody knows before all have entered where the others' buffers lie. So slots are used at once, which loses what they take more
-// than the direct way, if all are in pools; or ranks ask first, which loses an exchange if one is not. Where slots let ranks run
-// ahead of each other, a call in a row of such takes only what the busier rank has to do, and asking loses that and another
-// exchange, too. What loses less when it is wrong is right.
+// Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by what they take more than the
+// direct way, if all are in pools; asking first is by an exchange, if one is not, and by another where slots let ranks run ahead.
+// What loses less when it is wrong is right. Ranks that run ahead take of many calls in a row only what the busier one has to do.
 bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
   const double in_a_row = slots.lazy ? slots.price.busy : slots.price.ns;
-  const double asking = slots.price.ns + exchange_ns * (slots.lazy ? 2 : 1);
-  return in_a_row - direct_ns <= asking - in_a_row;
+  return in_a_row - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
 }
 
 Selection only(Plan plan, const SelectOptions& options, std::vector<Candidate>* considered) {
