@@ -199,7 +199,7 @@ TEST(HostArena, PopulateKeepsContentsWithAndWithoutHugePages) {
 
 TEST(HostArena, MoreThanTheMemoryIsAnErrorThatChangesNothing) {
 #ifdef __SANITIZE_THREAD__
-  constexpr uint64_t kHuge = uint64_t{1} << 40;  // a program has less address space under this sanitizer
+  constexpr uint64_t kHuge = uint64_t{1} << 39;  // a program has less address space under this sanitizer
 #else
   constexpr uint64_t kHuge = uint64_t{1} << 45;
 #endif
