@@ -96,8 +96,7 @@ StepTable::Row* CollectiveRegion::expected(const Event& event) {
   if (table_.empty()) return nullptr;
   if (next_ < table_.size()) {
     StepTable::Row& row = table_[next_];
-    const bool same = row.event.take == event.take && row.event.key == event.key &&
-                      (!event.take || (row.event.bytes == event.bytes && row.event.stable == event.stable));
+    const bool same = event.take ? row.event == event : !row.event.take && row.event.key == event.key;
     if (same) return ++next_, &row;
   }
   leave_table();

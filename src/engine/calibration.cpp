@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -18,8 +19,8 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kLarge = Cost::kSizes.back();
-// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has been used once: fresh pages are
-// no measure.
+// Ticks of each part: so many samples of so many exchanges. Before slots are measured, the ring has been used twice: fresh pages
+// are no measure.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
 constexpr uint32_t kTicks = kSamples * kGroup * (1 + 2 * Cost::kSizes.size()) + kWarm + 2;
@@ -84,14 +85,15 @@ class Probe {
   uint32_t tick() const { return tick_; }  // the next one
 
  private:
-  // Signals and sees the other's signal. When either has had enough, both know.
-  const fsccl_transport_line_t* exchange(uint64_t word = 0) {
-    if (stopped_) return nullptr;
-    fsccl_transport_line_t line{};
-    line.tick = tick_;
-    line.payload[0] = stop_ ? 1 : 0;
-    std::memcpy(&line.payload[8], &word, sizeof word);
-    transport_.signal(meeting_.channel, &line);
+  struct Word {
+    uint64_t stop = 0, address = 0;
+  };
+
+  // Signals and sees the other's signal, with the address it gave. When either has had enough, both know, and get nothing.
+  std::optional<uint64_t> exchange(uint64_t address = 0) {
+    if (stopped_) return std::nullopt;
+    const Word mine{stop_, address};
+    meeting_.signal(tick_, mine);
     const fsccl_transport_line_t* other = nullptr;
     for (int tries = 0; !(other = transport_.poll(meeting_.channel, 1 - meeting_.rank, tick_)); tries++) {
       if (tries < 1000) continue;
@@ -99,9 +101,11 @@ class Probe {
       if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
       if (stop_ && meeting_.over()) break;
     }
-    stopped_ = !other || line.payload[0] || other->payload[0];
+    Word theirs;
+    if (other) std::memcpy(&theirs, other->payload, sizeof theirs);
+    stopped_ = !other || mine.stop || theirs.stop;
     tick_++;
-    return stopped_ ? nullptr : other;
+    return stopped_ ? std::nullopt : std::optional(theirs.address);
   }
 
   // Of each call, in ns: of the fastest group, since caches and pages go on settling all the while.
@@ -126,15 +130,13 @@ class Probe {
   }
   // Both read at once; the second exchange keeps the memory until both are through.
   bool reads(Findings* found) {
-    const fsccl_transport_line_t* other = exchange(reinterpret_cast<uint64_t>(in_.data()));
-    uint64_t address = 0;
-    if (other) std::memcpy(&address, &other->payload[8], sizeof address);
-    bool read = other != nullptr;
+    const std::optional<uint64_t> address = exchange(reinterpret_cast<uint64_t>(in_.data()));
+    bool read = address.has_value();
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
       found->read[i] = pack(sample([&] {
         char error[64];
         const size_t buffer = next_buffer();
-        read = read && transport_.read(meeting_.channel, 1 - meeting_.rank, address + buffer * sizeof(Line), &out_[buffer],
+        read = read && transport_.read(meeting_.channel, 1 - meeting_.rank, *address + buffer * sizeof(Line), &out_[buffer],
                                        Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
       }));
     exchange();

@@ -166,7 +166,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.tag = tag;
   request.deadline_ns = exchange.deadline.at_ns();
   request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : 1;
-  const bool oversubscribed = comm->context_->cores_of(comm->members_) < comm->size();
+  const bool oversubscribed = comm->oversubscribed();
   request.slot_bytes = settings->slot_bytes != kConfigAuto           ? static_cast<size_t>(settings->slot_bytes)
                        : oversubscribed && comm->size() <= kFewRanks ? kLargeSlotBytes
                                                                      : 0;
@@ -202,7 +202,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
-  engine.oversubscribed = context_->cores_of(members_) < size();
+  engine.oversubscribed = oversubscribed();
   engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
   engine.slot_streaming_from = costs.slot_streaming_from();

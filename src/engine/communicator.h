@@ -83,6 +83,7 @@ class Communicator {
   Communicator() = default;
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
                                                     const CommunicatorOptions& options);
+  bool oversubscribed() const { return context_->cores_of(members_) < size(); }  // more ranks than cores
   void start(EngineOptions engine, const Costs& costs);
 
   std::shared_ptr<JobContext> context_;

@@ -160,10 +160,10 @@ class Engine {
     int peer = 0;  // the next to look at
     Fingerprint fingerprint;
   };
-  // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
-  // the same rounds.
   int64_t no_yields_until_ = 0;  // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0};
+  // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
+  // the same rounds.
   size_t ring_at_ = 0;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};
