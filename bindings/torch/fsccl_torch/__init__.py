@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSCCL as a backend of torch.distributed: `init_process_group("fsccl")`.
+
+The installed package is found by its entry point, so a program needs no line for it; importing it registers the backend as well.
+"""
+
+import importlib
+
+import torch
+import torch.distributed as _dist
+
+__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "register", "stats",
+           "sync_module_states", "verify_replicas"]
+
+if not _dist.is_available():
+    raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
+
+
+def _check_torch():
+    """Backends in Python need the trampoline of c10d::Backend, which calls a subclass's methods from C++."""
+    from torch._C._distributed_c10d import Backend
+
+    class Probe(Backend):
+        def getBackendName(self):
+            return "probe"
+
+    try:
+        usable = Probe(0, 1).name() == "probe"
+    except (TypeError, RuntimeError):
+        usable = False
+    if not usable:
+        raise ImportError(f"fsccl_torch: torch {torch.__version__} cannot carry a backend written in Python: install torch 2.13 or "
+                          "newer.")
+
+
+_check_torch()
+
+from ._capi import FscclError  # noqa: E402
+from .backend import NAME, FscclBackend, create  # noqa: E402
+from .stats import stats  # noqa: E402
+
+
+_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "sync_module_states": "state",
+          "verify_replicas": "state"}  # their modules import FSDP2 and DTensor, which take a second
+
+
+def __getattr__(name):
+    if name in _LATER:
+        return getattr(importlib.import_module(f".{_LATER[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def register():
+    """Makes the name "fsccl" known to torch.distributed. May be called any number of times."""
+    if NAME.upper() not in _dist.Backend._plugins:
+        _dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+
+
+register()

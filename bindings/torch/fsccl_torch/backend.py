@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The c10d backend: one communicator of FSCCL behind one process group. Collectives are in moving.py and reducing.py; here are
+messages, the life of a group, and what torch asks of a backend besides.
+
+torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend). What a method returns is wrapped there: of a
+Work only wait() and get_future() reach the one returned here.
+"""
+
+import ctypes
+import warnings
+
+import torch
+from torch._C._distributed_c10d import Backend, ErrorType
+
+from . import _capi as c
+from .communicator import connect
+from .moving import Moving
+from .reducing import Reducing
+from .stats import count
+
+NAME = "fsccl"
+_ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIMEOUT: ErrorType.TIMEOUT,
+           c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR}
+
+
+class FscclBackend(Moving, Reducing, Backend):
+    def __init__(self, comm, options):
+        super().__init__(comm.rank, comm.size)
+        self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
+
+    # -------------------------------------------------------------------------------------------------- messages ----
+
+    def send(self, tensors, peer, tag=0):
+        return self._message("send", c.lib.fsccl_send, tensors, self._source, peer, tag)
+
+    def recv(self, tensors, peer, tag=0):
+        return self._message("recv", c.lib.fsccl_recv, tensors, self._target, peer, tag)
+
+    def _message(self, call, function, tensors, operand, peer, tag):
+        works = []
+        for tensor in tensors:
+            buffer = operand(call, tensor)
+            code, per = self._moved(call, tensor.dtype)
+            count(call, buffer)
+            finish = self._back(buffer, tensor) if call == "recv" else None
+            works.append(self._comm.submit(call, function, (buffer.data_ptr(), buffer.numel() * per, code, peer, tag), buffer,
+                                           [tensor], finish))
+        return self._comm.together(works)
+
+    def recv_anysource(self, tensors, tag=0):
+        self._refuse("recv", "src is None, and FSCCL receives from a rank that is named; torch could not tell the source of a "
+                             "message that a backend in Python received either. Name src.", NotImplementedError)
+
+    def start_coalescing(self):
+        """Until end_coalescing() operations are only submitted."""
+        self._comm.coalesced = []
+
+    def end_coalescing(self):
+        works, self._comm.coalesced = self._comm.coalesced or [], None
+        return self._comm.together(works) if works else self._comm.done("coalesced", [])
+
+    def monitored_barrier(self, opts, wait_all_ranks=False):
+        count("barrier")
+        self._comm.submit("monitored_barrier", c.lib.fsccl_barrier, (), None, []).wait(opts.timeout)
+
+    # ---------------------------------------------------------------------------------------------- life and death ----
+
+    def split(self, store, ranks, opts):
+        """The backend of a part of this group, through the links that the group has. Every rank of the group comes here, one
+        that is in no part with the ranks of another's. torch's trampoline dies of the None that such a rank should return."""
+        member = self._rank in ranks
+        timeout, parents = opts._timeout, self._options.global_ranks_in_group or list(range(self._size))
+        world = [parents[rank] for rank in ranks]
+        name = opts.group_name or f"{self._options.group_name}/{min(ranks)}"
+        comm = self._comm.split(min(ranks) if member else None, ranks.index(self._rank) if member else 0, timeout, name, world)
+        if not member:
+            self._refuse("split_group", "this rank is in no part, which torch cannot express to a backend in Python (its parts are "
+                                        "made): put it into a part of its own, or use new_group", NotImplementedError)
+        return FscclBackend(comm, _options(timeout, name, world))
+
+    def perform_nocolor_split(self, device):
+        """A rank that is not in a new group has nothing to do: members meet through the store."""
+
+    def set_timeout(self, timeout):
+        milliseconds = int(timeout.total_seconds() * 1000)
+        if milliseconds > self._comm.timeout_ms:
+            warnings.warn(f"{self._comm.who()}: set_timeout: waits end after {self._comm.timeout_ms} ms, the timeout that the "
+                          f"group was made with, at the latest; {milliseconds} ms is longer. Give it to init_process_group or "
+                          "new_group.",
+                          stacklevel=2)
+        self._comm.limit_ms = milliseconds
+        self._options._timeout = timeout
+
+    def abort(self):
+        self._comm.abort()
+
+    def shutdown(self):
+        self._comm.close()
+
+    def get_error(self):
+        return _ERRORS.get(self._comm.state(), ErrorType.COMM_ERROR)
+
+    # ---------------------------------------------------------------------------------------------------- memory ----
+
+    def supports_tensor_alloc(self, device):
+        return isinstance(device, int) or torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size, *, dtype, device="cpu"):
+        """A tensor in the group's pool, on which its collectives are fastest. The first call in a group is collective."""
+        if torch.device(device).type != "cpu":
+            self._refuse("allocate_tensor", f"{device}: FSCCL carries host memory in this release")
+        return self._comm.pool.allocate(size, dtype)
+
+    def memory_stats(self):
+        return self._comm.pool.stats()
+
+    # ------------------------------------------------------------------------------------------------------ about ----
+
+    def getBackendName(self):
+        return NAME
+
+    @property
+    def options(self):
+        return self._options
+
+    @property
+    def supports_splitting(self):
+        return True
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    @property
+    def communicator(self):
+        """The fsccl_comm_t, a number, for calls of the C API on this group's communicator."""
+        return self._comm.handle
+
+    def counters(self):
+        """What this rank has done on the communicator so far: fsccl_comm_counters()."""
+        found = c.Counters()
+        c.check(c.lib.fsccl_comm_counters(self._comm.handle, ctypes.byref(found)))
+        return {name: getattr(found, name) for name, _ in c.Counters._fields_[1:]}
+
+    def _get_sequence_number_for_group(self):
+        return self._comm.sequence
+
+    def _set_sequence_number_for_group(self):
+        """They count from zero."""
+
+
+def _options(timeout, name, ranks):
+    options = Backend.Options(NAME, timeout=timeout)
+    options.group_name, options.global_ranks_in_group = name, ranks
+    return options
+
+
+def create(given, backend_options):
+    """Called by torch on the members of a new group."""
+    ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
+    timeout = given.timeout
+    comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)
+    return FscclBackend(comm, _options(timeout, given.group_id, ranks))

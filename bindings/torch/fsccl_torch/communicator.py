@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A communicator of FSCCL as a process group uses it: how its ranks meet, the lock under which they submit, the operations in
+flight, and errors that say who, where and what.
+
+FSCCL lets one thread at a time issue operations on a communicator. `lock` is held only while an operation is submitted, never
+while one is waited for, so threads of a process do not wait for each other's peers.
+"""
+
+import atexit
+import ctypes
+import threading
+import time
+import weakref
+
+import torch
+from torch.distributed import DistStoreError
+
+from . import _capi as c
+from .memory import Pool
+from .work import Together, Work
+
+_KEY = "fsccl/unique_id"
+_FAILED = b"failed: "
+_SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
+
+_live = weakref.WeakSet()
+
+
+def connect(store, rank, size, timeout, name, ranks):
+    """Makes a communicator of the group's ranks. Rank 0 makes the id, the store carries it."""
+    config = _config(timeout, name)
+    who = _who(rank, name, ranks)
+    identity = c.UniqueId()
+    if rank == 0:
+        status = c.lib.fsccl_unique_id_create(ctypes.byref(identity))
+        if status < 0:
+            problem = c.error(status)
+            store.set(_KEY, _FAILED + str(problem).encode())
+            raise problem
+        if size > 1:
+            store.set(_KEY, bytes(identity))
+    else:
+        try:
+            found = store.get(_KEY)
+        except DistStoreError as error:
+            raise c.FscclError(f"{who}: rank 0 of the group has not offered a place to meet: does it run, and create this group "
+                               f"at the same point? [{error}]", c.ERR_TIMEOUT, rank, 0) from error
+        if found.startswith(_FAILED):
+            raise c.FscclError(f"{who}: rank 0 of the group could not begin: {found[len(_FAILED):].decode()}", 0, rank, 0)
+        ctypes.memmove(ctypes.byref(identity), found, ctypes.sizeof(identity))
+    config.unique_id, config.rank, config.ranks = ctypes.pointer(identity), rank, size
+    handle = ctypes.c_void_p()
+    status = c.lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(handle))
+    if status < 0:
+        raise _explained(c.error(status), who)
+    return Communicator(handle.value, rank, size, timeout, name, ranks)
+
+
+def _config(timeout, name):
+    milliseconds = max(1, int(timeout.total_seconds() * 1000))
+    return c.CommConfig(version=c.library_version, rank=-1, timeout_ms=milliseconds, name=f"torch group {name}".encode())
+
+
+def _who(rank, name, ranks):
+    elsewhere = f" (global rank {ranks[rank]})" if ranks and ranks[rank] != rank else ""
+    return f"fsccl: rank {rank}{elsewhere} of group '{name}'"
+
+
+def _explained(error, who):
+    return c.FscclError(f"{who}: {error}", error.code, error.rank, error.peer, error.sequence, error.operation)
+
+
+class Communicator:
+    def __init__(self, handle, rank, size, timeout, name, ranks):
+        self.handle, self.rank, self.size, self.name, self.ranks = handle, rank, size, name, ranks
+        self.timeout_ms = int(timeout.total_seconds() * 1000)
+        self.limit_ms = 0  # a shorter limit than the communicator's own, if set
+        self.lock, self.finish_lock = threading.Lock(), threading.RLock()
+        self.pending = {}  # handle -> Work, in order of submission: tensors of operations in flight
+        self.coalesced = None  # list of works between start_coalescing and end_coalescing
+        self.closing = False  # close() was called; it succeeds when the last tensor in the pool has died
+        self.watched = False  # a future hangs on some operation
+        self.sequence = 0
+        self.dependents = []  # objects with units or pools on this communicator: closed before it is
+        self.pool = Pool(self)
+        self._over = self.done("", None)  # what a call that waited returns
+        self._out = ctypes.c_void_p()
+        self._out_reference = ctypes.byref(self._out)
+        _live.add(self)
+
+    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False):
+        """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over; `result`: the future's value;
+        `finish`: the step after it."""
+        with self.lock:
+            status = function(*arguments, self.handle, None, self._out_reference)
+            handle = self._out.value
+            self.sequence += 1
+        if status < 0:
+            raise self.failure(status, call)
+        if status == c.OK:
+            if finish:
+                with torch.no_grad():
+                    finish()
+            if blocking:
+                return self._over
+            work = self.done(call, result)
+        else:
+            work = self._in_flight(Work(self, call, handle, keep, result, finish))
+            if blocking and self.coalesced is None:
+                work.wait()
+        if self.coalesced is not None:
+            self.coalesced.append(work)
+        return work
+
+    def _in_flight(self, work):
+        pending = self.pending
+        if pending:  # what was never waited for leaves here
+            with self.finish_lock:
+                oldest = next(iter(pending.values()), None)
+            if oldest is not None:
+                oldest.test()
+        pending[work._handle] = work
+        return work
+
+    def done(self, call, result):
+        return Work(self, call, 0, None, result, None)
+
+    def together(self, works):
+        return works[0] if len(works) == 1 else Together(works)
+
+    def wait(self, handle, call, milliseconds=0):
+        """Waits at most `milliseconds` (0: what the group allows)."""
+        limit = milliseconds if milliseconds > 0 else self.limit_ms
+        status = c.lib.fsccl_work_wait(handle, min(limit, _SLICE_MS) if limit else _SLICE_MS)
+        if status == c.OK:
+            return
+        until = time.monotonic() + (limit - _SLICE_MS) / 1000
+        while status == c.IN_PROGRESS:
+            left = _SLICE_MS if not limit else min(_SLICE_MS, int((until - time.monotonic()) * 1000))
+            if left <= 0:
+                raise c.FscclError(f"{self.who()}: {call}: not complete after {limit} ms: another rank is late. Wait again, or "
+                                   "abort the group.", c.ERR_TIMEOUT, self.rank)
+            status = c.lib.fsccl_work_wait(handle, left)
+        if status < 0:
+            raise self.failure(status, call)
+
+    def who(self):
+        return _who(self.rank, self.name, self.ranks)
+
+    def failure(self, status, call):
+        if not self.handle:
+            return c.FscclError(f"{self.who()}: {call}: the group was destroyed: create a new one", c.ERR_INVALID_STATE, self.rank)
+        error = _explained(c.error(status), f"{self.who()}: {call}")
+        if self.ranks and 0 <= error.peer < self.size and self.ranks[error.peer] != error.peer:
+            error.args = (f"{error} (rank {error.peer} of the group is global rank {self.ranks[error.peer]})",)
+        return error
+
+    def split(self, color, key, timeout, name, ranks):
+        """The part of this communicator with `color`, None for a color of None. Collective over all its ranks."""
+        config, handle = _config(timeout, name), ctypes.c_void_p()
+        with self.lock:
+            status = c.lib.fsccl_comm_split(self.handle, -1 if color is None else color, key, ctypes.byref(config),
+                                            ctypes.byref(handle))
+        if status < 0:
+            raise self.failure(status, "split")
+        return Communicator(handle.value, key, len(ranks), timeout, name, ranks) if handle.value else None
+
+    def state(self):
+        """The status that ended the communicator, or OK."""
+        value = ctypes.c_int(c.ERR_INVALID_HANDLE)
+        c.lib.fsccl_comm_async_error(self.handle, ctypes.byref(value))
+        return value.value
+
+    def abort(self):
+        if self.handle:
+            c.lib.fsccl_comm_abort(self.handle)
+
+    def close(self, wait=True):
+        """Ends the communicator, as soon as no tensor lives in its pool. `wait`: for operations that nobody waited for."""
+        if not self.handle:
+            return
+        self.closing = True
+        for work in list(self.pending.values()) if wait else ():
+            try:
+                work.wait()
+            except c.FscclError:
+                break  # the communicator has failed: there is nothing more to wait for
+        for dependent in self.dependents:
+            dependent.close()
+        if not self.lock.acquire(blocking=wait):
+            return  # from a finalizer, inside another close()
+        try:
+            if self.handle and self.pool.close() and c.lib.fsccl_comm_destroy(self.handle) == c.OK:
+                self.handle = None
+        finally:
+            self.lock.release()
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self.close(wait=False)
+
+
+@atexit.register
+def _close_all():
+    # FSCCL's threads must not call into an interpreter that has gone: futures are completed now or fail.
+    for comm in list(_live):
+        comm.close(wait=False)
+        if comm.handle and comm.watched:
+            comm.abort()
+            comm.close(wait=False)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors as FSCCL takes them. Contiguous ones go to the library as they are. Others are staged: a copy before, or a copy back as
+the operation's last step.
+"""
+
+import ctypes
+import functools
+
+import torch
+
+from . import _capi as c
+from .dtypes import MOVED, reduction
+
+
+@functools.lru_cache(maxsize=1024)
+def counts_of(*counts):
+    return (ctypes.c_size_t * len(counts))(*counts)
+
+
+@functools.lru_cache(maxsize=1024)
+def dealt_out(elements, size):
+    """`elements` dealt out to `size` ranks."""
+    return counts_of(*(elements // size + (rank < elements % size) for rank in range(size)))
+
+
+def _plain(tensor):
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+
+
+def _adjacent(tensors):
+    """The one contiguous tensor that `tensors` are end to end, or None."""
+    first = tensors[0]
+    at = first.data_ptr()
+    for tensor in tensors:
+        if not _plain(tensor) or tensor.data_ptr() != at:
+            return None
+        at += tensor.nbytes
+    total = sum(tensor.numel() for tensor in tensors)
+    if first.untyped_storage().nbytes() < (first.storage_offset() + total) * first.element_size():
+        return None  # neighbours by chance, in storages of their own
+    return first.as_strided((total,), (1,))
+
+
+def _unpack(flat, tensors):
+    for part, tensor in zip(flat.split([tensor.numel() for tensor in tensors]), tensors):
+        tensor.copy_(part.view(tensor.shape))
+
+
+def tensor_list(entries):
+    return (c.Tensor * len(entries))(*(c.Tensor(send, recv, ctypes.cast(counts, ctypes.POINTER(ctypes.c_size_t)), code)
+                                       for send, recv, counts, code in entries))
+
+
+@functools.lru_cache(maxsize=1024)
+def _begins(*counts):
+    return counts_of(*(sum(counts[:rank]) for rank in range(len(counts))))
+
+
+def _run_all(functions):
+    for function in functions:
+        function()
+
+
+class Operands:
+    """What collectives have in common. Needs `_comm`, a Communicator, its `_size` and its `_rank`."""
+
+    def _refuse(self, call, text, kind=ValueError):
+        raise kind(f"{self._comm.who()}: {call}: {text}")
+
+    def _source(self, call, tensor):
+        """`tensor`, or a contiguous copy."""
+        if _plain(tensor):
+            return tensor
+        self._check(call, tensor)
+        return tensor.resolve_conj().resolve_neg().contiguous()
+
+    def _target(self, call, tensor):
+        """`tensor`, or a contiguous one of its shape whose contents _back() copies to it."""
+        if _plain(tensor):
+            return tensor
+        self._check(call, tensor)
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+    def _check(self, call, tensor):
+        if not tensor.is_cpu:
+            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries host memory in this release. Name a backend for "
+                               "that device, as in init_process_group('cpu:fsccl,cuda:nccl').")
+        if tensor.layout is not torch.strided:
+            self._refuse(call, f"a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors")
+
+    @staticmethod
+    def _back(target, tensor):
+        return None if target is tensor else functools.partial(tensor.copy_, target)
+
+    def _moved(self, call, dtype, *others):
+        for other in others:
+            if other != dtype:
+                self._refuse(call, f"tensors of one call have one dtype, not {dtype} and {other}", TypeError)
+        try:
+            return MOVED[dtype]
+        except TypeError as error:
+            self._refuse(call, error, TypeError)
+
+    def _reduction(self, call, opts, dtype, *others):
+        self._moved(call, dtype, *others)
+        try:
+            return reduction(opts.reduceOp, dtype)
+        except TypeError as error:
+            self._refuse(call, error, TypeError)
+
+    def _one(self, call, tensors):
+        if len(tensors) != 1:
+            self._refuse(call, f"{len(tensors)} tensors: one per process")
+        return tensors[0]
+
+    def _parts(self, call, tensors):
+        if len(tensors) != self._size:
+            self._refuse(call, f"the list has {len(tensors)} tensors, the group {self._size} ranks")
+        return tensors
+
+    def _same(self, call, tensor, others):
+        for other in others:
+            if other.numel() != tensor.numel():
+                self._refuse(call, f"all tensors have the same number of elements, not {tensor.numel()} and {other.numel()}")
+
+    def _pieces(self, call, outputs):
+        """One contiguous tensor for all `outputs`, and what copies it to them."""
+        target = _adjacent(outputs)
+        if target is not None:
+            return target, None
+        for output in outputs:
+            self._check(call, output)
+        target = torch.empty(sum(output.numel() for output in outputs), dtype=outputs[0].dtype)
+        return target, functools.partial(_unpack, target, outputs)
+
+    def _packed(self, call, inputs):
+        """One contiguous tensor with the contents of all `inputs`."""
+        source = _adjacent(inputs)
+        return source if source is not None else torch.cat([self._source(call, input).reshape(-1) for input in inputs])
+
+    def _list(self, call, function, entries, arguments, keep, result, backs, opts):
+        backs = [back for back in backs if back]
+        finish = functools.partial(_run_all, backs) if backs else None
+        return self._comm.submit(call, function, (tensor_list(entries), len(entries), *arguments), keep, list(result), finish,
+                                 not opts.asyncOp)
+
+    def _exchange(self, call, source, sent, target, received, code, result, finish, opts):
+        return self._comm.submit(call, c.lib.fsccl_all_to_all_v,
+                                 (source.data_ptr(), counts_of(*sent), _begins(*sent), target.data_ptr(), counts_of(*received),
+                                  _begins(*received), code), (source, target), result, finish, not opts.asyncOp)
