@@ -412,7 +412,11 @@ typedef enum fsccl_layout {
 
 typedef enum fsccl_sharing {
   FSCCL_SHARING_READ_ONLY = 0, /* default: one slot per host, mapped by its ranks; do not write to param(i) */
-  FSCCL_SHARING_PRIVATE = 1    /* a slot of its own on every rank */
+  FSCCL_SHARING_PRIVATE = 1,   /* a slot of its own on every rank */
+  /* One slot per host, and param(i) may be written to: a page that a rank writes becomes its own, and is dropped at reshard. For a
+   * caller who cannot say what a program does with its parameters. Reshard asks the system which pages were written: about 5 us
+   * for a MB. */
+  FSCCL_SHARING_COPY_ON_WRITE = 2
 } fsccl_sharing_t;
 
 typedef enum fsccl_keep {
@@ -502,6 +506,12 @@ FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl
  * between unshard operations. Always one contiguous piece, elements offset .. offset + count of the parameter: whole rows
  * (per_param), any elements (flat), whole blocks (ragged). The pieces of ranks 0, 1, ... follow each other. */
 FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
+/* From now on the shards lie at shards[i], one pointer per parameter (NULL: this one stays where it is; empty and tied ones are not
+ * looked at). For a program that replaces its parameters' memory, as loading a checkpoint by assignment does. The unit's own block,
+ * if it has one, is kept. Implies mark_changed: all ranks alike, though each rank may move its shards alone. Does not communicate.
+ * FSCCL_ERR_INVALID_STATE while the unit is unsharded or an operation of it is in flight, and with a replicate_comm (whose
+ * ranks know each other's shards by address). */
+FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
@@ -533,9 +543,12 @@ typedef struct fsccl_reduce_config {
    * of this communicator. NULL: none. */
   void (*shard_ready)(void* context, fsccl_unit_t unit, size_t index);
   void* shard_ready_context;
+  void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory for
+                                 it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at). Not with
+                                 a replicate_comm */
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \
-  { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL }
+  { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL, NULL }
 
 /*
  * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or

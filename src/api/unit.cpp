@@ -63,7 +63,7 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   if (count == 0 || count > 1u << 20)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
   FSCCL_TRY(read_handles(config, spec));
-  if (config.sharing != FSCCL_SHARING_READ_ONLY && config.sharing != FSCCL_SHARING_PRIVATE)
+  if (config.sharing < FSCCL_SHARING_READ_ONLY || config.sharing > FSCCL_SHARING_COPY_ON_WRITE)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
   if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "keep {} is not a fsccl_keep_t", static_cast<int>(config.keep));
@@ -144,6 +144,14 @@ fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
   });
 }
 
+fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
+  return guarded("fsccl_unit_set_shards", [&]() -> Status {
+    if (!shards) return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->set_shards(shards);
+  });
+}
+
 fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t handle) {
   return guarded("fsccl_unit_mark_changed", [&]() -> Status {
     FSCCL_ASSIGN(Unit * unit, unit_of(handle));
@@ -194,6 +202,7 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     request.accumulate = config.accumulate != 0;
     request.defer_replicas = config.defer_replicas != 0;
     request.grads = config.grads;
+    request.sharded_grads = config.sharded_grads;
     request.result = config.result;
     request.shard_ready = config.shard_ready;
     request.shard_ready_context = config.shard_ready_context;

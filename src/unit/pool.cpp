@@ -156,6 +156,18 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
   return success();
 }
 
+Status Pool::make_private_view(int rank) {
+  if (private_views_.count(rank)) return success();
+  const auto offset = static_cast<uint64_t>(address(Part::shared, rank, 0) - arena_->control());  // of the file, and of the arena
+  FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
+  private_views_.emplace(rank, std::move(view));
+  return success();
+}
+
+void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
+  if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
+}
+
 Result<void*> Pool::alloc(uint64_t bytes) { return alloc(bytes, bytes >= kLargeBlock ? kPage : 64); }
 
 Result<void*> Pool::alloc(uint64_t bytes, uint64_t alignment) {

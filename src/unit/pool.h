@@ -12,6 +12,7 @@
 #include <string>
 
 #include "allocators/host/arena.h"
+#include "allocators/host/private_view.h"
 #include "allocators/pool/collective_region.h"
 #include "allocators/pool/region.h"
 #include "engine/communicator.h"
@@ -51,6 +52,10 @@ class Pool {
 
   // Address, in this process, of an offset in a part of pool rank `rank`.
   std::byte* address(Part part, int rank, uint64_t offset) const { return arena_->region(rank) + part_begin(part) + offset; }
+  // The shared part that `rank` hosts, for units whose ranks may write to what they share (PrivateView). Made once, before use.
+  Status make_private_view(int rank);
+  std::byte* private_address(int rank, uint64_t offset) const { return private_views_.at(rank).base() + offset; }
+  void drop_writes(int rank, uint64_t offset, uint64_t bytes);
   const ReleaseLine* release_line(int rank) const { return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank; }
   int rank() const { return comm_.rank(); }
   int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
@@ -81,6 +86,7 @@ class Pool {
   uint64_t limit_bytes_ = 0, slot_limit_bytes_ = 0;  // of this rank; the smallest of all ranks'
   bool prefault_ = false, dry_run_ = false;
   std::unique_ptr<HostArena> arena_;
+  std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
   uint64_t shared_extent_ = 0, own_extent_ = 0, local_extent_ = 0;  // that exist

@@ -45,6 +45,7 @@ struct ReduceRequest {
   bool accumulate = false;
   bool defer_replicas = false;
   const void* const* grads = nullptr;
+  void* const* sharded_grads = nullptr;
   fsccl_reduce_result_t* result = nullptr;
   void (*shard_ready)(void*, fsccl_unit_t, size_t) = nullptr;
   void* shard_ready_context = nullptr;
@@ -72,6 +73,7 @@ class Unit {
   Status shard(size_t index, fsccl_view_t* view) const;
   Status grad(size_t index, fsccl_view_t* view);
   Status sharded_grad(size_t index, fsccl_view_t* view);
+  Status set_shards(void* const* shards);
   void mark_changed() { changed_ = true; }
   Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
@@ -96,6 +98,7 @@ class Unit {
   Communicator& comm() const { return *spec_.shard_comm; }
   Engine& engine() const { return spec_.shard_comm->engine(); }
   size_t count() const { return spec_.params.size(); }
+  bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
   bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
 
   // creation
@@ -112,6 +115,7 @@ class Unit {
   Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
   Status take_grad_slot();
   void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
+  void place_sharded_grads(void* const* places);
   Status check_reduce(const ReduceRequest& request) const;
   Status reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
   // Hooks of the two phases of reduce_grads.

@@ -49,7 +49,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   FSCCL_TRY(unit->compare_definitions());
 
   unit->key_ = unit->pool().next_unit_key();
-  unit->shared_ = unit->spec_.sharing == FSCCL_SHARING_READ_ONLY;
+  unit->shared_ = unit->spec_.sharing != FSCCL_SHARING_PRIVATE;
   unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
   unit->make_plans();
   const uint64_t slot = unit->wire_map_.bytes;
@@ -60,7 +60,9 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->pool().units++;
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
-  FSCCL_TRY(unit->agree(unit->place_shards()));
+  Status placed = unit->place_shards();
+  if (placed.ok() && unit->copies_on_write()) placed = unit->pool().make_private_view(unit->pool_host_);
+  FSCCL_TRY(unit->agree(std::move(placed)));
   unit->make_tables();
   if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
   return unit;
@@ -72,6 +74,7 @@ Unit::~Unit() {
     if (const Result<uint64_t> position = pool().give_back(part, key); position.ok()) pool().done(position.value());
   };
   if (unsharded_ && writable_ && slot_part() != Part::own) give_back(Part::own, slot_key());
+  if (unsharded_ && !writable_ && copies_on_write()) pool().drop_writes(pool_host_, slot_offset_, wire_map_.bytes);
   if (slot_held_) give_back(slot_part(), slot_key());
   if (grad_held_) give_back(Part::own, grad_key());
   if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();    // the service thread may sleep on shards_summed_

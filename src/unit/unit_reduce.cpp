@@ -124,6 +124,16 @@ void Unit::publish_private(const void* const* grads) {
   }
 }
 
+// Only between reductions: one in flight writes to the old places.
+void Unit::place_sharded_grads(void* const* places) {
+  for (size_t i = 0; i < count(); i++) {
+    const size_t owner = layout_->owner(i);
+    if (!has_grad(i) || !places[owner] || !layout_->piece(comm().rank(), i).count) continue;
+    sharded_grads_[i] = static_cast<std::byte*>(places[owner]);
+    reduce_bindings_[i + 1].base = sharded_grads_[i];
+  }
+}
+
 Status Unit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
   if (request.grads) {
@@ -138,6 +148,8 @@ Status Unit::check_reduce(const ReduceRequest& request) const {
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
                 spec_.name);
   }
+  if (spec_.replicate_comm && request.sharded_grads)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
   if (spec_.replicate_comm && request.accumulate && reduced_once_ && !replicas_pending_)
     return fail(FSCCL_ERR_INVALID_STATE,
                 "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and "
@@ -153,6 +165,7 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   FSCCL_TRY(take_grad_slot());
   FSCCL_TRY(finish(reduce_sequence_));
   FSCCL_TRY(finish_replicas(replica_sequence_));
+  if (request.sharded_grads) place_sharded_grads(request.sharded_grads);
   if (request.grads && !pool().dry_run()) publish_private(request.grads);
 
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);

@@ -126,6 +126,7 @@ Status Unit::reshard() {
   Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slot
   unsharded_ = false;
   const bool own_writable = writable_ && slot_part() != Part::own;
+  if (copies_on_write() && !own_writable) pool().drop_writes(pool_host_, slot_offset_, wire_map_.bytes);
   if (!own_writable && keep_) {
     slot_released_ = pool().open_position();
     pool().done(slot_released_);
@@ -145,7 +146,9 @@ Status Unit::param(size_t index, fsccl_view_t* view) {
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
   }
   const uint64_t elements = layout_->numel(index);
-  *view = {elements ? unshard_bindings_[0].base + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
+  std::byte* const slot =
+      copies_on_write() && !writable_ ? pool().private_address(pool_host_, slot_offset_) : unshard_bindings_[0].base;
+  *view = {elements ? slot + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
   return success();
 }
 
@@ -153,6 +156,21 @@ Status Unit::shard(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
   const Piece piece = layout_->piece(comm().rank(), index);
   *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  return success();
+}
+
+Status Unit::set_shards(void* const* shards) {
+  if (spec_.replicate_comm)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has a replicate_comm, whose ranks know each other's shards by address",
+                spec_.name);
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+  FSCCL_TRY(check_idle());
+  for (size_t i = 0; i < count(); i++) {
+    const size_t owner = layout_->owner(i);
+    if (shards[owner] && layout_->piece(comm().rank(), i).count) shards_[i] = static_cast<std::byte*>(shards[owner]);
+    unshard_bindings_[i + 1].base = shards_[i];
+  }
+  changed_ = true;
   return success();
 }
 

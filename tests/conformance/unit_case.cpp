@@ -54,7 +54,7 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
   c.wire = kFloats[random.below(4)];
   c.reduce = kFloats[random.below(4)];
   c.grad = kFloats[random.below(4)];
-  c.sharing = random.below(2) ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
+  c.sharing = static_cast<fsccl_sharing_t>(random.below(3));
   c.keep = static_cast<fsccl_keep_t>(random.below(3));
   c.keep_budget_bytes = random.below(2) ? 0 : 1 << 20;
   c.marks_changes = random.below(2);
