@@ -1,6 +1,10 @@
 // Moving through slots: a rank puts what it sends into its slot, signals, and copies what is meant for it from the senders' slots.
 // One exchange for what fits; the rest goes in rounds, whose slots alternate, so that a sender may be some rounds ahead. No peer's
 // buffer is touched, and the slots are so small that the second copy reads from the caches.
+//
+// Where everybody sends and receives, what does not fit a slot is cut into a part for each of several ticks, and a round fills the
+// slots of all of them before it empties the first: a rank that is late holds nobody up, and the ranks do not write slots while
+// others read theirs, which slows both.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -8,40 +12,61 @@
 
 namespace fsccl {
 
+namespace {
+
+// What a flow moves by the slots of one of `ticks` ticks: whole lines, but for the end.
+Flow part_of(const Flow& flow, int tick, int ticks, uint64_t size) {
+  const uint64_t line = 64 / size, lines = (flow.count + line - 1) / line;
+  const uint64_t each = (lines + static_cast<uint64_t>(ticks) - 1) / static_cast<uint64_t>(ticks) * line;
+  const uint64_t begin = std::min(flow.count, each * static_cast<uint64_t>(tick));
+  return {flow.src + begin, flow.dst + begin, std::min(each, flow.count - begin)};
+}
+
+}  // namespace
+
 Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
-  const uint32_t output = m.one_buffer ? 0 : 1, slot = output + 1;
-  uint64_t most = 0;
-  for (const Flow& flow : m.flows) most = std::max(most, flow.count * size);
-  const uint64_t chunk = piece_of(m.same_to_all ? slot_bytes : slot_bytes / ranks, most);  // for one receiver, or for all
-  Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, 1);
+  const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
+  Flow longest;
+  for (const Flow& flow : m.flows) longest.count = std::max(longest.count, flow.count);
+  const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;  // for one receiver, or for all
+  const uint64_t pieces = (longest.count * size + room - 1) / room;
+  const int ticks = m.mutual && m.ranks > 1 ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
+  const uint64_t most = part_of(longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
-  build.slot("slot", m.same_to_all ? chunk : chunk * ranks, 0);
+  for (int t = 0; t < ticks; ++t) build.slot("slot", m.same_to_all ? chunk : chunk * ranks, t);
   build.in_rounds(chunk, most);
 
+  const auto slot = [&](int tick) { return first_slot + static_cast<uint32_t>(tick); };
   const auto place = [&](int to) { return m.same_to_all ? 0 : chunk * static_cast<uint64_t>(to); };
-  for (int i = 1; i < m.ranks; ++i) {
-    const Flow& flow = m.flow(m.rank, build.peer(i));
-    build.copy(build.here(slot, place(build.peer(i))), build.here(0, flow.src * size), flow.count, m.dtype);
-    if (m.same_to_all && flow.count) break;
+  const auto flow = [&](int from, int to, int tick) { return part_of(m.flow(from, to), tick, ticks, size); };
+  for (int t = 0; t < ticks; ++t) {
+    for (int i = 1; i < m.ranks; ++i) {
+      const Flow part = flow(m.rank, build.peer(i), t);
+      build.copy(build.here(slot(t), place(build.peer(i))), build.here(0, part.src * size), part.count, m.dtype);
+      if (m.same_to_all && part.count) break;
+    }
+    build.signal(t);
   }
-  build.signal(0);
-  if (!m.one_buffer) {
-    const Flow& own = m.flow(m.rank, m.rank);
+  for (int t = 0; t < ticks && !m.one_buffer; ++t) {
+    const Flow own = flow(m.rank, m.rank, t);
     build.copy(build.here(1, own.dst * size), build.here(0, own.src * size), own.count, m.dtype);
   }
   bool everybody = true;
-  for (int i = 1; i < m.ranks; ++i) {
-    const int q = build.peer(i);
-    const Flow& flow = m.flow(q, m.rank);
-    if (flow.count == 0 && !m.mutual) {
-      everybody = false;
-      continue;
+  for (int t = 0; t < ticks; ++t) {
+    for (int i = 1; i < m.ranks; ++i) {
+      const int q = build.peer(i);
+      const Flow part = flow(q, m.rank, t);
+      if (part.count == 0 && !(m.mutual && t == 0)) {
+        everybody &= m.mutual;
+        continue;
+      }
+      build.wait(q, t);
+      build.copy(build.here(output, part.dst * size), build.at(q, slot(t), place(m.rank)), part.count, m.dtype);
     }
-    build.wait(q, 0);
-    build.copy(build.here(output, flow.dst * size), build.at(q, slot, place(m.rank)), flow.count, m.dtype);
   }
   if (!everybody) build.lazy();
   return build.take();

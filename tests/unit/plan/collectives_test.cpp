@@ -127,6 +127,26 @@ TEST(Collectives, BroadcastIsBalanced) {
   }
 }
 
+// Who sends and receives fills several slots before it empties the first of a peer. Who only sends has nothing to put off.
+TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
+  constexpr uint64_t kSlot = 4096;
+  const auto written_ahead = [](const Plan& plan) {
+    const auto is_read = [&](const Step& step) { return step.kind == StepKind::copy && step.src.rank != plan.rank; };
+    return std::count_if(plan.steps.begin(), std::find_if(plan.steps.begin(), plan.steps.end(), is_read),
+                         [&](const Step& step) { return step.kind == StepKind::copy && plan.buffers[step.dst.buffer].slot; });
+  };
+  for (const uint64_t slots : {1, 2, 3, 4, 5, 9}) {
+    Shape shape = shape_of(2, slots * kSlot, FSCCL_UINT8);
+    const Plan gather = move_slots(all_gather_movement(shape), kSlot), broadcast = move_slots(broadcast_movement(shape), kSlot);
+    const uint64_t ticks = std::min<uint64_t>(slots, kMaxTicks);
+    EXPECT_EQ(static_cast<uint64_t>(gather.ticks), ticks);
+    EXPECT_EQ(static_cast<uint64_t>(written_ahead(gather)), ticks);
+    EXPECT_EQ(gather.rounds, (slots + ticks - 1) / ticks);
+    EXPECT_EQ(broadcast.ticks, 1);
+    EXPECT_EQ(broadcast.rounds, slots);
+  }
+}
+
 TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {
