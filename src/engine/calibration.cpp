@@ -124,8 +124,13 @@ class Probe {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    copy_bytes(rings_[meeting_.rank] + ring_at_, &in_[buffer], bytes, stores);
-    if (exchange()) copy_bytes(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, Stores::cached);
+    std::byte* slot = rings_[meeting_.rank] + ring_at_;
+    const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
+    if (cores == Cores::near)
+      copy_between_cores(slot, &in_[buffer], bytes, cores);
+    else
+      copy_bytes(slot, &in_[buffer], bytes, stores);
+    if (exchange()) copy_between_cores(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.

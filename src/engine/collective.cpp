@@ -82,6 +82,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   set_plans(&settings, entry->plan, entry->otherwise);
   settings.reads = selection.reads;
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
+  settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
   entry->fingerprint.count = shape.count;

@@ -38,6 +38,7 @@ struct CollectiveCall {
 struct CollectiveOptions {
   SelectOptions select;
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
+  uint64_t cache_bytes = 0;      // of a core's own cache
 };
 
 class Collectives {

@@ -217,6 +217,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs) {
   collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
+  collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   context_->add(this);
 }

@@ -189,13 +189,16 @@ bool Executor::move(const Step& step) {
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
+  const bool to_slot = plan_->buffers[step.dst.buffer].slot, through_slot = to_slot || plan_->buffers[step.src.buffer].slot;
   const auto transfer = [&](Stores stores) {
-    if (step.kind == StepKind::copy)
-      copy_bytes(dst.mapped, src.mapped, bytes, stores);
-    else
+    if (step.kind == StepKind::cast)
       cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
+    else if (through_slot && op_.in_cache && stores == Stores::cached)
+      copy_between_cores(dst.mapped, src.mapped, bytes, engine_.slot_stores_.cores());
+    else
+      copy_bytes(dst.mapped, src.mapped, bytes, stores);
   };
-  if (plan_->buffers[step.dst.buffer].slot)
+  if (to_slot)
     engine_.slot_stores_.write(bytes, transfer);
   else
     transfer(op_.stores);

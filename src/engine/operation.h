@@ -62,6 +62,7 @@ struct OperationSettings {
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   bool begun = false;    // progress, the driver's
   Stores stores = Stores::cached;
+  bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
   uint64_t released = 0;                         // ... must have reached this position
 

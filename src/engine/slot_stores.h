@@ -24,6 +24,9 @@ class SlotStores {
         clock_(clock),
         streams_(streaming_from <= kEvery) {}
 
+  // Where peers are, by what is chosen at present.
+  Cores cores() const { return streams_ ? Cores::far : Cores::near; }
+
   // Calls `write` once with the stores to use.
   template <class Write>
   void write(uint64_t bytes, const Write& write) {

@@ -1,5 +1,8 @@
-// The streaming copy. (The cached copy is memcpy.) It aligns the destination to a cache line, then writes whole lines in order,
-// with nothing else: neither software prefetch nor several pages side by side measured better.
+// The copies that are not memcpy. The streaming one aligns the destination to a cache line, then writes whole lines in order, with
+// nothing else: neither software prefetch nor several pages side by side measured better. The ones between cores take a line of
+// each of some pages in turn: what a core fetches ahead ends with the page, so page after page is a walk with a halt at each, and
+// of several pages one is fetched during another's halt. Two pages do while lines come soon, and are best then; from afar four.
+// Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -13,9 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace fsccl {
 namespace HWY_NAMESPACE {
 
-inline constexpr size_t kLineBytes = 64;
+inline constexpr size_t kLineBytes = 64, kPageBytes = 4096;
 
-HWY_INLINE void copy_line(uint8_t* to, const uint8_t* from) {
+HWY_INLINE void copy_line(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
+  const hn::CappedTag<uint8_t, kLineBytes> d;
+  for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d)) hn::StoreU(hn::LoadU(d, from + k), d, to + k);
+}
+
+HWY_INLINE void stream_line(uint8_t* to, const uint8_t* from) {
   const hn::CappedTag<uint8_t, kLineBytes> d;
   for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d)) hn::Stream(hn::LoadU(d, from + k), d, to + k);
 }
@@ -30,12 +38,33 @@ void copy_streaming_here(void* dst, const void* src, size_t bytes) {
   }
   copy_small<kLineBytes / 2, 1>(to, from, head);
   size_t i = head;
-  for (; i + kLineBytes <= bytes; i += kLineBytes) copy_line(to + i, from + i);
+  for (; i + kLineBytes <= bytes; i += kLineBytes) stream_line(to + i, from + i);
   copy_small<kLineBytes / 2, 1>(to + i, from + i, bytes - i);
   hwy::FlushStream();
 }
 
-void install_copy_here(KernelTable& table) { table.copy_streaming = copy_streaming_here; }
+// The next `pages` pages, line by line in turn.
+template <size_t pages>
+HWY_INLINE void copy_side_by_side(uint8_t* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT from) {
+  for (size_t line = 0; line < kPageBytes; line += kLineBytes)
+    for (size_t page = 0; page < pages; page++) copy_line(to + page * kPageBytes + line, from + page * kPageBytes + line);
+}
+
+template <size_t pages>
+void copy_between_cores_here(void* dst, const void* src, size_t bytes) {
+  uint8_t* to = static_cast<uint8_t*>(dst);
+  const uint8_t* from = static_cast<const uint8_t*>(src);
+  size_t done = 0;
+  for (; done + pages * kPageBytes <= bytes; done += pages * kPageBytes) copy_side_by_side<pages>(to + done, from + done);
+  for (; done + 2 * kPageBytes <= bytes; done += 2 * kPageBytes) copy_side_by_side<2>(to + done, from + done);
+  if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
+}
+
+void install_copy_here(KernelTable& table) {
+  table.copy_streaming = copy_streaming_here;
+  table.copy_near = copy_between_cores_here<2>;
+  table.copy_far = copy_between_cores_here<4>;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace fsccl

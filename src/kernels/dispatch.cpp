@@ -14,6 +14,8 @@ constinit std::atomic<const KernelTable*> current_table{nullptr};
 
 // Below this a streaming store costs more than it can save, and the fence is what one would measure.
 constexpr size_t kLeastStreamingBytes = 1024;
+// Two pages.
+constexpr size_t kLeastBetweenCoresBytes = 8192;
 
 const char* target_name(int64_t target) {
   switch (target) {
@@ -70,6 +72,14 @@ void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
     std::memcpy(dst, src, bytes);
   } else {
     kernels().copy_streaming(dst, src, bytes);
+  }
+}
+
+void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores) {
+  if (bytes < kLeastBetweenCoresBytes) {
+    if (bytes) std::memcpy(dst, src, bytes);
+  } else {
+    (cores == Cores::near ? kernels().copy_near : kernels().copy_far)(dst, src, bytes);
   }
 }
 

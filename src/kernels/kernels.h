@@ -18,6 +18,10 @@ enum class Stores : uint8_t { cached, streaming };
 
 // In copies and casts the two ranges must not overlap.
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
+// Likewise with cached stores, faster where another core has just written the source, or has read what was in the destination, and
+// the rest is in this core's own cache. `cores`: whether lines come from that one's caches as soon as from this one's last cache.
+enum class Cores : uint8_t { near, far };
+void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores);
 
 // dst[i] = src[i] converted, round to nearest even; NaN stays NaN, overflow to infinity in fp16. Any pair of fp16, bf16, fp32,
 // fp64, and equal dtypes (a copy). Returns false for an unsupported pair, touching nothing.

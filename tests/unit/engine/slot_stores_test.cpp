@@ -29,8 +29,10 @@ TEST(SlotStores, FollowsTheMachine) {
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
   streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
   EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
+  EXPECT_EQ(stores.cores(), Cores::far);
   streamed(stores, 70 * kAround, kPiece, 2);  // and together
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
+  EXPECT_EQ(stores.cores(), Cores::near);
 }
 
 TEST(SlotStores, BeginsAsMeasuredAtStart) {

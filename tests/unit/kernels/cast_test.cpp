@@ -139,6 +139,25 @@ TEST(Copy, AnySizeAndAlignmentBothStores) {
   }
 }
 
+// Pages side by side, four, then two, and what is left.
+TEST(Copy, BetweenCoresAnySizeAndAlignment) {
+  std::mt19937_64 random(kSeed);
+  std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};
+  for (const size_t pages : {2, 3, 4, 5, 6, 8}) sizes.insert(sizes.end(), {pages * 4096 - 1, pages * 4096, pages * 4096 + 1});
+  for (const std::string& target : targets()) {
+    const UseTarget use(target);
+    for (const size_t bytes : sizes) {
+      for (const Cores cores : {Cores::near, Cores::far}) {
+        Buffer in(bytes, random() % 128), out(bytes, random() % 128);
+        std::generate_n(in.data(), bytes, [&] { return static_cast<uint8_t>(random()); });
+        copy_between_cores(out.data(), in.data(), bytes, cores);
+        ASSERT_EQ(out.bytes(), in.bytes()) << target << ", " << bytes << " bytes";
+        ASSERT_TRUE(out.guards_intact()) << target << ", " << bytes << " bytes";
+      }
+    }
+  }
+}
+
 TEST(Target, TheBestIsChosenAndUnknownOnesAreRefused) {
   const std::vector<std::string> all = targets();
   ASSERT_FALSE(all.empty());
