@@ -22,11 +22,15 @@ NAME = "fsccl"
 _ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIMEOUT: ErrorType.TIMEOUT,
            c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR}
 
+# torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until shutdown().
+_open = set()
+
 
 class FscclBackend(Moving, Reducing, Backend):
     def __init__(self, comm, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
+        _open.add(self)
 
     # -------------------------------------------------------------------------------------------------- messages ----
 
@@ -96,6 +100,7 @@ class FscclBackend(Moving, Reducing, Backend):
 
     def shutdown(self):
         self._comm.close()
+        _open.discard(self)
 
     def get_error(self):
         return _ERRORS.get(self._comm.state(), ErrorType.COMM_ERROR)

@@ -38,7 +38,7 @@ def connect(store, rank, size, timeout, name, ranks):
             store.set(_KEY, _FAILED + str(problem).encode())
             raise problem
         if size > 1:
-            store.set(_KEY, bytes(identity))
+            store.set(_KEY, bytes(identity) + repr(ranks).encode())
     else:
         try:
             found = store.get(_KEY)
@@ -47,6 +47,10 @@ def connect(store, rank, size, timeout, name, ranks):
                                f"at the same point? [{error}]", c.ERR_TIMEOUT, rank, 0) from error
         if found.startswith(_FAILED):
             raise c.FscclError(f"{who}: rank 0 of the group could not begin: {found[len(_FAILED):].decode()}", 0, rank, 0)
+        theirs = found[ctypes.sizeof(identity):].decode()
+        if theirs != repr(ranks):
+            raise c.FscclError(f"{who}: this rank makes it of the global ranks {ranks}, the group's rank 0 of {theirs}: all ranks "
+                               "make the same groups in the same order", c.ERR_MISMATCH, rank, 0)
         ctypes.memmove(ctypes.byref(identity), found, ctypes.sizeof(identity))
     config.unique_id, config.rank, config.ranks = ctypes.pointer(identity), rank, size
     handle = ctypes.c_void_p()

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong ends in an exception that says which rank, which call and what to do: no hang, no dead interpreter."""
+import ctypes.util
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+import ranks as ranks_
+import torch
+import torch.distributed as dist
+from torch import nn
+
+fails = ranks_.fails
+ERROR = dist.DistBackendError
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Ranks that no test below has harmed: those that a test harms are not used again."""
+    with ranks_.Ranks(2) as started:
+        yield started
+
+
+def run(group, case, *arguments, survivors=(0, 1)):
+    return group.run(case, *arguments, survivors=survivors)
+
+
+def dies(call):
+    rank = dist.get_rank()
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    tensor = torch.ones(4)
+    if call == "future":
+        text, seconds = fails(dist.all_reduce(tensor, async_op=True).get_future().wait, RuntimeError)
+    elif call == "backward":
+        model = nn.Linear(2, 2)
+        hooked = torch.ones(2, requires_grad=True)
+        hooked.register_hook(lambda gradient: dist.all_reduce(gradient.clone()))
+        text, seconds = fails(lambda: model(hooked).sum().backward(), RuntimeError)
+    else:
+        calls = {"all_reduce": lambda: dist.all_reduce(tensor), "recv": lambda: dist.recv(tensor, 1),
+                 "all_gather": lambda: dist.all_gather([tensor, tensor.clone()], torch.ones(4))}
+        text, seconds = fails(calls[call], ERROR)
+        assert call in text
+    assert "rank 1" in text and "died" in text and seconds < 5, text
+    text, _ = fails(dist.barrier, ERROR)
+    assert "rank 1" in text
+    assert dist.group.WORLD._get_backend(torch.device("cpu")).get_error() == torch._C._distributed_c10d.ErrorType.REMOTE_ERROR
+
+
+@pytest.mark.parametrize("call", ["all_reduce", "future", "recv", "backward"])
+def test_a_rank_dies(two, call):
+    run(two, dies, call, survivors=[0])
+
+
+def dies_in_subgroup():
+    rank = dist.get_rank()
+    group = dist.new_group([1, 2])
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1:
+        text, _ = fails(lambda: dist.all_reduce(torch.ones(1), group=group), ERROR)
+        assert "rank 0 (global rank 1)" in text and "rank 1 of the group is global rank 2" in text, text
+
+
+def test_a_rank_of_a_subgroup_dies():
+    with ranks_.Ranks(3) as started:
+        run(started, dies_in_subgroup, survivors=[1])
+
+
+def mismatched(first, second):
+    tensor = torch.ones(4)
+    calls = {"all_reduce": lambda: dist.all_reduce(tensor), "all_gather": lambda: dist.all_gather_single(torch.empty(8), tensor),
+             "longer": lambda: dist.all_reduce(torch.ones(5)), "double": lambda: dist.all_reduce(tensor.double()),
+             "max": lambda: dist.all_reduce(tensor, dist.ReduceOp.MAX), "broadcast": lambda: dist.broadcast(tensor, 0)}
+    text, seconds = fails(calls[first if dist.get_rank() == 0 else second], ERROR)
+    assert seconds < 5
+    return text
+
+
+@pytest.mark.parametrize("second, words", [
+    ("all_gather", ("all_reduce", "all_gather")), ("longer", ("of 4 float32", "of 5 float32")), ("double", ("float32", "float64")),
+    ("max", ("sum", "max"))])
+def test_ranks_disagree(two, second, words):
+    for text in run(two, mismatched, "all_reduce", second):
+        assert all(word in text for word in words) and "rank 0" in text and "rank 1" in text, text
+
+
+def late():
+    if dist.get_rank() == 1:
+        time.sleep(3.5)
+        return None
+    text, seconds = fails(lambda: dist.all_reduce(torch.ones(1)), ERROR)
+    assert 1.5 < seconds < 3.4
+    return text
+
+
+def test_a_rank_is_late():
+    with ranks_.Ranks(2, timeout=2) as started:
+        text = run(started, late)[0]
+    assert "waits for rank(s) 1" in text and "2000 ms" in text and "all_reduce" in text, text
+
+
+def aborted():
+    tensor = torch.ones(1)
+    if dist.get_rank() == 0:
+        threading.Timer(0.5, dist.group.WORLD._get_backend(torch.device("cpu")).abort).start()
+    future = dist.all_reduce(tensor, async_op=True).get_future() if dist.get_rank() == 0 else None
+    text, seconds = fails(lambda: dist.recv(tensor, 1 - dist.get_rank()), ERROR)
+    assert "aborted by rank 0" in text and seconds < 3, text
+    if future:
+        assert "aborted" in fails(future.wait, RuntimeError)[0]
+    assert "aborted" in fails(dist.barrier, ERROR)[0]
+
+
+def test_abort(two):
+    run(two, aborted)
+
+
+def refused():
+    """The call did nothing: the group is as good as before."""
+    tensor, who = torch.ones(4), f"rank {dist.get_rank()} of group"
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for action, kind, words in [
+            (lambda: dist.all_reduce(tensor, dist.ReduceOp.BAND), TypeError, ("all_reduce", "BAND")),
+            (lambda: dist.all_gather_single(torch.empty(5), tensor), ValueError, ("all_gather_single", "5 elements", "8")),
+            (lambda: dist.reduce_scatter_single(torch.empty(3), tensor), ValueError, ("reduce_scatter_single", "4 elements")),
+            (lambda: dist.all_gather([torch.empty(4)], tensor), ValueError, ("all_gather", "1 tensors", "2 ranks")),
+            (lambda: dist.all_to_all_single(torch.empty(4), tensor, [1, 2], [2, 2]), (ValueError, RuntimeError), ()),
+            (lambda: dist.all_reduce(tensor.int(), dist._make_nccl_premul_sum(2.0)), TypeError, ("PREMUL_SUM",)),
+            (lambda: dist.recv(tensor), NotImplementedError, ("recv", "Name src")),
+            (lambda: backend.allreduce([torch.ones(2, device="meta")], dist.AllreduceOptions()), ValueError, ("meta", "cpu:fsccl")),
+            (lambda: backend.allocate_tensor(4, dtype=torch.float32, device="cuda"), ValueError, ("cuda",))]:
+        text, _ = fails(action, kind)
+        assert all(word in text for word in (*words, who if words else "")), text
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [2] * 4
+
+
+def test_refused(two):
+    two.run(refused)
+
+
+def destroyed():
+    group = dist.new_group()
+    backend = group._get_backend(torch.device("cpu"))
+    dist.destroy_process_group(group)
+    text, _ = fails(lambda: backend.barrier(dist.BarrierOptions()), ERROR)
+    assert "was destroyed" in text
+    backend.shutdown()
+    backend.abort()
+    assert backend.get_error() != torch._C._distributed_c10d.ErrorType.SUCCESS
+
+
+def test_destroyed(two):
+    two.run(destroyed)
+
+
+def different_groups():
+    rank = dist.get_rank()
+    dist.distributed_c10d._world.group_count = 50
+    store = dist.distributed_c10d._get_default_store()
+    from fsccl_torch.communicator import connect
+    import datetime
+    limit = datetime.timedelta(seconds=2)
+    text, _ = fails(lambda: connect(dist.PrefixStore("here", store), rank, 2, limit, "x", [0, 1] if rank == 0 else [1, 0]), ERROR)
+    return text
+
+
+def test_ranks_make_different_groups(two):
+    texts = two.run(different_groups)
+    assert "[1, 0]" in texts[1] and "[0, 1]" in texts[1], texts
+
+
+def python(code, **environment):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=60, check=False)
+
+
+def test_no_library(tmp_path):
+    missing = python("import fsccl_torch", FSCCL_TORCH_LIBRARY=str(tmp_path / "none.so"))
+    assert missing.returncode == 1 and "ImportError" in missing.stderr and "pip install" in missing.stderr, missing.stderr
+    other = python("import fsccl_torch", FSCCL_TORCH_LIBRARY=ctypes.util.find_library("m") or "libm.so.6")
+    assert other.returncode == 1 and "is no libfsccl" in other.stderr, other.stderr
+
+
+def test_old_torch():
+    """Before its Backend could be subclassed in Python, torch said that there is no constructor."""
+    found = python("""
+        import torch, torch.distributed
+        class Old:
+            def __init__(self, *_): raise TypeError("No constructor defined!")
+        torch._C._distributed_c10d.Backend = Old
+        import fsccl_torch""")
+    assert found.returncode == 1 and "install torch" in found.stderr and torch.__version__ in found.stderr, found.stderr
+
+
+def test_exits_without_destroying(tmp_path):
+    """Programs end without destroy_process_group(), with works in flight and futures that nobody waits for."""
+    code = f"""
+        import sys, fsccl_torch, torch, torch.distributed as dist
+        rank = int(sys.argv[1])
+        dist.init_process_group("fsccl", init_method="file://{tmp_path}/store", rank=rank, world_size=2)
+        tensor = torch.ones(4)
+        dist.all_reduce(tensor)
+        backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+        kept = backend.allocate_tensor(100, dtype=torch.float32)
+        if rank == 0:
+            kept = dist.irecv(tensor, 1).get_future().then(lambda _: None)
+        print("end")
+        """
+    started = [subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(rank)], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in started:
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and output == "end\n", errors
