@@ -29,7 +29,7 @@ def _check_torch():
     except (TypeError, RuntimeError):
         usable = False
     if not usable:
-        raise ImportError(f"fsccl_torch: torch {torch.__version__} cannot carry a backend written in Python: install torch 2.13 or "
+        raise ImportError(f"fsccl_torch: torch {torch.__version__} cannot carry a backend written in Python: install torch 2.14 or "
                           "newer.")
 
 
