@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Counts the tests that really ran, from the records of tools/test_wrapper.sh, and prints the closing line of tools/test.
 
-A GoogleTest program counts with each of its cases, any other test as one. A program that ends badly although its cases
-passed (a leak found at its end, a signal) counts as one more failure. Exit status 77 of another program means skipped.
+A GoogleTest program and a file of pytest count with each of their cases, any other test as one. A program that ends badly
+although its cases passed (a leak found at its end, a signal) counts as one more failure. Exit status 77 of another program
+means skipped.
 
 usage: count_tests.py FOLDER STATUS (of the test runner) | --self-test
 """
@@ -15,17 +16,17 @@ SKIP_STATUS = 77
 
 
 def read_cases(path):
-    """(passed, names of failed, names of skipped with the reason) of one GoogleTest result file."""
+    """(passed, names of failed, names of skipped with the reason) of one result file of GoogleTest or pytest."""
     passed, failed, skipped = 0, [], []
     for case in xml.etree.ElementTree.parse(path).getroot().iter('testcase'):
         name = f'{case.get("classname")}.{case.get("name")}'
         if case.get('status') == 'notrun' or case.get('result') == 'suppressed':
             continue
-        if case.find('failure') is not None:
+        reason = case.find('skipped')
+        if case.find('failure') is not None or case.find('error') is not None:
             failed.append(name)
-        elif case.get('result') == 'skipped':
-            reason = case.find('skipped')
-            text = (reason.get('message') or '') if reason is not None else ''
+        elif reason is not None:
+            text = reason.get('message') or ''
             skipped.append(f'{name} ({" ".join(text.split()) or "no reason given"})')
         else:
             passed += 1
@@ -79,12 +80,17 @@ CASES = '''<testsuites><testsuite name="S">
 <skipped message="x.cpp:1&#x0A;needs a GPU"/></testcase>%s
 </testsuite></testsuites>'''
 FAILED_CASE = '<testcase name="d" status="run" result="completed" classname="S"><failure message="no"/></testcase>'
+PYTEST_CASES = '''<testsuites name="pytest tests"><testsuite name="pytest">
+<testcase classname="t" name="a" time="0.1"/><testcase classname="t" name="b"><error message="failed on setup">E</error></testcase>
+<testcase classname="t" name="c"><skipped type="pytest.skip" message="no GPU">t.py:1</skipped></testcase>
+</testsuite></testsuites>'''
 SELF_TESTS = [
     ({}, 0, '0 passed, 1 failed'),
     ({'1.command': 'x', '1.status': '0'}, 0, '1 passed, 0 failed'),
     ({'1.command': 'x', '1.status': '0', '1.xml': CASES % ''}, 0, '1 passed, 0 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
     ({'1.command': 'x', '1.status': '1', '1.xml': CASES % FAILED_CASE}, 1,
      '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
+    ({'1.command': 'x', '1.status': '1', '1.xml': PYTEST_CASES}, 1, '1 passed, 1 failed, 1 skipped: t.c (no GPU)'),
     ({'1.command': 'x', '1.status': '23', '1.xml': CASES % ''}, 1, '1 passed, 1 failed, 1 skipped: S.c (x.cpp:1 needs a GPU)'),
     ({'1.command': 'x', '1.xml': '<testsuites'}, 1, '0 passed, 1 failed'),
     ({'1.command': 'x'}, 1, '0 passed, 1 failed'),

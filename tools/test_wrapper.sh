@@ -1,10 +1,11 @@
 #!/bin/sh
 # Runs one test and leaves a record of it in $TEST_RESULTS for tools/count_tests.py: NAME.command (what was run, a word a
-# line), NAME.status (its exit status; none when it was ended by force) and, from a GoogleTest program, NAME.xml (its cases).
+# line), NAME.status (its exit status; none when it was ended by force) and, from GoogleTest and pytest, NAME.xml (its cases).
 record=$TEST_RESULTS/$TEST_TREE-$$
 printf '%s\n' "$@" >"$record.command"
 GTEST_OUTPUT="xml:$record.xml"
-export GTEST_OUTPUT
+PYTEST_ADDOPTS="--junitxml='$record.xml'"
+export GTEST_OUTPUT PYTEST_ADDOPTS
 "$@"
 status=$?
 printf '%s' "$status" >"$record.status"

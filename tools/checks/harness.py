@@ -7,14 +7,16 @@ import pathlib
 import sys
 import tempfile
 
-CODE_FOLDERS = ('include', 'src', 'transports', 'allocators', 'examples', 'tests', 'perf', 'tools')
+CODE_FOLDERS = ('include', 'src', 'transports', 'allocators', 'examples', 'tests', 'perf', 'tools',
+                'bindings')
 
 
 def source_files(root, suffixes, folders=CODE_FOLDERS):
     """The files below the named folders that end in one of the suffixes, sorted; build trees and caches left out."""
     for folder in folders:
         for path in sorted((root / folder).rglob('*')):
-            if path.suffix in suffixes and path.is_file() and '__pycache__' not in path.parts:
+            left_out = {'__pycache__', 'build'}.intersection(path.relative_to(root).parts)
+            if path.suffix in suffixes and path.is_file() and not left_out:
                 yield path
 
 

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it.
+# Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete are used again.
+
+torch_folder=$root/build-torch
+
+# torch is made for Python 3.11 and newer; Ubuntu 22.04 calls an older one python3.
+torch_python() {
+  local name
+  for name in python3 python3.13 python3.12 python3.11; do
+    if have "$name" && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      printf '%s' "$name"
+      return
+    fi
+  done
+  printf 'python3.11'
+}
+
+# Python with venv, and with the header that compiled code of torch.compile includes.
+has_python_parts() {
+  have "$1" && "$1" -c 'import ensurepip, os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' 2>/dev/null
+}
+
+# install_environment NAME REQUIREMENTS PYTHON: with all that REQUIREMENTS says; what `base` has is not installed again.
+install_environment() {
+  local folder=$torch_folder/$1 requirements=$2 python=$3 stamp
+  stamp="$folder $("$python" --version) $(cat "$requirements")"
+  if [ "$(cat "$folder/.complete" 2>/dev/null)" = "$stamp" ]; then return; fi
+  say "installing the packages of ${requirements#"$root"/} into build-torch/$1 (log: build-torch/$1.log)"
+  rm -rf "$folder"
+  "$python" -m venv "$folder" || return 1
+  if [ "$1" != base ]; then
+    echo "$torch_folder"/base/lib/python3*/site-packages >"$(echo "$folder"/lib/python3*/site-packages)/base.pth"
+  fi
+  "$folder/bin/python" -m pip install --disable-pip-version-check -r "$requirements" >"$folder.log" 2>&1 || return 1
+  printf '%s' "$stamp" >"$folder/.complete"
+}
+
+# install_fsccl_torch: the package of the tree, with the library of the tree's own build, into `base`.
+install_fsccl_torch() {
+  FSCCL_TORCH_LIBRARY=$root/build/libfsccl.so "$torch_folder/base/bin/python" -m pip install --disable-pip-version-check \
+    --no-deps --no-build-isolation --force-reinstall "$root/bindings/torch" >>"$torch_folder/base.log" 2>&1
+}
+
+# prepare_torch [FRAMEWORK ...]: a failure is said here, and the tests that need what is missing fail.
+prepare_torch() {
+  local python name
+  python=$(torch_python)
+  has_python_parts "$python" || install_packages "$python" "$python-venv" "$python-dev"
+  mkdir -p "$torch_folder"
+  if ! install_environment base "$root/tests/torch/requirements.txt" "$python" || ! install_fsccl_torch; then
+    say "the environment of the tests of fsccl_torch is not complete:"
+    tail -n 3 "$torch_folder/base.log"
+    return
+  fi
+  for name in "$@"; do
+    install_environment "$name" "$root/tests/torch/systems/$name.txt" "$python" ||
+      { say "$name could not be installed:" && tail -n 3 "$torch_folder/$name.log"; }
+  done
+}
