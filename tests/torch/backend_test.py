@@ -128,6 +128,8 @@ def coalescing_of_the_device():
         dist.broadcast(b, 1)
         dist.all_gather(list(gathered.split(2)), torch.full((2,), float(rank)))
         dist.all_to_all_single(torch.empty(size), torch.ones(size))
+        dist.group.WORLD.allreduce_coalesced([torch.ones(2), torch.ones(3)], dist.AllreduceCoalescedOptions())
+    assert len(manager.works[0].get_future().wait()) == 1 + size + 1 + 2
     manager.wait()
     assert b.tolist() == [1, 1] and gathered.tolist() == [peer for peer in range(size) for _ in range(2)]
     dist.all_reduce(a)
@@ -238,6 +240,7 @@ def wrapped():
         collectives_test.reduce(torch.float32, name, "plain")
     collectives_test.uneven()
     collectives_test.objects()
+    custom_communication()
     model = nn.parallel.DistributedDataParallel(nn.Linear(3, 3))
     model(torch.ones(2, 3)).sum().backward()
 

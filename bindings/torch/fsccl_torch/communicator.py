@@ -105,7 +105,7 @@ class Communicator:
             if finish:
                 with torch.no_grad():
                     finish()
-            if blocking:
+            if blocking and self.coalesced is None:
                 return self._over
             work = self.done(call, result)
         else:

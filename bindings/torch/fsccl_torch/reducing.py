@@ -50,7 +50,7 @@ class Reducing(Operands):
         if not keep:
             return self.barrier(opts)
         count(call, *keep)
-        self._comm.submit(call, _lib.fsccl_reduce_scatter_list, (tensor_list(scattered), len(scattered), how.op), keep, None)
+        self._comm.submit(call, _lib.fsccl_reduce_scatter_list, (tensor_list(scattered), len(scattered), how.op), keep, [])
         return self._list(call, _lib.fsccl_all_gather_list, gathered, (), keep, tensors, backs, opts)
 
     def _each(self, function, tensors, opts):

@@ -35,4 +35,4 @@ def _gather(group, mine, everybody, counts):
     code, per = MOVED[mine.dtype]
     sizes = (ctypes.c_size_t * group._size)(*(n * per for n in counts))
     group._comm.submit(_CALL, c.lib.fsccl_all_gather_v, (mine.data_ptr(), everybody.data_ptr(), sizes, None, code),
-                       (mine, everybody), None).wait()
+                       (mine, everybody), []).wait()
