@@ -99,18 +99,21 @@ class Communicator:
             status = function(*arguments, self.handle, None, self._out_reference)
             handle = self._out.value
             self.sequence += 1
+        blocking = blocking and self.coalesced is None
+        if status == c.IN_PROGRESS and blocking:
+            status = c.lib.fsccl_work_wait(handle, min(_SLICE_MS, self.limit_ms) if self.limit_ms else _SLICE_MS)
         if status < 0:
             raise self.failure(status, call)
         if status == c.OK:
             if finish:
                 with torch.no_grad():
                     finish()
-            if blocking and self.coalesced is None:
+            if blocking:
                 return self._over
             work = self.done(call, result)
         else:
             work = self._in_flight(Work(self, call, handle, keep, result, finish))
-            if blocking and self.coalesced is None:
+            if blocking:
                 work.wait()
         if self.coalesced is not None:
             self.coalesced.append(work)
