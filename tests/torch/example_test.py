@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""examples/torch/fsdp2_train.py under torchrun: it learns, and prints the same losses for each backend."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/torch/fsdp2_train.py"
+
+
+def losses(*arguments, ranks=2):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", EXAMPLE, "--steps=8",
+               "--width=32", "--layers=2", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=240,
+                          env=environment)
+    assert done.returncode == 0, done.stdout
+    found = re.findall(r"loss ([\d.]+)  norm ([\d.]+)", done.stdout)
+    assert len(found) == 8, done.stdout
+    return found
+
+
+@pytest.fixture(scope="module")
+def gloo():
+    return losses("--backend=gloo")
+
+
+def test_learns(gloo):
+    assert float(gloo[-1][0]) < float(gloo[0][0]) - 0.25
+
+
+def test_losses_are_those_of_gloo(gloo):
+    assert losses("--backend=fsccl") == gloo
