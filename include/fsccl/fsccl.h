@@ -543,9 +543,9 @@ typedef struct fsccl_reduce_config {
    * of this communicator. NULL: none. */
   void (*shard_ready)(void* context, fsccl_unit_t unit, size_t index);
   void* shard_ready_context;
-  void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory for
-                                 it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at). Not with
-                                 a replicate_comm */
+  void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory
+                                 for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at).
+                                 Not with a replicate_comm */
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \
   { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL, NULL }

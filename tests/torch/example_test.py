@@ -32,5 +32,6 @@ def test_learns(gloo):
     assert float(gloo[-1][0]) < float(gloo[0][0]) - 0.25
 
 
-def test_losses_are_those_of_gloo(gloo):
-    assert losses("--backend=fsccl") == gloo
+@pytest.mark.parametrize("more", [[], ["--fused"]])
+def test_losses_are_those_of_gloo(gloo, more):
+    assert losses("--backend=fsccl", *more) == gloo

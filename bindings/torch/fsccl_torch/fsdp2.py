@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FSDP2 (torch.distributed.fsdp.fully_shard) with fused communication: `fsccl_torch.fsdp2.enable(model)` after fully_shard.
+
+Stock FSDP2 packs a layer's shards, gathers, copies the result out into the parameters, and in backward concatenates the gradients,
+reduces, divides and casts. Here each rank writes its shards, cast, to their final place in a slot that the ranks of the host share;
+the parameters are views of it. Each rank publishes of its gradients only what others need, and one pass sums all ranks' parts,
+scales, casts and accumulates. A gather is submitted where FSDP2 starts it and waited for where FSDP2 uses it, so prefetching hides
+the wait. Gradients are reduced in buckets as autograd produces them; each reduction is waited for at the next.
+
+FSDP2 itself is unchanged: its state machine calls three functions of its own, found by name in its modules, and these go to a
+Group when the parameters belong to one. Whatever a Group cannot carry takes the stock path over the process group, announced once.
+"""
+
+import inspect
+import os
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
+
+from .fsdp2_group import Group, announce, group_of
+
+
+
+def enable(model, *, keep_bytes=None):
+    """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model. Call it after fully_shard, on all
+    ranks. Its numbers are those of FSDP2 without it: bit for bit in shard groups of 2 ranks, up to the order of summation beyond.
+
+    keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward and backward, where the backward
+    gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by default (reshard_after_forward=True then frees as ever).
+
+    What stays with stock FSDP2, and is logged once: all-gather extensions (fp8), CPU offload, reshard_after_forward=int, parameters
+    of several dtypes in one group; of the reductions those with replicas (HSDP) or an all-reduce hook. All groups do where this
+    torch has not the seams that are known here."""
+    if keep_bytes is None:
+        keep_bytes = int(os.environ.get("FSCCL_TORCH_KEEP_BYTES", "0"))
+    if not any(isinstance(module, FSDPModule) for module in model.modules()):
+        raise ValueError("fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first")
+    missing = _missing_seams()
+    if missing:
+        announce(f"fsdp2.enable: torch {torch.__version__} has changed {missing}: FSDP2 runs on the plain backend")
+        return model
+    _install()
+    seen = set()
+    for module in model.modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        state = module._get_fsdp_state()
+        if state in seen:
+            continue
+        seen.add(state)
+        groups = [Group.attach(group, keep_bytes) for group in state._fsdp_param_groups]
+        _flush_after_backward(state, groups)
+    return model
+
+
+# ------------------------------------------------------------------------------------------------------------- seams ----
+
+# What is replaced, and the parameters it must have for us to know it.
+_SEAMS = {
+    "foreach_all_gather": ("fsdp_params", "group", "async_op", "all_gather_copy_in_stream", "all_gather_stream", "device",
+                           "all_gather_comm"),
+    "foreach_all_gather_copy_out": ("all_gather_result", "fsdp_params", "group"),
+    "foreach_reduce": ("fsdp_params", "unsharded_grads", "reduce_scatter_group", "reduce_scatter_stream", "reduce_scatter_comm",
+                       "reduce_dtype", "device", "gradient_divide_factor", "all_reduce_group", "all_reduce_stream",
+                       "all_reduce_grads", "partial_reduce_output", "all_reduce_hook"),
+}
+_METHODS = ("_to_sharded", "finalize_backward", "_reset_iter_state", "_to_unsharded")
+_FIELDS = ("all_gather_output", "all_gather_event", "all_gather_work", "param_all_gather_input_dtypes",
+           "param_all_gather_input_numels", "all_gather_input_split_sizes")
+_stock = {}
+
+
+def _missing_seams():
+    """The name of a seam that this torch has not, or None."""
+    for name, parameters in _SEAMS.items():
+        function = _stock.get(name, getattr(_param_group, name, None))
+        if function is None or tuple(inspect.signature(function).parameters)[:len(parameters)] != parameters:
+            return f"{_param_group.__name__}.{name}"
+    for name in _METHODS:
+        if not callable(getattr(_param_group.FSDPParamGroup, name, None)):
+            return f"FSDPParamGroup.{name}"
+    if getattr(_collectives.AllGatherResult, "_fields", None) != _FIELDS:
+        return "AllGatherResult"
+    if not hasattr(torch.UntypedStorage, "_swap_data_ptr_"):
+        return "UntypedStorage._swap_data_ptr_ (it has none)"
+    return None
+
+
+def _install():
+    if _stock:
+        return
+    for name, ours in (("foreach_all_gather", _all_gather), ("foreach_all_gather_copy_out", _copy_out),
+                       ("foreach_reduce", _reduce)):
+        _stock[name] = getattr(_param_group, name)
+        setattr(_param_group, name, ours)
+
+
+def _all_gather(fsdp_params, group, *arguments, **keywords):
+    ours = group_of(fsdp_params)
+    if ours is None or not ours.ready():
+        return _stock["foreach_all_gather"](fsdp_params, group, *arguments, **keywords)
+    ours.issue()
+    return _collectives.AllGatherResult(ours.fsdp._all_gather_output, None, None, [], [], [])
+
+
+def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
+    ours = group_of(fsdp_params)
+    if ours is None or not ours.gathering:
+        return _stock["foreach_all_gather_copy_out"](all_gather_result, fsdp_params, *arguments, **keywords)
+    return ours.open()
+
+
+def _reduce(fsdp_params, unsharded_grads, reduce_scatter_group, reduce_scatter_stream, reduce_scatter_comm, reduce_dtype, device,
+            gradient_divide_factor, all_reduce_group, all_reduce_stream, all_reduce_grads, partial_reduce_output, all_reduce_hook,
+            *arguments, **keywords):
+    ours = group_of(fsdp_params)
+    if ours is None or all_reduce_group is not None or all_reduce_hook is not None or not ours.reduces(
+            unsharded_grads, reduce_dtype):
+        if ours is not None and ours.domain is not None:
+            ours.domain.flush()
+        return _stock["foreach_reduce"](
+            fsdp_params, unsharded_grads, reduce_scatter_group, reduce_scatter_stream, reduce_scatter_comm, reduce_dtype, device,
+            gradient_divide_factor, all_reduce_group, all_reduce_stream, all_reduce_grads, partial_reduce_output, all_reduce_hook,
+            *arguments, **keywords)
+    ours.reduce(fsdp_params, unsharded_grads, gradient_divide_factor)
+    unsharded_grads.clear()  # its owner: what is in flight holds them
+    event = reduce_scatter_stream.record_event()
+    return ours.fsdp._all_gather_output, event, reduce_scatter_stream, event, None, None, None
+
+
+def _flush_after_backward(state, groups):
+    """FSDP2 finalizes its groups after the last backward; one that is not the last must leave its gradients, too."""
+    stock = state._root_post_backward_final_callback
+    if getattr(stock, "_fsccl", False):
+        return
+
+    def callback():
+        stock()
+        for group in groups:
+            if group.domain is not None:
+                group.domain.flush()
+
+    callback._fsccl = True
+    state._root_post_backward_final_callback = callback

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An FSDPParamGroup of FSDP2 on a unit: Group does what FSDP2's state machine asks for in fsdp2.py (submit a gather, open it, close
+it, reduce), Domain is what the groups on one communicator share.
+
+Each operation is collective: every decision here comes out alike on all ranks. It may depend on the program and on what FSDP2 does,
+never on addresses, timing or what one rank does alone.
+"""
+
+import functools
+import logging
+import weakref
+
+import torch
+from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, TrainingState
+
+from .backend import FscclBackend
+from .dtypes import MOVED
+from .fsdp2_reduction import Reduction, shard_of, unit_shape
+from .stats import count
+from .unit import Parameters, Pool, Window
+
+_log = logging.getLogger("fsccl_torch")
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_BUCKET_BYTES = 16 << 20  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
+_SYNCHRONOUS_BYTES = 32 << 20  # larger ones, of embeddings say, are waited for at once: held longer they would make the peak
+_announced = set()
+
+
+def announce(text):
+    """Logs what falls back, once."""
+    if text not in _announced:
+        _announced.add(text)
+        _log.warning("fsccl_torch: %s", text)
+
+
+def group_of(fsdp_params):
+    """The Group of some FSDPParams of one group, or None."""
+    return getattr(fsdp_params[0], "_fsccl_group", None) if fsdp_params else None
+
+
+class Domain:
+    """What the groups on one communicator share: the pool, the reduction in flight, and where a step of training begins."""
+
+    def __init__(self, comm):
+        self.pool, self.groups = Pool(comm), weakref.WeakSet()
+        self.reducing, self._gathered = None, set()
+
+    @classmethod
+    def of(cls, comm):
+        """The Domain of a communicator, made at first use and closed with it."""
+        known = next((dependent for dependent in comm.dependents if isinstance(dependent, cls)), None)
+        if known is None:
+            known = cls(comm)
+            comm.dependents.append(known)
+        return known
+
+    def close(self):
+        for group in list(self.groups):
+            group.close()
+        self.pool.close()
+
+    def mark_step(self, group):
+        """The pool plans a step from the one before. A step begins where a group is gathered for forward again: a rule that
+        gives the same answer on all ranks, whatever else one of them does alone."""
+        if group in self._gathered:
+            self.pool.step()
+            self._gathered.clear()
+        self._gathered.add(group)
+
+    def flush(self, keep=True):
+        """Ends the reduction in flight; not `keep`: its results are not wanted."""
+        reduction, self.reducing = self.reducing, None
+        if reduction is not None:
+            reduction.finish(keep)
+
+
+class Group:
+    """One FSDPParamGroup."""
+
+    def __init__(self, fsdp, keep_bytes):
+        self.fsdp, self._keep_bytes = fsdp, keep_bytes
+        self.domain, self._unit, self._declined = None, None, False
+        self.gathering = False  # a gather was submitted, and its slot not given back
+        self._next, self._there = 0, set()  # in this backward: the first bucket not reduced, and parameters with a gradient
+
+    @classmethod
+    def attach(cls, fsdp, keep_bytes):
+        """The Group of an FSDPParamGroup, made once. It lives with it."""
+        known = group_of(fsdp.fsdp_params)
+        if known is not None:
+            return known
+        ours = cls(fsdp, keep_bytes)
+        for param in fsdp.fsdp_params:
+            param._fsccl_group = ours
+        ours._override("_to_sharded", ours._to_sharded)
+        ours._override("_to_unsharded", ours._to_unsharded)
+        ours._override("finalize_backward", ours._finalize_backward)
+        ours._override("post_backward", ours._post_backward)
+        ours._override("_reset_iter_state", ours._reset_iter_state)
+        return ours
+
+    @property
+    def _name(self):
+        return self.fsdp._module_fqn or "root"
+
+    def _override(self, name, ours):
+        stock = getattr(self.fsdp, name)
+        setattr(self.fsdp, name, lambda *arguments, **keywords: ours(stock, *arguments, **keywords))
+
+    # --------------------------------------------------------------------------------------------------- set-up ----
+
+    def ready(self):
+        """Whether the next gather is ours. The unit is made here, at the first: only now the dtypes are final."""
+        if self._declined or self.fsdp.is_sharded_post_forward:
+            return False
+        if self._unit is None:
+            why = self._obstacle()
+            if why:
+                self._declined = True
+                announce(f"fsdp2: group '{self._name}' stays with stock FSDP2: {why}")
+                return False
+            self._make_unit()
+        return True
+
+    def _obstacle(self):
+        """Why the group cannot be carried, or None. The same on all ranks."""
+        fsdp, params = self.fsdp, self.fsdp.fsdp_params
+        backend = fsdp._all_gather_process_group._get_backend(fsdp.device) if isinstance(fsdp.mesh_info, FSDPMeshInfo) else None
+        if not isinstance(backend, FscclBackend):
+            return f"its process group is not on fsccl, but {type(backend).__name__}"
+        if fsdp.device.type != "cpu":
+            return f"it is on {fsdp.device}, and FSCCL carries host memory in this release"
+        if fsdp._use_post_forward_mesh:
+            return "reshard_after_forward is a number"
+        if any(param.offload_to_cpu for param in params):
+            return "it is offloaded"
+        if any(hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather") for param in params):
+            return "it has all-gather extensions"
+        kinds = {(param.orig_dtype, param.param_dtype or param.orig_dtype) for param in params}
+        if len(kinds) != 1:
+            return "its parameters have several dtypes"
+        shard, wire = next(iter(kinds))
+        trainable = any(param.sharded_param.requires_grad for param in params)
+        if wire not in _FLOATS and (trainable or wire not in MOVED or wire != shard):
+            return f"{wire} is not gathered in units"
+        self._comm, self._wire = backend._comm, wire
+        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the shards' is FSDP2's, too.
+        reduce_dtypes = {param.reduce_dtype or param.orig_dtype for param in params if param.sharded_param.requires_grad}
+        self._sum_dtype = reduce_dtypes.pop() if len(reduce_dtypes) == 1 else None
+        return None
+
+    def _make_unit(self):
+        fsdp, params = self.fsdp, self.fsdp.fsdp_params
+        self.domain = Domain.of(self._comm)
+        self._windows = []
+        for param in params:
+            # Ranks' parts follow each other in the slot. Cut along another dimension than the first they are put together
+            # in memory of this rank's own, as FSDP2 does (which requires even parts there).
+            size = param._orig_size.numel()
+            with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
+                if not param.all_gather_outputs:
+                    param.all_gather_outputs = [torch.empty(size, dtype=self._wire)]
+                along_first = param.fsdp_placement.dim == 0
+                self._windows.append(Window(param.all_gather_outputs[0] if along_first else torch.empty(size, dtype=self._wire)))
+        self._shards = [shard_of(param) for param in params]
+        self._shard_addresses = [shard.data_ptr() for shard in self._shards]
+        self._unit = Parameters(self.domain.pool, self._name, [unit_shape(param) for param in params], self._shards, self._wire,
+                                self._keep_bytes)
+        self._versions, self._reductions = None, {}
+        self._buckets = _buckets([param for param in reversed(params) if param.sharded_param.requires_grad], self._wire)
+        # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to that, at the end.
+        self._early = self._sum_dtype in _FLOATS and not any(param.is_dtensor for param in params)
+        self.domain.groups.add(self)
+
+    # --------------------------------------------------------------------------------------------------- gather ----
+
+    def issue(self):
+        """Submits the gather."""
+        fsdp, unit = self.fsdp, self._unit
+        shards = [shard_of(param) for param in fsdp.fsdp_params]
+        addresses = [shard.data_ptr() for shard in shards]
+        if addresses != self._shard_addresses:  # a checkpoint loaded by assignment, a model moved
+            unit.set_shards(shards)
+            self._shards, self._shard_addresses = shards, addresses
+        state = fsdp._training_state
+        if state == TrainingState.FORWARD:
+            self.domain.mark_step(self)
+        versions = [param._sharded_param_data._version for param in fsdp.fsdp_params]
+        # What forward gathered serves backward. Everybody else gathers: a write through .data leaves no trace in the version.
+        if state != TrainingState.PRE_BACKWARD or versions != self._versions:
+            unit.mark_changed()
+        self._versions = versions
+        unit.unshard()
+        self.gathering = True
+        count("unshard", *(window.tensor for window in self._windows))
+
+    def open(self):
+        """Waits for the gather and puts the slot behind the parameters."""
+        addresses = self._unit.wait()
+        for window, address, param in zip(self._windows, addresses, self.fsdp.fsdp_params):
+            window.open(address)
+            if param.fsdp_placement.dim != 0:
+                self._assemble(window.tensor, param)
+
+    @staticmethod
+    def _assemble(parts, param):
+        """Puts the parts of a parameter that is cut along another dimension side by side."""
+        param.alloc_all_gather_outputs()
+        whole, dim = param.all_gather_outputs[0], param.fsdp_placement.dim
+        shape = list(param.sharded_size)
+        ranks = parts.numel() // max(1, param.sharded_size.numel())
+        with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(whole):
+            torch.cat(parts.view([ranks, *shape]).unbind(0), dim=dim, out=whole.view(param._orig_size))
+
+    def close(self):
+        """Takes the slot away from the parameters and gives it back."""
+        if not self.gathering:
+            return
+        for window in self._windows:
+            window.close()
+        self.gathering = False
+        self._unit.reshard()
+
+    def _to_sharded(self, stock):
+        if self.gathering and self.fsdp._all_gather_result is None:  # else: prefetched, and wanted
+            self.close()
+        stock()
+
+    def _finalize_backward(self, stock):
+        stock()
+        if self.domain is not None:
+            self.domain.flush()
+        if self.gathering and self.fsdp.is_sharded:  # prefetched, and never used
+            self.close()
+
+    def _reset_iter_state(self, stock):
+        if self.domain is not None:
+            self.domain.flush(keep=False)
+        self._next, self._there = 0, set()
+        stock()
+
+    # --------------------------------------------------------------------------------------------------- reduce ----
+
+    def reduces(self, grads, dtype):
+        """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
+        return self._unit is not None and self._sum_dtype == dtype and all(grad.dtype in _FLOATS for grad in grads)
+
+    def reduce(self, fsdp_params, grads, factor):
+        """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the latest after backward."""
+        given = dict(zip(fsdp_params, grads))
+        bucketed = {param for bucket in self._buckets for param in bucket}
+        self._buckets += [[param] for param in fsdp_params if param not in bucketed]  # thawed
+        for i, bucket in enumerate(self._buckets):
+            if any(param in given for param in bucket):
+                self._reduce_bucket(i, [given.get(param) for param in bucket], factor)
+
+    def _reduce_bucket(self, i, grads, factor):
+        self.domain.flush()
+        # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation.
+        dtype = functools.reduce(torch.promote_types, {grad.dtype for grad in grads if grad is not None})
+        if (i, dtype) not in self._reductions:
+            self._reductions[i, dtype] = Reduction(self.domain.pool, self._name, self._buckets[i], dtype, self._sum_dtype)
+        self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
+        if self.domain.reducing.bytes > _SYNCHRONOUS_BYTES:
+            self.domain.flush()
+
+    def _to_unsharded(self, stock):
+        stock()
+        if self._unit is not None and self._early:
+            self._early = False  # the hooks are there from now on
+            for param in [param for bucket in self._buckets for param in bucket]:
+                param.unsharded_param.register_post_accumulate_grad_hook(functools.partial(self._reduce_early, param))
+
+    def _reduce_early(self, param, _leaf):
+        """Reduces a bucket when its gradients are there, which is well before its group's backward is over: so whole gradients do
+        not wait in memory. Ranks may get gradients in different orders, so a bucket is reduced only after all before it; what is
+        left then, FSDP2 hands to reduce()."""
+        fsdp, buckets = self.fsdp, self._buckets
+        if not fsdp.reduce_grads or fsdp.reduce_scatter_unused_params or fsdp._is_hsdp or fsdp._all_reduce_hook is not None:
+            return
+        self._there.add(param)
+        while self._next < len(buckets) and all(param in self._there for param in buckets[self._next]):
+            leaves = [param.unsharded_param for param in buckets[self._next]]
+            grads = [leaf.grad for leaf in leaves]
+            for leaf in leaves:
+                leaf.grad = None
+            with torch.no_grad():
+                self._reduce_bucket(self._next, grads, fsdp.gradient_divide_factor)
+            self._next += 1
+
+    def _post_backward(self, stock, *arguments):
+        stock(*arguments)
+        self._next, self._there = 0, set()
+
+
+def _buckets(fsdp_params, dtype):
+    """In the order in which backward is likely to meet them; each but the last has at least _BUCKET_BYTES."""
+    buckets, room = [], 0
+    for param in fsdp_params:
+        if room <= 0:
+            buckets.append([])
+            room = _BUCKET_BYTES
+        buckets[-1].append(param)
+        room -= param._orig_size.numel() * dtype.itemsize
+    return buckets

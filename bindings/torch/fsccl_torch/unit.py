@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A unit of FSCCL (parameters that are gathered and freed together) with torch tensors at both ends.
+
+While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what a program writes to it stays
+this rank's own, until reshard. Its storage is the same from the first step to the last; only the memory behind it is exchanged
+(Window). So every view, saved tensor and nn.Parameter over it follows, and one that is used after reshard meets an empty storage,
+never another layer's parameters.
+"""
+
+import ctypes
+import weakref
+
+import torch
+
+from . import _capi as c
+from .dtypes import MOVED
+
+
+class Window:
+    """A flat tensor whose memory is put in place by open() and taken away by close()."""
+
+    def __init__(self, tensor):
+        self.tensor, self._storage = tensor, tensor.untyped_storage()
+        self._bytes, self._address, self._memory = tensor.nbytes, None, None
+        self._storage.resize_(0)
+        self.is_open = False
+
+    def open(self, address):
+        if self._bytes == 0:
+            return
+        if address != self._address:
+            memory = (ctypes.c_byte * self._bytes).from_address(address)
+            self._memory, self._address = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage(), address
+        self._storage._swap_data_ptr_(self._memory)
+        self.is_open = True
+
+    def close(self):
+        if self.is_open:
+            self._storage._swap_data_ptr_(self._memory)
+            self.is_open = False
+
+
+class Pool:
+    """The pool of the units of one communicator. Collective to make."""
+
+    def __init__(self, comm):
+        self.comm, self.units = comm, weakref.WeakSet()
+        handle = ctypes.c_void_p()
+        config = c.PoolConfig(record=1, name=b"fsdp2")
+        with comm.lock:
+            status = c.lib.fsccl_pool_create(comm.handle, ctypes.byref(config), ctypes.byref(handle))
+        if status < 0:
+            raise comm.failure(status, "fsdp2: making a pool")
+        self.handle = handle.value
+
+    def step(self):
+        with self.comm.lock:
+            c.check(c.lib.fsccl_pool_step(self.handle))
+
+    def stats(self):
+        found = c.PoolStats()
+        c.check(c.lib.fsccl_pool_stats(self.handle, ctypes.byref(found)))
+        return {name: getattr(found, name) for name, _ in c.PoolStats._fields_[1:]}
+
+    def close(self):
+        """Also its units: nothing of theirs may be in use."""
+        for unit in list(self.units):
+            unit.close()
+        if self.handle:
+            c.lib.fsccl_pool_destroy(self.handle)
+            self.handle = None
+
+
+class _Unit:
+    """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with this rank's parts `shards`.
+    Collective to make. `config` holds what else fsccl_unit_config_t has."""
+
+    def __init__(self, pool, name, shapes, shards, flags, sharded_grads, **config):
+        self.pool, self._comm, self._name, self.size = pool, pool.comm, name, len(shapes)
+        params = (c.Param * self.size)()
+        for param, shape, shard, grad in zip(params, shapes, shards, sharded_grads):
+            param.dims, param.dtype, param.flags, param.tied_to = len(shape), MOVED[shard.dtype][0], flags, -1
+            param.shape[:len(shape)] = shape
+            param.shard = shard.data_ptr() or None
+            param.sharded_grad = grad.data_ptr() or None if grad is not None else None
+        settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=self._comm.handle, pool=pool.handle,
+                                marks_changes=1, **config)
+        handle = ctypes.c_void_p()
+        with self._comm.lock:
+            self._check(c.lib.fsccl_unit_create(ctypes.byref(settings), params, self.size, ctypes.byref(handle)), "made")
+        self.handle, self._work = handle.value, ctypes.c_void_p()
+        pool.units.add(self)
+
+    def _check(self, status, what):
+        if status < 0:
+            raise self._comm.failure(status, f"fsdp2: unit '{self._name}' {what}")
+
+    def _finish(self, what):
+        if self._work.value:
+            self._comm.wait(self._work, f"fsdp2: unit '{self._name}' {what}")
+            self._release()
+
+    def _release(self):
+        if self._work.value:
+            c.lib.fsccl_work_release(self._work)
+            self._work.value = None
+
+    def close(self):
+        if self.handle:
+            c.lib.fsccl_unit_destroy(self.handle)
+            self.handle = None
+
+
+class Parameters(_Unit):
+    """The gather of some parameters, without gradients. The caller keeps the shards alive."""
+
+    def __init__(self, pool, name, shapes, shards, wire_dtype, keep_bytes):
+        super().__init__(pool, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), wire_dtype=MOVED[wire_dtype][0],
+                         reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=c.SHARING_COPY_ON_WRITE,
+                         keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
+        self._offsets = None  # of the parameters in the slot, from the first that is not empty
+        self._view = c.View()
+
+    def set_shards(self, shards):
+        """The shards' memory was replaced."""
+        places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
+        self._check(c.lib.fsccl_unit_set_shards(self.handle, places), "given other shards")
+
+    def mark_changed(self):
+        c.lib.fsccl_unit_mark_changed(self.handle)
+
+    def unshard(self):
+        with self._comm.lock:
+            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, ctypes.byref(self._work)), "unsharded")
+
+    def wait(self):
+        """Until the parameters are there; their addresses."""
+        self._finish("unsharded")
+        if self._offsets is None:
+            addresses = [self._address(i) or 0 for i in range(self.size)]
+            self._first = next((i for i, address in enumerate(addresses) if address), 0)
+            self._offsets = [address - addresses[self._first] for address in addresses]
+        base = self._address(self._first) or 0
+        return [base + offset for offset in self._offsets]
+
+    def _address(self, index):
+        self._check(c.lib.fsccl_unit_param(self.handle, index, ctypes.byref(self._view)), "asked for a parameter")
+        return self._view.data
+
+    def reshard(self):
+        if self.handle:  # a failed communicator reports its failure where it is used next
+            with self._comm.lock:
+                c.lib.fsccl_unit_reshard(self.handle)
+            self._release()
+
+
+class Gradients(_Unit):
+    """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of the sums, in `sum_dtype`."""
+
+    def __init__(self, pool, name, shapes, shards, dtype, sum_dtype):
+        place = torch.empty(1, dtype=sum_dtype)  # not written to: each reduction names its places
+        super().__init__(pool, name, shapes, shards, 0, [place] * len(shapes), wire_dtype=MOVED[shards[0].dtype][0],
+                         reduce_dtype=MOVED[dtype][0], grad_dtype=MOVED[sum_dtype][0], sharing=c.SHARING_READ_ONLY)
+        self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
+
+    def reduce(self, grads, places, scale, accumulate):
+        """Submits. Both lists of tensors must live until wait()."""
+        self._grads[:] = [grad.data_ptr() or None for grad in grads]
+        self._places[:] = [place.data_ptr() or None for place in places]
+        config = c.ReduceConfig(scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places)
+        with self._comm.lock:
+            self._check(c.lib.fsccl_unit_reduce_grads(self.handle, ctypes.byref(config), ctypes.byref(self._work)), "reduced")
+
+    def wait(self):
+        self._finish("reduced")

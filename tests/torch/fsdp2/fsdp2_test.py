@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over gloo, bit for bit on two ranks."""
+import pytest
+import variants
+from variants import system
+
+# What units carry of these; of all others, both. FSDP2 reduces over HSDP's replicas itself.
+CARRIED = {"hsdp": {"unshard"}, "resharded_to_two": set()}
+
+
+def carried_by_units(train):
+    """The variant, which besides looks at what of its communication went through units."""
+    expected = CARRIED.get(train.__name__, {"unshard", "reduce_grads"})
+
+    def run(rank, ranks):
+        result = train(rank, ranks)
+        if variants.fused():
+            import fsccl_torch
+            carried = {name for name in ("unshard", "reduce_grads") if fsccl_torch.stats().get(name)}
+            assert carried == expected, f"units carried {carried}, not {expected}"
+        return result
+    run.__name__ = train.__name__
+    return run
+
+
+@pytest.mark.parametrize("name", variants.VARIANTS)
+def test_two_ranks(name):
+    system.compare(carried_by_units(variants.VARIANTS[name]), reference=False)
+
+
+@pytest.mark.parametrize("name", ["plain", "bfloat16", "cut_along_the_second_dimension"])
+def test_three_ranks(name):
+    tolerance = {"bfloat16": 2e-3}.get(name, 2e-5)
+    system.compare(carried_by_units(variants.VARIANTS[name]), ranks=3, reference=False, atol=tolerance)
+
+
+@pytest.mark.parametrize("train", [variants.tensor_parallel, variants.hsdp, variants.resharded_to_two])
+def test_four_ranks(train):
+    system.compare(carried_by_units(train), ranks=4, reference=False)
