@@ -22,10 +22,6 @@ def shard_of(param):
     return param._sharded_param_data[:param.sharded_size.numel()]
 
 
-def _uses(tensor):
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-
-
 class Reduction:
     """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`."""
 
@@ -34,7 +30,7 @@ class Reduction:
         self._unit = Gradients(pool, name, [unit_shape(param) for param in fsdp_params], [shard_of(param) for param in fsdp_params],
                                dtype, sum_dtype)
         self.bytes = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize
-        self._places, self._own_uses, self._in_flight = None, 0, None
+        self._in_flight = None
 
     def submit(self, grads, factor):
         """Returns itself. A gradient is None where the parameter took no part, on any rank. `factor`: what the sums are divided by,
@@ -67,17 +63,12 @@ class Reduction:
         return [held._local_tensor for held in sums]
 
     def _new_places(self):
-        """Parts of one flat tensor; the last one's again when nobody holds a gradient in it any more. To allocate it in each step
-        would leave holes in the heap that only grow."""
-        if self._places is None or _uses(self._places[0]) > self._own_uses:
-            step, ends = _ALIGNMENT // self._sum_dtype.itemsize, [0]
-            for param in self._params:
-                ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
-            flat = torch.empty(ends[-1], dtype=self._sum_dtype)
-            self._places = [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
-            del flat
-            self._own_uses = _uses(self._places[0])
-        return self._places
+        """Parts of one flat tensor, as the gradients that FSDP2 makes."""
+        step, ends = _ALIGNMENT // self._sum_dtype.itemsize, [0]
+        for param in self._params:
+            ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
+        flat = torch.empty(ends[-1], dtype=self._sum_dtype)
+        return [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
 
     def finish(self, keep):
         """Waits, and hands the sums to the parameters, unless they are not wanted."""
