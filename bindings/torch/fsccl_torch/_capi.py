@@ -36,6 +36,10 @@ class _Sized(ctypes.Structure):
     def __init__(self, **fields):
         super().__init__(size=ctypes.sizeof(type(self)), **fields)
 
+    def figures(self):
+        """{name: value} of the fields after the size."""
+        return {name: getattr(self, name) for name, *_ in self._fields_[1:]}
+
 
 class ErrorInfo(_Sized):
     _fields_ = [("size", c_size_t), ("code", c_int), ("rank", c_int), ("peer", c_int), ("sequence", c_uint64),

@@ -145,7 +145,7 @@ class FscclBackend(Moving, Reducing, Backend):
         """What this rank has done on the communicator so far: fsccl_comm_counters()."""
         found = c.Counters()
         c.check(c.lib.fsccl_comm_counters(self._comm.handle, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, _ in c.Counters._fields_[1:]}
+        return found.figures()
 
     def _get_sequence_number_for_group(self):
         return self._comm.sequence

@@ -19,8 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 
-from .fsdp2_group import Group, announce, group_of
-
+from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
 
 
 def enable(model, *, keep_bytes=None):
@@ -66,7 +65,6 @@ _SEAMS = {
                        "reduce_dtype", "device", "gradient_divide_factor", "all_reduce_group", "all_reduce_stream",
                        "all_reduce_grads", "partial_reduce_output", "all_reduce_hook"),
 }
-_METHODS = ("_to_sharded", "finalize_backward", "_reset_iter_state", "_to_unsharded")
 _FIELDS = ("all_gather_output", "all_gather_event", "all_gather_work", "param_all_gather_input_dtypes",
            "param_all_gather_input_numels", "all_gather_input_split_sizes")
 _stock = {}
@@ -78,7 +76,7 @@ def _missing_seams():
         function = _stock.get(name, getattr(_param_group, name, None))
         if function is None or tuple(inspect.signature(function).parameters)[:len(parameters)] != parameters:
             return f"{_param_group.__name__}.{name}"
-    for name in _METHODS:
+    for name in OVERRIDDEN:
         if not callable(getattr(_param_group.FSDPParamGroup, name, None)):
             return f"FSDPParamGroup.{name}"
     if getattr(_collectives.AllGatherResult, "_fields", None) != _FIELDS:
@@ -91,8 +89,7 @@ def _missing_seams():
 def _install():
     if _stock:
         return
-    for name, ours in (("foreach_all_gather", _all_gather), ("foreach_all_gather_copy_out", _copy_out),
-                       ("foreach_reduce", _reduce)):
+    for name, ours in zip(_SEAMS, (_all_gather, _copy_out, _reduce)):
         _stock[name] = getattr(_param_group, name)
         setattr(_param_group, name, ours)
 
@@ -112,22 +109,19 @@ def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
     return ours.open()
 
 
-def _reduce(fsdp_params, unsharded_grads, reduce_scatter_group, reduce_scatter_stream, reduce_scatter_comm, reduce_dtype, device,
-            gradient_divide_factor, all_reduce_group, all_reduce_stream, all_reduce_grads, partial_reduce_output, all_reduce_hook,
-            *arguments, **keywords):
+def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     ours = group_of(fsdp_params)
-    if ours is None or all_reduce_group is not None or all_reduce_hook is not None or not ours.reduces(
-            unsharded_grads, reduce_dtype):
-        if ours is not None and ours.domain is not None:
-            ours.domain.flush()
-        return _stock["foreach_reduce"](
-            fsdp_params, unsharded_grads, reduce_scatter_group, reduce_scatter_stream, reduce_scatter_comm, reduce_dtype, device,
-            gradient_divide_factor, all_reduce_group, all_reduce_stream, all_reduce_grads, partial_reduce_output, all_reduce_hook,
-            *arguments, **keywords)
-    ours.reduce(fsdp_params, unsharded_grads, gradient_divide_factor)
+    given = dict(zip(_SEAMS["foreach_reduce"][2:], arguments), **keywords)
+    if ours is None or given["all_reduce_group"] is not None or given["all_reduce_hook"] is not None or not ours.reduces(
+            unsharded_grads, given["reduce_dtype"]):
+        if ours is not None:
+            ours.flush()
+        return _stock["foreach_reduce"](fsdp_params, unsharded_grads, *arguments, **keywords)
+    ours.reduce(fsdp_params, unsharded_grads, given["gradient_divide_factor"])
     unsharded_grads.clear()  # its owner: what is in flight holds them
-    event = reduce_scatter_stream.record_event()
-    return ours.fsdp._all_gather_output, event, reduce_scatter_stream, event, None, None, None
+    stream = given["reduce_scatter_stream"]
+    event = stream.record_event()
+    return ours.fsdp._all_gather_output, event, stream, event, None, None, None
 
 
 def _flush_after_backward(state, groups):
@@ -139,8 +133,7 @@ def _flush_after_backward(state, groups):
     def callback():
         stock()
         for group in groups:
-            if group.domain is not None:
-                group.domain.flush()
+            group.flush()
 
     callback._fsccl = True
     state._root_post_backward_final_callback = callback

@@ -17,12 +17,14 @@ from .backend import FscclBackend
 from .dtypes import MOVED
 from .fsdp2_reduction import Reduction, shard_of, unit_shape
 from .stats import count
-from .unit import Parameters, Pool, Window
+from .unit import Parameters, Window
 
 _log = logging.getLogger("fsccl_torch")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _BUCKET_BYTES = 16 << 20  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
 _SYNCHRONOUS_BYTES = 32 << 20  # larger ones, of embeddings say, are waited for at once: held longer they would make the peak
+# Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as their first argument.
+OVERRIDDEN = ("_to_sharded", "_to_unsharded", "post_backward", "finalize_backward", "_reset_iter_state")
 _announced = set()
 
 
@@ -39,10 +41,10 @@ def group_of(fsdp_params):
 
 
 class Domain:
-    """What the groups on one communicator share: the pool, the reduction in flight, and where a step of training begins."""
+    """What the groups on one communicator share: the reduction in flight, and where a step of training begins."""
 
     def __init__(self, comm):
-        self.pool, self.groups = Pool(comm), weakref.WeakSet()
+        self.comm, self.groups = comm, weakref.WeakSet()
         self.reducing, self._gathered = None, set()
 
     @classmethod
@@ -57,13 +59,12 @@ class Domain:
     def close(self):
         for group in list(self.groups):
             group.close()
-        self.pool.close()
 
     def mark_step(self, group):
         """The pool plans a step from the one before. A step begins where a group is gathered for forward again: a rule that
         gives the same answer on all ranks, whatever else one of them does alone."""
         if group in self._gathered:
-            self.pool.step()
+            self.comm.pool.step()
             self._gathered.clear()
         self._gathered.add(group)
 
@@ -92,19 +93,16 @@ class Group:
         ours = cls(fsdp, keep_bytes)
         for param in fsdp.fsdp_params:
             param._fsccl_group = ours
-        ours._override("_to_sharded", ours._to_sharded)
-        ours._override("_to_unsharded", ours._to_unsharded)
-        ours._override("finalize_backward", ours._finalize_backward)
-        ours._override("post_backward", ours._post_backward)
-        ours._override("_reset_iter_state", ours._reset_iter_state)
+        for name in OVERRIDDEN:
+            ours._override(name)
         return ours
 
     @property
     def _name(self):
         return self.fsdp._module_fqn or "root"
 
-    def _override(self, name, ours):
-        stock = getattr(self.fsdp, name)
+    def _override(self, name):
+        stock, ours = getattr(self.fsdp, name), getattr(self, name)
         setattr(self.fsdp, name, lambda *arguments, **keywords: ours(stock, *arguments, **keywords))
 
     # --------------------------------------------------------------------------------------------------- set-up ----
@@ -164,7 +162,7 @@ class Group:
                 self._windows.append(Window(param.all_gather_outputs[0] if along_first else torch.empty(size, dtype=self._wire)))
         self._shards = [shard_of(param) for param in params]
         self._shard_addresses = [shard.data_ptr() for shard in self._shards]
-        self._unit = Parameters(self.domain.pool, self._name, [unit_shape(param) for param in params], self._shards, self._wire,
+        self._unit = Parameters(self._comm, self._name, [unit_shape(param) for param in params], self._shards, self._wire,
                                 self._keep_bytes)
         self._versions, self._reductions = None, {}
         self._buckets = _buckets([param for param in reversed(params) if param.sharded_param.requires_grad], self._wire)
@@ -226,20 +224,22 @@ class Group:
             self.close()
         stock()
 
-    def _finalize_backward(self, stock):
+    def finalize_backward(self, stock):
         stock()
-        if self.domain is not None:
-            self.domain.flush()
+        self.flush()
         if self.gathering and self.fsdp.is_sharded:  # prefetched, and never used
             self.close()
 
     def _reset_iter_state(self, stock):
-        if self.domain is not None:
-            self.domain.flush(keep=False)
+        self.flush(keep=False)
         self._next, self._there = 0, set()
         stock()
 
     # --------------------------------------------------------------------------------------------------- reduce ----
+
+    def flush(self, keep=True):
+        if self.domain is not None:
+            self.domain.flush(keep)
 
     def reduces(self, grads, dtype):
         """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
@@ -259,7 +259,7 @@ class Group:
         # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation.
         dtype = functools.reduce(torch.promote_types, {grad.dtype for grad in grads if grad is not None})
         if (i, dtype) not in self._reductions:
-            self._reductions[i, dtype] = Reduction(self.domain.pool, self._name, self._buckets[i], dtype, self._sum_dtype)
+            self._reductions[i, dtype] = Reduction(self._comm, self._name, self._buckets[i], dtype, self._sum_dtype)
         self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
         if self.domain.reducing.bytes > _SYNCHRONOUS_BYTES:
             self.domain.flush()
@@ -288,7 +288,7 @@ class Group:
                 self._reduce_bucket(self._next, grads, fsdp.gradient_divide_factor)
             self._next += 1
 
-    def _post_backward(self, stock, *arguments):
+    def post_backward(self, stock, *arguments):
         stock(*arguments)
         self._next, self._there = 0, set()
 

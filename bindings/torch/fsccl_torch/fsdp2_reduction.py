@@ -25,9 +25,9 @@ def shard_of(param):
 class Reduction:
     """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`."""
 
-    def __init__(self, pool, name, fsdp_params, dtype, sum_dtype):
-        self._params, self._dtype, self._sum_dtype, self._ranks = fsdp_params, dtype, sum_dtype, pool.comm.size
-        self._unit = Gradients(pool, name, [unit_shape(param) for param in fsdp_params], [shard_of(param) for param in fsdp_params],
+    def __init__(self, comm, name, fsdp_params, dtype, sum_dtype):
+        self._params, self._dtype, self._sum_dtype, self._ranks = fsdp_params, dtype, sum_dtype, comm.size
+        self._unit = Gradients(comm, name, [unit_shape(param) for param in fsdp_params], [shard_of(param) for param in fsdp_params],
                                dtype, sum_dtype)
         self.bytes = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize
         self._in_flight = None

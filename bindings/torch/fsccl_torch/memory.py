@@ -22,12 +22,13 @@ def _died(comm, block):
 
 
 class Pool:
-    """The pool of one communicator. Made by the first allocation, which is therefore collective: all ranks of the group make it, at
-    the same place in the order of the group's collectives."""
+    """The pool of one communicator: blocks of tensors, slots of units. Made by whoever needs it first, which is therefore
+    collective: all ranks of the group come there at the same place in the order of the group's collectives."""
 
     def __init__(self, comm):
         self._comm, self._handle = weakref.ref(comm), None
         self._live, self.dead = 0, collections.deque()
+        self.units = []  # they end with the pool: at the same moment on all ranks, unlike Python's objects
 
     def allocate(self, size, dtype):
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
@@ -36,10 +37,9 @@ class Pool:
             return torch.empty(shape, dtype=dtype)
         comm, block = self._comm(), ctypes.c_void_p()
         with comm.lock:
-            if self._handle is None:
-                self._create(comm)
+            handle = self.open("allocate_tensor")
             self._free_dead()
-            status = c.lib.fsccl_pool_alloc(self._handle, count * dtype.itemsize, None, ctypes.byref(block))
+            status = c.lib.fsccl_pool_alloc(handle, count * dtype.itemsize, None, ctypes.byref(block))
             if status < 0:
                 raise comm.failure(status, "allocate_tensor")
             self._live += 1
@@ -47,12 +47,23 @@ class Pool:
         weakref.finalize(memory, _died, comm, block.value).atexit = False
         return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
-    def _create(self, comm):
-        handle = ctypes.c_void_p()
-        status = c.lib.fsccl_pool_create(comm.handle, None, ctypes.byref(handle))
+    def open(self, call):
+        """The fsccl_pool_t. Needs the communicator's lock."""
+        if self._handle is None:
+            comm, handle = self._comm(), ctypes.c_void_p()
+            status = c.lib.fsccl_pool_create(comm.handle, None, ctypes.byref(handle))
+            if status < 0:
+                raise comm.failure(status, f"{call} (its first call is collective)")
+            self._handle = handle.value
+        return self._handle
+
+    def step(self):
+        """A step of training ends: fsccl_pool_step()."""
+        comm = self._comm()
+        with comm.lock:
+            status = c.lib.fsccl_pool_step(self._handle)
         if status < 0:
-            raise comm.failure(status, "allocate_tensor (its first call is collective)")
-        self._handle = handle.value
+            raise comm.failure(status, "a step of the pool")
 
     def _free_dead(self):
         while self.dead:
@@ -63,11 +74,13 @@ class Pool:
         found = c.PoolStats()
         if self._handle:
             c.check(c.lib.fsccl_pool_stats(self._handle, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, _ in c.PoolStats._fields_[1:]}
+        return found.figures()
 
     def close(self):
-        """True when the pool is gone; False while tensors live in it."""
+        """True when the pool is gone; False while tensors live in it. Its units must not be in use."""
         if self._handle:
+            for unit in self.units:
+                unit.close()
             self._free_dead()
             if self._live or c.lib.fsccl_pool_destroy(self._handle) != c.OK:
                 return False

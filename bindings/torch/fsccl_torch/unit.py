@@ -8,7 +8,6 @@ never another layer's parameters.
 """
 
 import ctypes
-import weakref
 
 import torch
 
@@ -40,56 +39,25 @@ class Window:
             self.is_open = False
 
 
-class Pool:
-    """The pool of the units of one communicator. Collective to make."""
-
-    def __init__(self, comm):
-        self.comm, self.units = comm, weakref.WeakSet()
-        handle = ctypes.c_void_p()
-        config = c.PoolConfig(record=1, name=b"fsdp2")
-        with comm.lock:
-            status = c.lib.fsccl_pool_create(comm.handle, ctypes.byref(config), ctypes.byref(handle))
-        if status < 0:
-            raise comm.failure(status, "fsdp2: making a pool")
-        self.handle = handle.value
-
-    def step(self):
-        with self.comm.lock:
-            c.check(c.lib.fsccl_pool_step(self.handle))
-
-    def stats(self):
-        found = c.PoolStats()
-        c.check(c.lib.fsccl_pool_stats(self.handle, ctypes.byref(found)))
-        return {name: getattr(found, name) for name, _ in c.PoolStats._fields_[1:]}
-
-    def close(self):
-        """Also its units: nothing of theirs may be in use."""
-        for unit in list(self.units):
-            unit.close()
-        if self.handle:
-            c.lib.fsccl_pool_destroy(self.handle)
-            self.handle = None
-
-
 class _Unit:
     """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with this rank's parts `shards`.
     Collective to make. `config` holds what else fsccl_unit_config_t has."""
 
-    def __init__(self, pool, name, shapes, shards, flags, sharded_grads, **config):
-        self.pool, self._comm, self._name, self.size = pool, pool.comm, name, len(shapes)
+    def __init__(self, comm, name, shapes, shards, flags, sharded_grads, **config):
+        self._comm, self._name, self.size = comm, name, len(shapes)
         params = (c.Param * self.size)()
         for param, shape, shard, grad in zip(params, shapes, shards, sharded_grads):
             param.dims, param.dtype, param.flags, param.tied_to = len(shape), MOVED[shard.dtype][0], flags, -1
             param.shape[:len(shape)] = shape
             param.shard = shard.data_ptr() or None
             param.sharded_grad = grad.data_ptr() or None if grad is not None else None
-        settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=self._comm.handle, pool=pool.handle,
-                                marks_changes=1, **config)
+        settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=comm.handle, marks_changes=1, **config)
         handle = ctypes.c_void_p()
-        with self._comm.lock:
+        with comm.lock:
+            settings.pool = comm.pool.open("fsdp2: the first gather")
             self._check(c.lib.fsccl_unit_create(ctypes.byref(settings), params, self.size, ctypes.byref(handle)), "made")
         self.handle, self._work = handle.value, ctypes.c_void_p()
-        pool.units.add(self)
+        comm.pool.units.append(self)
 
     def _check(self, status, what):
         if status < 0:
@@ -106,16 +74,15 @@ class _Unit:
             self._work.value = None
 
     def close(self):
-        if self.handle:
-            c.lib.fsccl_unit_destroy(self.handle)
+        if self.handle and c.lib.fsccl_unit_destroy(self.handle) == c.OK:
             self.handle = None
 
 
 class Parameters(_Unit):
     """The gather of some parameters, without gradients. The caller keeps the shards alive."""
 
-    def __init__(self, pool, name, shapes, shards, wire_dtype, keep_bytes):
-        super().__init__(pool, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), wire_dtype=MOVED[wire_dtype][0],
+    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes):
+        super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), wire_dtype=MOVED[wire_dtype][0],
                          reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=c.SHARING_COPY_ON_WRITE,
                          keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
@@ -157,9 +124,9 @@ class Parameters(_Unit):
 class Gradients(_Unit):
     """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of the sums, in `sum_dtype`."""
 
-    def __init__(self, pool, name, shapes, shards, dtype, sum_dtype):
+    def __init__(self, comm, name, shapes, shards, dtype, sum_dtype):
         place = torch.empty(1, dtype=sum_dtype)  # not written to: each reduction names its places
-        super().__init__(pool, name, shapes, shards, 0, [place] * len(shapes), wire_dtype=MOVED[shards[0].dtype][0],
+        super().__init__(comm, name, shapes, shards, 0, [place] * len(shapes), wire_dtype=MOVED[shards[0].dtype][0],
                          reduce_dtype=MOVED[dtype][0], grad_dtype=MOVED[sum_dtype][0], sharing=c.SHARING_READ_ONLY)
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
