@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allocators/host/available_memory.h"
+#include "base/limits.h"
 
 // Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is handled.
 #ifndef MFD_NOEXEC_SEAL
@@ -34,11 +35,6 @@ constexpr uint64_t kAllocateStepBytes = uint64_t{4} << 20;  // one system call: 
 constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;   // other processes take memory meanwhile
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;  // larger arenas are left out of core files
-
-uint64_t page_bytes() {
-  static const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 bool round_up(uint64_t value, uint64_t* result) {
   const uint64_t mask = page_bytes() - 1;

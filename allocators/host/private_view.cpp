@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/limits.h"
+
 namespace fsccl {
 namespace {
 
@@ -17,11 +19,6 @@ constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62, k
 constexpr size_t kEntries = 2048;  // read at once
 
 bool written(uint64_t entry) { return (entry & (kPresent | kSwapped)) && !(entry & kOfFile); }
-
-uint64_t page_bytes() {
-  static const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 }  // namespace
 

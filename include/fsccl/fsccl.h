@@ -414,8 +414,8 @@ typedef enum fsccl_sharing {
   FSCCL_SHARING_READ_ONLY = 0, /* default: one slot per host, mapped by its ranks; do not write to param(i) */
   FSCCL_SHARING_PRIVATE = 1,   /* a slot of its own on every rank */
   /* One slot per host, and param(i) may be written to: a page that a rank writes becomes its own, and is dropped at reshard. For a
-   * caller who cannot say what a program does with its parameters. Reshard asks the system which pages were written: about 5 us
-   * for a MB. */
+   * caller who cannot say what a program does with its parameters. Reshard asks the system which pages were written: that takes
+   * time by the slot's size (docs/measured.md). */
   FSCCL_SHARING_COPY_ON_WRITE = 2
 } fsccl_sharing_t;
 

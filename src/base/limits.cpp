@@ -117,6 +117,11 @@ Limits read_limits(const std::string& root) {
   return limits;
 }
 
+uint64_t page_bytes() {
+  static const uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 std::string limit_text(const Limit& limit) {
   return limit.value == kUnlimited ? limit.name + " is not set" : fmt::format("{} is {}", limit.name, limit.value);
 }

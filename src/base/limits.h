@@ -25,6 +25,9 @@ struct Limits {
 // Reads /proc and the cgroup (v2) below `root`, which is "" but in tests. What cannot be read does not limit.
 Limits read_limits(const std::string& root = "");
 
+// Of a page of memory.
+uint64_t page_bytes();
+
 // "the limit of open files (ulimit -n) is 1024"
 std::string limit_text(const Limit& limit);
 

@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/limits.h"
+
 // Newer than the headers of some systems that this builds on.
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -50,11 +52,6 @@ const char* objection(const Mapping& mapping) {
 }
 
 }  // namespace
-
-uint64_t page_bytes() {
-  static const auto bytes = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 Status check_importable(const void* pointer, uint64_t bytes) {
   const auto begin = reinterpret_cast<uint64_t>(pointer);

@@ -19,6 +19,4 @@ Status move_into_arena(void* pointer, uint64_t bytes, void* block, int fd, uint6
 // The pages become private anonymous ones.
 Status move_out_of_arena(void* pointer, uint64_t bytes);
 
-uint64_t page_bytes();
-
 }  // namespace fsccl

@@ -120,18 +120,17 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
   }
 }
 
-TEST(Copy, AnySizeAndAlignmentBothStores) {
+// A copy of each size between random alignments, of each target and in each way.
+template <class Way>
+void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways, void (*copy)(void*, const void*, size_t, Way)) {
   std::mt19937_64 random(kSeed);
-  std::vector<size_t> sizes(1300);
-  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
-  sizes.insert(sizes.end(), {4096, 16384, 16384 + 63, 40001, 100003, 1 << 20});
   for (const std::string& target : targets()) {
     const UseTarget use(target);
     for (const size_t bytes : sizes) {
-      for (const Stores stores : {Stores::cached, Stores::streaming}) {
+      for (const Way way : ways) {
         Buffer in(bytes, random() % 128), out(bytes, random() % 128);
         std::generate_n(in.data(), bytes, [&] { return static_cast<uint8_t>(random()); });
-        copy_bytes(out.data(), in.data(), bytes, stores);
+        copy(out.data(), in.data(), bytes, way);
         ASSERT_EQ(out.bytes(), in.bytes()) << target << ", " << bytes << " bytes";
         ASSERT_TRUE(out.guards_intact()) << target << ", " << bytes << " bytes";
       }
@@ -139,23 +138,18 @@ TEST(Copy, AnySizeAndAlignmentBothStores) {
   }
 }
 
+TEST(Copy, AnySizeAndAlignmentBothStores) {
+  std::vector<size_t> sizes(1300);
+  for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
+  sizes.insert(sizes.end(), {4096, 16384, 16384 + 63, 40001, 100003, 1 << 20});
+  check_copies<Stores>(sizes, {Stores::cached, Stores::streaming}, copy_bytes);
+}
+
 // Pages side by side, four, then two, and what is left.
 TEST(Copy, BetweenCoresAnySizeAndAlignment) {
-  std::mt19937_64 random(kSeed);
   std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};
   for (const size_t pages : {2, 3, 4, 5, 6, 8}) sizes.insert(sizes.end(), {pages * 4096 - 1, pages * 4096, pages * 4096 + 1});
-  for (const std::string& target : targets()) {
-    const UseTarget use(target);
-    for (const size_t bytes : sizes) {
-      for (const Cores cores : {Cores::near, Cores::far}) {
-        Buffer in(bytes, random() % 128), out(bytes, random() % 128);
-        std::generate_n(in.data(), bytes, [&] { return static_cast<uint8_t>(random()); });
-        copy_between_cores(out.data(), in.data(), bytes, cores);
-        ASSERT_EQ(out.bytes(), in.bytes()) << target << ", " << bytes << " bytes";
-        ASSERT_TRUE(out.guards_intact()) << target << ", " << bytes << " bytes";
-      }
-    }
-  }
+  check_copies<Cores>(sizes, {Cores::near, Cores::far}, copy_between_cores);
 }
 
 TEST(Target, TheBestIsChosenAndUnknownOnesAreRefused) {
