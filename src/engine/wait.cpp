@@ -196,7 +196,7 @@ void Engine::check_blocked(Operation& op) {
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
   if (now_ns() < op.deadline_ns) return;
   fail_with(FSCCL_ERR_TIMEOUT,
-            fmt::format("{} on '{}' passed its deadline of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
+            fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
                         describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
                         blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes wrong ends in an exception that says which rank, which call and what to do: no hang, no dead interpreter."""
 import ctypes.util
+import datetime
 import os
 import signal
 import subprocess
@@ -57,6 +58,36 @@ def dies(call):
 @pytest.mark.parametrize("call", ["all_reduce", "future", "recv", "backward"])
 def test_a_rank_dies(two, call):
     run(two, dies, call, survivors=[0])
+
+
+def monitored(late, wait_all_ranks):
+    rank, limit = dist.get_rank(), datetime.timedelta(seconds=30)
+    for _ in range(4):
+        dist.monitored_barrier(timeout=limit, wait_all_ranks=wait_all_ranks)
+    if rank in late:
+        dist.barrier()
+    short = datetime.timedelta(seconds=0.3)
+    text, _ = fails(lambda: dist.monitored_barrier(timeout=short if rank == 0 else limit, wait_all_ranks=wait_all_ranks), ERROR)
+    named = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
+    assert f"{named} failed to pass monitoredBarrier in 300 ms" in text, text
+    assert rank == 0 or f"Rank {rank} successfully reached" in text, text
+    if rank not in late:
+        dist.barrier()
+
+
+def monitored_with_rank_0_late():
+    rank = dist.get_rank()
+    if rank > 0:
+        text, _ = fails(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.3)), ERROR)
+        assert "from rank 0: no answer in 300 ms" in text, text
+    dist.barrier()
+
+
+@pytest.mark.parametrize("wait_all_ranks", [False, True])
+def test_a_monitored_barrier_names_who_is_late(wait_all_ranks):
+    with ranks_.Ranks(4) as started:
+        started.run(monitored, (1, 2) if wait_all_ranks else (1,), wait_all_ranks)
+        started.run(monitored_with_rank_0_late)
 
 
 def dies_in_subgroup():

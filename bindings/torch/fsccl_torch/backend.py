@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import Backend, ErrorType
 
 from . import _capi as c
 from .communicator import connect
+from .monitored import MonitoredBarrier
 from .moving import Moving
 from .reducing import Reducing
 from .stats import count
@@ -27,9 +28,10 @@ _open = set()
 
 
 class FscclBackend(Moving, Reducing, Backend):
-    def __init__(self, comm, options):
+    def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
+        self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size, comm.who())
         _open.add(self)
 
     # -------------------------------------------------------------------------------------------------- messages ----
@@ -65,7 +67,7 @@ class FscclBackend(Moving, Reducing, Backend):
 
     def monitored_barrier(self, opts, wait_all_ranks=False):
         count("barrier")
-        self._comm.submit("monitored_barrier", c.lib.fsccl_barrier, (), None, []).wait(opts.timeout)
+        self._monitored_barrier(opts.timeout, wait_all_ranks)
 
     # ---------------------------------------------------------------------------------------------- life and death ----
 
@@ -80,7 +82,7 @@ class FscclBackend(Moving, Reducing, Backend):
         if not member:
             self._refuse("split_group", "this rank is in no part, which torch cannot express to a backend in Python (its parts are "
                                         "made): put it into a part of its own, or use new_group", NotImplementedError)
-        return FscclBackend(comm, _options(timeout, name, world))
+        return FscclBackend(comm, store, _options(timeout, name, world))
 
     def perform_nocolor_split(self, device):
         """A rank that is not in a new group has nothing to do: members meet through the store."""
@@ -165,4 +167,4 @@ def create(given, backend_options):
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout = given.timeout
     comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)
-    return FscclBackend(comm, _options(timeout, given.group_id, ranks))
+    return FscclBackend(comm, given.store, _options(timeout, given.group_id, ranks))

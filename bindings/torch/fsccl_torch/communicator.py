@@ -13,8 +13,6 @@ import time
 import weakref
 
 import torch
-from torch.distributed import DistStoreError
-
 from . import _capi as c
 from .memory import Pool
 from .work import Together, Work
@@ -42,7 +40,7 @@ def connect(store, rank, size, timeout, name, ranks):
     else:
         try:
             found = store.get(_KEY)
-        except DistStoreError as error:
+        except RuntimeError as error:  # DistStoreError where the store is another process
             raise c.FscclError(f"{who}: rank 0 of the group has not offered a place to meet: does it run, and create this group "
                                f"at the same point? [{error}]", c.ERR_TIMEOUT, rank, 0) from error
         if found.startswith(_FAILED):
