@@ -30,8 +30,8 @@ def enable(model, *, keep_bytes=None):
     gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by default (reshard_after_forward=True then frees as ever).
 
     What stays with stock FSDP2, and is logged once: all-gather extensions (fp8), CPU offload, reshard_after_forward=int, parameters
-    of several dtypes in one group; of the reductions those with replicas (HSDP) or an all-reduce hook. All groups do where this
-    torch has not the seams that are known here."""
+    of several dtypes in one group; of the reductions those with an all-reduce hook, or of HSDP without its all-reduce
+    (set_requires_all_reduce(False)). All groups do where this torch has not the seams that are known here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get("FSCCL_TORCH_KEEP_BYTES", "0"))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
@@ -112,8 +112,7 @@ def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
 def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     ours = group_of(fsdp_params)
     given = dict(zip(_SEAMS["foreach_reduce"][2:], arguments), **keywords)
-    if ours is None or given["all_reduce_group"] is not None or given["all_reduce_hook"] is not None or not ours.reduces(
-            unsharded_grads, given["reduce_dtype"]):
+    if ours is None or not ours.reduces(unsharded_grads, given["reduce_dtype"]):
         if ours is not None:
             ours.flush()
         return _stock["foreach_reduce"](fsdp_params, unsharded_grads, *arguments, **keywords)

@@ -22,7 +22,6 @@ from .unit import Parameters, Window
 _log = logging.getLogger("fsccl_torch")
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _BUCKET_BYTES = 16 << 20  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
-_SYNCHRONOUS_BYTES = 32 << 20  # larger ones, of embeddings say, are waited for at once: held longer they would make the peak
 # Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as their first argument.
 OVERRIDDEN = ("_to_sharded", "_to_unsharded", "post_backward", "finalize_backward", "_reset_iter_state")
 _announced = set()
@@ -243,7 +242,15 @@ class Group:
 
     def reduces(self, grads, dtype):
         """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
-        return self._unit is not None and self._sum_dtype == dtype and all(grad.dtype in _FLOATS for grad in grads)
+        return (self._unit is not None and self._sum_dtype == dtype and self._reduces_wholly()
+                and all(grad.dtype in _FLOATS for grad in grads))
+
+    def _reduces_wholly(self):
+        """Whether this backward ends with sums over all ranks, which nobody looks at before: not with sums over a shard group that
+        wait for the replicas (set_requires_all_reduce(False)), nor those that waited."""
+        fsdp = self.fsdp
+        return fsdp._all_reduce_hook is None and (not fsdp._is_hsdp or (
+            fsdp.all_reduce_grads and fsdp._partial_reduce_output is None))
 
     def reduce(self, fsdp_params, grads, factor):
         """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the latest after backward."""
@@ -259,9 +266,10 @@ class Group:
         # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation.
         dtype = functools.reduce(torch.promote_types, {grad.dtype for grad in grads if grad is not None})
         if (i, dtype) not in self._reductions:
-            self._reductions[i, dtype] = Reduction(self._comm, self._name, self._buckets[i], dtype, self._sum_dtype)
+            replicas = self.fsdp._all_reduce_process_group if self.fsdp._is_hsdp else None
+            self._reductions[i, dtype] = Reduction(self._comm, self._name, self._buckets[i], dtype, self._sum_dtype, replicas)
         self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
-        if self.domain.reducing.bytes > _SYNCHRONOUS_BYTES:
+        if self.domain.reducing.synchronous:
             self.domain.flush()
 
     def _to_unsharded(self, stock):
@@ -276,7 +284,7 @@ class Group:
         not wait in memory. Ranks may get gradients in different orders, so a bucket is reduced only after all before it; what is
         left then, FSDP2 hands to reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
-        if not fsdp.reduce_grads or fsdp.reduce_scatter_unused_params or fsdp._is_hsdp or fsdp._all_reduce_hook is not None:
+        if not fsdp.reduce_grads or fsdp.reduce_scatter_unused_params or not self._reduces_wholly():
             return
         self._there.add(param)
         while self._next < len(buckets) and all(param in self._there for param in buckets[self._next]):

@@ -4,11 +4,16 @@
 import math
 
 import torch
+import torch.distributed as dist
 
+from . import _capi as c
+from .dtypes import MOVED
+from .operands import counts_of, tensor_list
 from .stats import count
 from .unit import Gradients
 
 _ALIGNMENT = 64  # bytes, of each sharded gradient in the flat tensor of all
+_SLOT_BYTES = 32 << 20  # larger gradients, of embeddings say, get no slot: it would make the peak of a step's memory
 
 
 def unit_shape(param):
@@ -22,14 +27,45 @@ def shard_of(param):
     return param._sharded_param_data[:param.sharded_size.numel()]
 
 
-class Reduction:
-    """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`."""
+class _Scatter:
+    """What Gradients does, without memory of its own: through the transport's slots, which all ranks fill and empty together."""
 
-    def __init__(self, comm, name, fsdp_params, dtype, sum_dtype):
-        self._params, self._dtype, self._sum_dtype, self._ranks = fsdp_params, dtype, sum_dtype, comm.size
-        self._unit = Gradients(comm, name, [unit_shape(param) for param in fsdp_params], [shard_of(param) for param in fsdp_params],
-                               dtype, sum_dtype)
-        self.bytes = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize
+    def __init__(self, comm, name, fsdp_params, dtype):
+        self._comm, self._call, self._code, self._work = comm, f"fsdp2: unit '{name}' reduced", MOVED[dtype][0], None
+        self._counts = []
+        for param in fsdp_params:
+            rows, *_ = shape = unit_shape(param) or (1,)
+            each, per_row = -(-rows // comm.size), math.prod(shape[1:])
+            self._counts.append(counts_of(*(min(each, max(0, rows - rank * each)) * per_row for rank in range(comm.size))))
+
+    def reduce(self, grads, places, scale, accumulate):
+        if accumulate:
+            raise ValueError("it does not accumulate")
+        entries = [(grad.data_ptr(), place.data_ptr(), counts, self._code)
+                   for grad, place, counts in zip(grads, places, self._counts)]
+        average = scale * self._comm.size == 1
+        op = c.Op(c.OP_AVG, 0, 1.0) if average else c.Op(c.OP_PREMUL_SUM, 0, scale)
+        self._work = self._comm.submit(self._call, c.lib.fsccl_reduce_scatter_list, (tensor_list(entries), len(entries), op),
+                                       (grads, places), [])
+
+    def wait(self):
+        self._work.wait()
+
+
+class Reduction:
+    """Reduces gradients of some parameters together. Sums are rounded to `sum_dtype`. `replicas`: the process group over which the
+    sums are summed, then (HSDP), or None."""
+
+    def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas):
+        self._params, self._dtype, self._sum_dtype, self._replicas = fsdp_params, dtype, sum_dtype, replicas
+        self._ranks = comm.size * (replicas.size() if replicas else 1)
+        whole_bytes = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize
+        self.synchronous = whole_bytes > _SLOT_BYTES and dtype == sum_dtype
+        if self.synchronous:
+            self._transfer = _Scatter(comm, name, fsdp_params, dtype)
+        else:
+            self._transfer = Gradients(comm, name, [unit_shape(param) for param in fsdp_params],
+                                       [shard_of(param) for param in fsdp_params], dtype, sum_dtype)
         self._in_flight = None
 
     def submit(self, grads, factor):
@@ -38,12 +74,12 @@ class Reduction:
         whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
         factor = factor or self._ranks
         exact = math.frexp(factor)[0] == 0.5  # of a power of two: multiplying by its inverse is dividing by it
-        sums = self._sums_so_far(grads) if exact else None
-        places = sums or self._new_places()
-        self._unit.reduce(whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None)
+        sums = self._sums_so_far(grads) if exact and not self.synchronous and not self._replicas else None
+        flat, places = (None, sums) if sums else self._new_places()
+        self._transfer.reduce(whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None)
         count("reduce_grads", *whole)
         took_part = [grad is not None for grad in grads]
-        self._in_flight = (whole, places, took_part, sums is not None, None if exact else factor)
+        self._in_flight = (whole, flat, places, took_part, None if exact else factor)
         return self
 
     def _laid_out(self, param, grad):
@@ -63,22 +99,24 @@ class Reduction:
         return [held._local_tensor for held in sums]
 
     def _new_places(self):
-        """Parts of one flat tensor, as the gradients that FSDP2 makes."""
+        """A flat tensor and its parts, as the gradients that FSDP2 makes."""
         step, ends = _ALIGNMENT // self._sum_dtype.itemsize, [0]
         for param in self._params:
             ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
         flat = torch.empty(ends[-1], dtype=self._sum_dtype)
-        return [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
+        return flat, [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
 
     def finish(self, keep):
         """Waits, and hands the sums to the parameters, unless they are not wanted."""
-        (_, places, took_part, accumulated, factor), self._in_flight = self._in_flight, None
-        self._unit.wait()
+        (_, flat, places, took_part, factor), self._in_flight = self._in_flight, None
+        self._transfer.wait()
         if not keep:
             return
         with torch.no_grad():
+            if self._replicas:
+                dist.all_reduce(flat, group=self._replicas)
             for param, place in ((param, place) for param, place, took in zip(self._params, places, took_part) if took):
-                if not accumulated:
+                if flat is not None:  # else the sums were added to what was there
                     self._give(param, place, factor)
                 for hook in (getattr(param.sharded_param, "_post_accumulate_grad_hooks", None) or {}).values():
                     hook(param.sharded_param)

@@ -4,8 +4,8 @@ import pytest
 import variants
 from variants import system
 
-# What units carry of these; of all others, both. FSDP2 reduces over HSDP's replicas itself.
-CARRIED = {"hsdp": {"unshard"}, "resharded_to_two": set()}
+# What units carry of these; of all others, both.
+CARRIED = {"hsdp_accumulated_before_the_all_reduce": {"unshard"}, "resharded_to_two": set()}
 
 
 def carried_by_units(train):
@@ -34,6 +34,8 @@ def test_three_ranks(name):
     system.compare(carried_by_units(variants.VARIANTS[name]), ranks=3, reference=False, atol=tolerance)
 
 
-@pytest.mark.parametrize("train", [variants.tensor_parallel, variants.hsdp, variants.resharded_to_two])
+@pytest.mark.parametrize("train", [
+    variants.tensor_parallel, variants.resharded_to_two, variants.hsdp, variants.hsdp_in_bfloat16_with_a_divisor,
+    variants.hsdp_accumulated_before_the_all_reduce, variants.hsdp_with_gradients_too_large_for_slots])
 def test_four_ranks(train):
     system.compare(carried_by_units(train), ranks=4, reference=False)

@@ -477,9 +477,50 @@ def tensor_parallel(rank, ranks):
     return system.result(model, losses)
 
 
+def replicated(ranks):
+    return init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
+
+
 def hsdp(rank, ranks):
-    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("replicate", "shard"))
-    return plain_training(rank, ranks, mesh=mesh)
+    return plain_training(rank, ranks, mesh=replicated(ranks))
+
+
+def hsdp_in_bfloat16_with_a_divisor(rank, ranks):
+    model = shard(system.Model(), mesh=replicated(ranks), mp_policy=BFLOAT16)
+    for module in (model, *model.blocks):
+        module.set_gradient_divide_factor(8.0)
+        module.set_force_sum_reduction_for_comms(True)
+    return system.result(model, system.train(model, adam(model), rank, ranks))
+
+
+def hsdp_accumulated_before_the_all_reduce(rank, ranks):
+    """The first of each two backwards reduces within the replica only."""
+    model = shard(system.Model(), mesh=replicated(ranks))
+    optimizer, losses = adam(model), []
+    for step in range(4):
+        model.set_requires_all_reduce(step % 2 == 1)
+        loss = system.loss_of(model, *system.batch(step, rank, ranks))
+        loss.backward()
+        losses.append(loss.item())
+        if step % 2 == 1:
+            optimizer.step()
+            optimizer.zero_grad()
+    return system.result(model, losses)
+
+
+@variant
+def gradients_too_large_for_slots(rank, ranks):
+    if fused():
+        from fsccl_torch import fsdp2_reduction
+        fsdp2_reduction._SLOT_BYTES = 256
+    return accumulate(rank, ranks, sync=True)
+
+
+def hsdp_with_gradients_too_large_for_slots(rank, ranks):
+    if fused():
+        from fsccl_torch import fsdp2_reduction
+        fsdp2_reduction._SLOT_BYTES = 256
+    return plain_training(rank, ranks, mesh=replicated(ranks))
 
 
 def resharded_to_two(rank, ranks):
