@@ -207,7 +207,7 @@ class Runner {
     report.layers = static_cast<int>(model_.layers());
     report.ranks = session_.ranks();
     report.wire = dtype_name(options_.wire);
-    report.layout = shape_.flat ? "flat" : "per_param";
+    report.layout = options_.layout == FSCCL_LAYOUT_FLAT ? "flat" : options_.layout == FSCCL_LAYOUT_RAGGED ? "ragged" : "per_param";
     report.keep = options_.keep == FSCCL_KEEP_NONE     ? "none"
                   : options_.keep == FSCCL_KEEP_ALWAYS ? "always"
                                                        : fmt::format("budget {}", options_.keep_budget_bytes);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "model.h"
+#include "model_layout.h"
 #include "session.h"
 
 namespace fsccl::perf {
@@ -14,6 +14,7 @@ namespace fsccl::perf {
 struct StepOptions {
   fsccl_dtype_t wire = FSCCL_BFLOAT16;  // of gathered parameters and of gradients; shards and sharded gradients are fp32
   fsccl_layout_t layout = FSCCL_LAYOUT_PER_PARAM;
+  Block block;  // of a ragged layout
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   uint64_t keep_budget_bytes = 0;
   bool gradient_slots = true;

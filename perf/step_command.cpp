@@ -18,7 +18,11 @@ void StepCommand::add_to(CLI::App* command) {
       ->check(CLI::Range(0, 1000000))
       ->type_name("N");
   word("--wire", wire_, {"bf16", "fp16", "fp32"}, "type of gathered parameters and of gradients; shards are fp32", "TYPE");
-  word("--layout", layout_, {"per_param", "flat"}, "per_param (FSDP2) or flat (FSDP1)", "LAYOUT");
+  word("--layout", layout_, {"per_param", "flat", "ragged"}, "per_param (FSDP2), flat (FSDP1) or ragged (between blocks)",
+       "LAYOUT");
+  command->add_option("--block", block_, "ragged: what a shard boundary never cuts, of tensors of two and more dimensions")
+      ->check(check_block)
+      ->type_name("element|RxC");
   command->add_option("--keep", keep_, "keep gathered parameters for the backward pass: none, always, or budget BYTES")
       ->expected(1, 2)
       ->type_name("WHICH [BYTES]");
@@ -56,7 +60,10 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
   *model = std::move(*loaded);
   if (layers_ && !keep_layers(model, *layers_, &error)) return error;
   options->wire = *parse_dtype(wire_);
-  options->layout = layout_ == "flat" ? FSCCL_LAYOUT_FLAT : FSCCL_LAYOUT_PER_PARAM;
+  options->layout = layout_ == "flat" ? FSCCL_LAYOUT_FLAT : layout_ == "ragged" ? FSCCL_LAYOUT_RAGGED : FSCCL_LAYOUT_PER_PARAM;
+  options->block = *parse_block(block_);
+  if (options->layout != FSCCL_LAYOUT_RAGGED && block_ != "element")
+    return fmt::format("--block {}: only a ragged layout is cut between blocks: add --layout ragged", block_);
   options->gradient_slots = gradients_ == "slot";
   options->shared = sharing_ == "shared";
   options->declare = schedule_ == "declared";

@@ -12,36 +12,6 @@
 #include "verify.h"
 
 namespace fsccl::perf {
-namespace {
-
-struct Part {
-  uint64_t first, count;
-};
-
-// This rank's part of each parameter, by the rules of fsccl_layout_t.
-std::vector<Part> parts_of(const ModelUnit& unit, bool flat, uint64_t rank, uint64_t ranks) {
-  std::vector<Part> parts;
-  const uint64_t even = (unit.elements() + ranks - 1) / ranks, begin = even * rank, end = begin + even;
-  uint64_t at = 0;
-  for (const ModelParam& param : unit.params) {
-    const uint64_t elements = param.elements();
-    uint64_t first = 0, last = 0;
-    if (flat) {
-      first = std::clamp(begin, at, at + elements) - at;
-      last = std::clamp(end, at, at + elements) - at;
-      at += elements;
-    } else {
-      const uint64_t rows = param.dims.empty() ? 1 : static_cast<uint64_t>(param.dims[0]), row = rows == 0 ? 0 : elements / rows;
-      const uint64_t chunk = (rows + ranks - 1) / ranks;
-      first = std::min(rows, rank * chunk) * row;
-      last = std::min(rows, (rank + 1) * chunk) * row;
-    }
-    parts.push_back({first, last - first});
-  }
-  return parts;
-}
-
-}  // namespace
 
 Memory4k::Memory4k(uint64_t bytes, bool addresses_only) : bytes_(std::max<uint64_t>(bytes, 1)) {
   const int access = addresses_only ? PROT_NONE : PROT_READ | PROT_WRITE;
@@ -66,15 +36,16 @@ uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options) {
 
 StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, const StepOptions& options, char* gradients)
     : session_(session), options_(options) {
-  const bool flat = options.layout == FSCCL_LAYOUT_FLAT;
-  const std::vector<Part> parts =
-      parts_of(unit, flat, static_cast<uint64_t>(session.rank()), static_cast<uint64_t>(session.ranks()));
-  std::vector<fsccl_param_t> definitions;
+  std::vector<fsccl_param_t> definitions = params_of(unit, options.block);
+  std::vector<fsccl_piece_t> pieces(definitions.size());
+  must(fsccl_layout_plan(options.layout, definitions.data(), definitions.size(), session.ranks(), session.rank(), pieces.data(),
+                         nullptr),
+       "fsccl_layout_plan");
   for (size_t i = 0; i < unit.params.size(); i++) {
     Param param;
     param.elements = unit.params[i].elements();
-    param.first = parts[i].first;
-    param.count = parts[i].count;
+    param.first = pieces[i].begin;
+    param.count = pieces[i].count;
     param.stream = static_cast<uint32_t>(2 * (index * 4096 + i));
     param.shard = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
     param.sharded_grad = reinterpret_cast<float*>(memory_.emplace_back(param.count * 4, options.dry_run).data());
@@ -83,14 +54,8 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
       private_grads_.push_back(gradients);
       gradients += (param.elements * fsccl_dtype_size(options.wire) + 63) / 64 * 64;
     }
-    fsccl_param_t definition = FSCCL_PARAM_INIT;
-    definition.name = unit.params[i].name.c_str();
-    definition.dims = static_cast<int>(unit.params[i].dims.size());
-    std::copy(unit.params[i].dims.begin(), unit.params[i].dims.end(), definition.shape);
-    definition.dtype = FSCCL_FLOAT32;
-    definition.shard = param.shard;
-    definition.sharded_grad = param.sharded_grad;
-    definitions.push_back(definition);
+    definitions[i].shard = param.shard;
+    definitions[i].sharded_grad = param.sharded_grad;
     params_.push_back(param);
   }
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;

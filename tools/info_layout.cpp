@@ -3,35 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "fsccl/fsccl.h"
-#include "model.h"
+#include "model_layout.h"
 
 namespace {
 
+using fsccl::perf::Block;
 using fsccl::perf::Model;
 using fsccl::perf::ModelUnit;
-
-struct Block {
-  uint64_t rows = 1, columns = 1;
-};
-
-// "element", "1", or "RxC"; nothing if it is none of them.
-std::optional<Block> parse_block(const std::string& text) {
-  Block block;
-  if (text == "element" || text == "1") return block;
-  const char* const end = text.data() + text.size();
-  const auto rows = std::from_chars(text.data(), end, block.rows);
-  if (rows.ec != std::errc() || rows.ptr == end || *rows.ptr != 'x') return std::nullopt;
-  const auto columns = std::from_chars(rows.ptr + 1, end, block.columns);
-  if (columns.ec != std::errc() || columns.ptr != end || block.rows == 0 || block.columns == 0) return std::nullopt;
-  return block;
-}
 
 // Units of the same shapes have the same layout: only the first is shown, with their number.
 struct Kind {
@@ -54,22 +38,6 @@ std::vector<Kind> kinds_of(const Model& model) {
       known->units++;
   }
   return kinds;
-}
-
-// Vectors, such as biases and norms, are cut anywhere.
-std::vector<fsccl_param_t> params_of(const ModelUnit& unit, const Block& block) {
-  std::vector<fsccl_param_t> params;
-  for (const auto& shape : unit.params) {
-    fsccl_param_t param = FSCCL_PARAM_INIT;
-    param.dims = static_cast<int>(shape.dims.size());
-    std::copy(shape.dims.begin(), shape.dims.end(), param.shape);
-    if (param.dims >= 2) {
-      param.block_rows = block.rows;
-      param.block_columns = block.columns;
-    }
-    params.push_back(param);
-  }
-  return params;
 }
 
 struct Row {
@@ -131,10 +99,7 @@ LayoutCommand::LayoutCommand(CLI::App& app)
   command_
       ->add_option("--block", blocks_, "what a shard boundary never cuts, of tensors of two and more dimensions: element, or RxC")
       ->delimiter(',')
-      ->check([](const std::string& text) {
-        return parse_block(text) ? std::string()
-                                 : fmt::format("\"{}\" is no block: give element, 1, or rows and columns as in 32x32", text);
-      })
+      ->check(fsccl::perf::check_block)
       ->capture_default_str();
   command_->add_option("--layout", layout_, "ragged, flat or per_param")
       ->check(CLI::IsMember({"ragged", "flat", "per_param"}))
@@ -155,7 +120,8 @@ int LayoutCommand::run() const {
   std::vector<Row> rows;
   for (const Kind& kind : kinds_of(*model))
     for (const std::string& block : blocks_) {
-      const std::vector<fsccl_param_t> params = params_of(*kind.unit, parse_block(block).value_or(Block{}));
+      const std::vector<fsccl_param_t> params =
+          fsccl::perf::params_of(*kind.unit, fsccl::perf::parse_block(block).value_or(Block{}));
       for (const int world : world_) {
         rows.push_back({kind, layout_ == "per_param" ? "row" : block == "1" ? "element" : block, world});
         if (!plan(layout, params, &rows.back())) return 1;

@@ -99,7 +99,8 @@ def check_options():
                             (('--report', '/nonexistent/page.html', '--ranks', '1'), '/nonexistent/page.html')):
         expect(word in run('collectives', *arguments, status=2), f'the error of {arguments} names {word}')
     for arguments, word in ((('--model', 'none-such'), 'llama-3.2-1b'), (('--keep', 'some'), 'some'), (('--wire', 'fp8'), 'fp8'),
-                            (('--keep', 'budget', '3X'), '3X'), (('--steps', '0'), 'steps'), (('--layers', '99'), '99')):
+                            (('--keep', 'budget', '3X'), '3X'), (('--block', '8'), '32x32'),
+                            (('--block', '8x8'), '--layout ragged'), (('--steps', '0'), 'steps'), (('--layers', '99'), '99')):
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
 
 
@@ -155,6 +156,7 @@ def check_step():
         model = pathlib.Path(folder) / 'model.json'
         model.write_text(json.dumps(TINY), encoding='utf-8')
         for options in ((), ('--keep', 'always'), ('--layout', 'flat', '--sharing', 'private'), ('--gradients', 'private'),
+                        ('--layout', 'ragged'), ('--layout', 'ragged', '--block', '3x2', '--gradients', 'private'),
                         ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32')):
             step, = rows('step', '--model', str(model), '--ranks', '3', '--steps', '3', *options)
             expect(STEP_KEYS <= set(step), f'the keys of {step}')
