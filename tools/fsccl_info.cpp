@@ -14,6 +14,7 @@
 
 #include "fsccl/fsccl.h"
 #include "info_layout.h"
+#include "info_topology.h"
 
 namespace {
 
@@ -154,9 +155,11 @@ int main(int argc, char** argv) {
   CLI::App* transports = app.add_subcommand("transports", "what moves bytes between ranks, and what is missing");
   transports->add_flag("--json", json, "as JSON");
   const LayoutCommand layout(app);
+  const TopologyCommand topology(app);
   CLI11_PARSE(app, argc, argv);
 
   if (layout.parsed()) return layout.run();
+  if (topology.parsed()) return topology.run();
   if (config->parsed() && markdown) {
     print_markdown();
   } else if (config->parsed()) {

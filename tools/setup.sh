@@ -31,6 +31,7 @@ python3 have python3
 libfmt-dev pkg-config --exists fmt
 libsodium-dev pkg-config --exists libsodium
 libhwy-dev pkg-config --exists libhwy
+libhwloc-dev pkg-config --exists hwloc
 libgtest-dev pkg-config --exists gtest_main
 libgmock-dev pkg-config --exists gmock
 libbenchmark-dev pkg-config --exists benchmark

@@ -20,8 +20,9 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
 # The C and C++ runtime: torch needs it from the system as well.
 SYSTEM_LIBRARIES = re.compile(r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so')
-NEEDS = ('libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of libfmt, libsodium and '
-         'Highway. On Debian and Ubuntu: apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev. '
+NEEDS = ('libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of libfmt, libsodium, '
+         'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
+         'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev. '
          'Or let FSCCL_TORCH_LIBRARY name a libfsccl.so that is built already.')
 
 

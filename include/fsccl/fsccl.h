@@ -792,7 +792,30 @@ FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const
  * Not collective, does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);
-/* The machine as this process sees it, as JSON. Not available yet. */
+
+typedef enum fsccl_topology_form {
+  FSCCL_TOPOLOGY_TREE = 0, /* text: hosts that are alike once, and what lies between cores and devices, by class of link */
+  FSCCL_TOPOLOGY_JSON = 1, /* {"fsccl_topology": 1, "hosts": [..], "switches": [..], "links": [..]}: a file to load again */
+  FSCCL_TOPOLOGY_SVG = 2   /* a picture that needs nothing else */
+} fsccl_topology_form_t;
+/*
+ * What a machine, or a cluster, is made of: packages, memory, caches, cores, GPUs, network cards, switches and the links between
+ * them. Calls take(context, text, bytes) once; `text` ends in a zero, which `bytes` does not count, and lives during the call.
+ * file: NULL for this machine (asked through hwloc and /sys; without hwloc only its processors are known); else a file of
+ * FSCCL_TOPOLOGY_JSON's form, in which nodes may also be repeated (tests/topologies), or hwloc's XML (`lstopo machine.xml`).
+ * Latencies and bandwidths are what the file or the system says, else typical ones of a class of link (src/topo/connection.h says
+ * whose); nothing is measured. Does not communicate; reads files; allocates; any thread.
+ * Errors: FSCCL_ERR_INVALID_ARGUMENT (names the place in the file), FSCCL_ERR_SYSTEM (it cannot be read), FSCCL_ERR_NOT_AVAILABLE
+ * (XML without hwloc).
+ */
+FSCCL_API fsccl_status_t fsccl_topology_describe(const char* file, fsccl_topology_form_t form,
+                                                 void (*take)(void* context, const char* text, size_t bytes), void* context);
+/* Likewise, what lies between two places, as text: class, latency, bandwidth and the way. A place is "host", "host/device",
+ * "host/core" with a name as FSCCL_TOPOLOGY_JSON gives it, or a switch. FSCCL_ERR_INVALID_ARGUMENT when there is none of that name.
+ */
+FSCCL_API fsccl_status_t fsccl_topology_between(const char* file, const char* from, const char* to,
+                                                void (*take)(void* context, const char* text, size_t bytes), void* context);
+/* FSCCL_TOPOLOGY_JSON of this machine. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few. */
 FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);
 /* Writes the flight recorder of this process. Not available yet. */
 FSCCL_API fsccl_status_t fsccl_trace_dump(const char* path);

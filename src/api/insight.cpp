@@ -38,9 +38,6 @@ fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t 
     return success();
   });
 }
-fsccl_status_t fsccl_topology_dump(char*, size_t) {
-  return not_available("fsccl_topology_dump", "topology discovery comes with a later release", "use hwloc's lstopo");
-}
 fsccl_status_t fsccl_trace_dump(const char*) {
   return not_available("fsccl_trace_dump", "the flight recorder comes with a later release", "raise FSCCL_LOG_LEVEL");
 }

@@ -131,7 +131,7 @@ def test_build_with_a_library_that_is_not_there(tmp_path):
 def test_build_without_what_the_library_needs(tmp_path):
     done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, PACKAGE, PKG_CONFIG_LIBDIR=tmp_path)
     assert done.returncode != 0
-    assert "libfmt-dev libsodium-dev libhwy-dev" in done.stdout
+    assert "libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev" in done.stdout
 
 
 def refusal(**changes):

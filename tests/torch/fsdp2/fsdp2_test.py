@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fsccl_torch.fsdp2.enable() changes no number: every variant trains as stock FSDP2 over gloo, bit for bit on two ranks."""
+import mesh_variants as meshes
 import pytest
 import variants
 from variants import system
@@ -35,7 +36,7 @@ def test_three_ranks(name):
 
 
 @pytest.mark.parametrize("train", [
-    variants.tensor_parallel, variants.resharded_to_two, variants.hsdp, variants.hsdp_in_bfloat16_with_a_divisor,
-    variants.hsdp_accumulated_before_the_all_reduce, variants.hsdp_with_gradients_too_large_for_slots])
+    meshes.tensor_parallel, meshes.resharded_to_two, meshes.hsdp, meshes.hsdp_in_bfloat16_with_a_divisor,
+    meshes.hsdp_accumulated_before_the_all_reduce, meshes.hsdp_with_gradients_too_large_for_slots])
 def test_four_ranks(train):
     system.compare(carried_by_units(train), ranks=4, reference=False)

@@ -1,0 +1,141 @@
+#include "topo/connection.h"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+namespace fsccl::topo {
+namespace {
+
+struct Edge {
+  int to;
+  LinkClass link;
+  double gb_per_s;
+};
+
+// The class of the edge between a node and its parent.
+LinkClass class_above(Kind kind, Kind parent) {
+  switch (kind) {
+    case Kind::core:
+      return parent == Kind::cache ? LinkClass::cache : parent == Kind::numa ? LinkClass::numa : LinkClass::package;
+    case Kind::cache:
+      return parent == Kind::package || parent == Kind::host ? LinkClass::package : LinkClass::numa;
+    case Kind::numa:
+      return parent == Kind::host ? LinkClass::host : LinkClass::package;
+    case Kind::nv_switch:
+    case Kind::package:
+      return LinkClass::host;
+    default:
+      return LinkClass::pcie;
+  }
+}
+
+LinkClass class_across(Kind a, Kind b) {
+  const auto is_network = [](Kind kind) { return kind == Kind::network_switch || kind == Kind::nic; };
+  return is_network(a) || is_network(b) ? LinkClass::network : LinkClass::nvlink;
+}
+
+std::vector<std::vector<Edge>> edges_of(const Topology& topology) {
+  std::vector<std::vector<Edge>> edges(topology.nodes.size());
+  const auto add = [&](int a, int b, LinkClass link, double gb_per_s) {
+    const double width = gb_per_s > 0 ? gb_per_s : traits(link).gb_per_s;
+    edges[static_cast<size_t>(a)].push_back({b, link, width});
+    edges[static_cast<size_t>(b)].push_back({a, link, width});
+  };
+  for (size_t i = 0; i < topology.nodes.size(); i++) {
+    const Node& node = topology.nodes[i];
+    if (node.parent < 0) continue;
+    add(static_cast<int>(i), node.parent, class_above(node.kind, topology.nodes[static_cast<size_t>(node.parent)].kind),
+        node.gb_per_s);
+  }
+  for (const Link& link : topology.links) {
+    const Node &a = topology.nodes[static_cast<size_t>(link.a)], &b = topology.nodes[static_cast<size_t>(link.b)];
+    if (!a.down && !b.down) add(link.a, link.b, class_across(a.kind, b.kind), link.gb_per_s);
+  }
+  return edges;
+}
+
+// How a place was reached. A way over a network is never taken while there is one inside the host, however narrow.
+struct Reached {
+  LinkClass link = LinkClass::core;
+  double gb_per_s = 0;
+  int hops = 0, worst_hops = 0;  // edges; those of class `link`
+  int before = -1;
+  bool better_than(const Reached& other) const {
+    const bool network = link == LinkClass::network, other_network = other.link == LinkClass::network;
+    return std::tuple(!network, gb_per_s, -hops) > std::tuple(!other_network, other.gb_per_s, -other.hops);
+  }
+};
+
+// Dijkstra's algorithm: a way that is lengthened never gets better. The width found is the greatest there is; among ways that are
+// narrowed alike further on, the shortest may be missed.
+std::vector<Reached> reach(const Topology& topology, int from) {
+  const std::vector<std::vector<Edge>> edges = edges_of(topology);
+  std::vector<Reached> best(topology.nodes.size());
+  std::vector<bool> known(best.size()), settled(best.size());
+  const auto worse = [](const std::pair<Reached, int>& a, const std::pair<Reached, int>& b) {
+    return b.first.better_than(a.first);
+  };
+  std::priority_queue<std::pair<Reached, int>, std::vector<std::pair<Reached, int>>, decltype(worse)> queue(worse);
+  queue.push({Reached{LinkClass::core, 1e12, 0, 0, -1}, from});
+  while (!queue.empty()) {
+    const auto [way, node] = queue.top();
+    queue.pop();
+    const auto at = static_cast<size_t>(node);
+    if (settled[at]) continue;
+    settled[at] = true;
+    best[at] = way;
+    if (node != from && topology.nodes[at].kind == Kind::gpu) continue;  // a GPU passes nothing on
+    for (const Edge& edge : edges[at]) {
+      if (settled[static_cast<size_t>(edge.to)]) continue;
+      Reached next = way;
+      next.before = node;
+      next.hops++;
+      next.gb_per_s = std::min(way.gb_per_s, edge.gb_per_s);
+      next.worst_hops = edge.link > way.link ? 1 : way.worst_hops + (edge.link == way.link);
+      next.link = std::max(way.link, edge.link);
+      queue.push({next, edge.to});
+    }
+  }
+  for (size_t i = 0; i < best.size(); i++)
+    if (!settled[i]) best[i].hops = -1;
+  return best;
+}
+
+Connection describe(const Reached& reached) {
+  if (reached.hops < 0) return {};
+  if (reached.hops == 0) return {LinkClass::core, 0, traits(LinkClass::core).gb_per_s, {}};
+  const double further = std::max(0, reached.worst_hops - 2);
+  return {reached.link, traits(reached.link).ns * (1 + further / 2), reached.gb_per_s, {}};
+}
+
+}  // namespace
+
+const LinkTraits& traits(LinkClass link) {
+  static constexpr std::array<LinkTraits, kLinkClasses> kTraits{{{"core", "one core", 20, 40},
+                                                                 {"cache", "cores that share a cache", 110, 25},
+                                                                 {"nvlink", "NVLink", 1000, 150},
+                                                                 {"numa", "caches of one memory node", 150, 22},
+                                                                 {"pcie", "devices below one PCI bridge", 800, 24},
+                                                                 {"package", "memory nodes of one package", 200, 20},
+                                                                 {"host", "packages of one host", 300, 16},
+                                                                 {"network", "hosts", 3000, 1.25}}};
+  return kTraits[static_cast<size_t>(link)];
+}
+
+std::vector<Connection> connections_from(const Topology& topology, int from) {
+  std::vector<Connection> result;
+  for (const Reached& reached : reach(topology, from)) result.push_back(describe(reached));
+  return result;
+}
+
+Connection connection(const Topology& topology, int from, int to) {
+  const std::vector<Reached> best = reach(topology, from);
+  Connection found = describe(best[static_cast<size_t>(to)]);
+  if (best[static_cast<size_t>(to)].hops < 0) return found;
+  for (int node = to; node >= 0; node = best[static_cast<size_t>(node)].before) found.nodes.push_back(node);
+  std::reverse(found.nodes.begin(), found.nodes.end());
+  return found;
+}
+
+}  // namespace fsccl::topo

@@ -1,0 +1,35 @@
+// How far two places are from each other: the widest way between them, and among equally wide ones the shortest. Its class is that
+// of the worst edge it takes, so two cores below one cache are of class `cache`, two GPUs on one NVLink switch of class `nvlink`.
+#pragma once
+#include <array>
+
+#include "topo/topology.h"
+
+namespace fsccl::topo {
+
+// From near to far.
+enum class LinkClass : uint8_t { core, cache, nvlink, numa, pcie, package, host, network };
+inline constexpr int kLinkClasses = 8;
+
+struct LinkTraits {
+  std::string_view name, meaning;
+  double ns;        // until what one side wrote is seen by the other
+  double gb_per_s;  // one way, where the topology does not say
+};
+// Of hosts' memory: measured on an AMD EPYC between two threads (core, cache), else typical of today's servers (loaded latency of a
+// remote cache line; what NCCL 2.28 takes in src/graph/topo.h for links between packages, PCIe 4 x16 and NVLink 4; network: RoCE
+// within a rack). They only order what has not been measured: a communicator measures at its start.
+const LinkTraits& traits(LinkClass link);
+
+struct Connection {
+  LinkClass link{};
+  double ns = 0;           // the class's, once for each edge of that class that is beyond the first two
+  double gb_per_s = 0;     // of the narrowest edge
+  std::vector<int> nodes;  // the way, both ends included; empty: there is none (then the numbers are 0)
+};
+
+// From one place to all: what connection() gives, without the ways.
+std::vector<Connection> connections_from(const Topology& topology, int from);
+Connection connection(const Topology& topology, int from, int to);
+
+}  // namespace fsccl::topo

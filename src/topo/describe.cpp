@@ -1,0 +1,164 @@
+#include "topo/describe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "topo/connection.h"
+
+namespace fsccl::topo {
+namespace {
+
+// What a host is, without its names.
+std::string signature(const Topology& topology, int node) {
+  const Node& here = topology.nodes[static_cast<size_t>(node)];
+  std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes, here.cpus.size(), here.gb_per_s, here.down);
+  for (const int child : topology.children(node)) text += signature(topology, child);
+  return text + ")";
+}
+
+std::string label(const Node& node) {
+  std::string text = node.name;
+  if (node.kind == Kind::pci) text += " (PCI bridge)";
+  if (!node.model.empty()) text += ": " + node.model;
+  if (node.bytes) text += fmt::format("{} {}", node.model.empty() ? ":" : ",", amount(node.bytes));
+  if (node.gb_per_s > 0) text += ", " + width(node.gb_per_s);
+  if (node.kind == Kind::nic && node.down) text += ", down";
+  return text;
+}
+
+std::string cores_text(const Topology& topology, const std::vector<int>& cores) {
+  std::vector<int> cpus;
+  for (const int core : cores) {
+    const std::vector<int>& threads = topology.nodes[static_cast<size_t>(core)].cpus;
+    cpus.insert(cpus.end(), threads.begin(), threads.end());
+  }
+  return fmt::format("{} core{}, processor{} {}", cores.size(), cores.size() == 1 ? "" : "s", cpus.size() == 1 ? "" : "s",
+                     ranges(std::move(cpus)));
+}
+
+void add_tree(const Topology& topology, int node, const std::string& indent, std::string* text) {
+  std::vector<int> cores, others;
+  for (const int child : topology.children(node))
+    (topology.nodes[static_cast<size_t>(child)].kind == Kind::core ? cores : others).push_back(child);
+  if (!cores.empty()) *text += indent + (others.empty() ? "└─ " : "├─ ") + cores_text(topology, cores) + "\n";
+  for (const int child : others) {
+    const bool last = child == others.back();
+    *text += indent + (last ? "└─ " : "├─ ") + label(topology.nodes[static_cast<size_t>(child)]) + "\n";
+    add_tree(topology, child, indent + (last ? "   " : "│  "), text);
+  }
+}
+
+bool an_end(Kind kind) { return kind == Kind::core || kind == Kind::gpu || kind == Kind::nic; }
+
+// What lies between the ends in the first host of each group and all others.
+void add_connections(const Topology& topology, const std::vector<HostGroup>& groups, std::string* text) {
+  struct Example {
+    int from, to;
+    double ns;
+  };
+  std::map<std::tuple<Kind, Kind, LinkClass, double>, Example> kept;
+  std::set<int> cores_from;  // parents: from each one core is enough, its siblings are where it is
+  for (const HostGroup& group : groups)
+    for (size_t i = 0; i < topology.nodes.size(); i++) {
+      const int from = static_cast<int>(i);
+      if (!an_end(topology.nodes[i].kind) || topology.host_of(from) != group.hosts.front()) continue;
+      if (topology.nodes[i].kind == Kind::core && !cores_from.insert(topology.nodes[i].parent).second) continue;
+      const std::vector<Connection> all = connections_from(topology, from);
+      for (size_t to = 0; to < all.size(); to++) {
+        const Kind a = topology.nodes[i].kind, b = topology.nodes[to].kind;
+        if (to == i || !an_end(b) || b < a || all[to].gb_per_s <= 0) continue;
+        kept.try_emplace({a, b, all[to].link, all[to].gb_per_s}, Example{from, static_cast<int>(to), all[to].ns});
+      }
+    }
+  *text += fmt::format("\n{:<12} {:<9} {:>11} {:>12}   {}\n", "between", "class", "latency", "bandwidth", "for example");
+  for (const auto& [key, example] : kept) {
+    const auto& [a, b, link, gb_per_s] = key;
+    *text += fmt::format("{:<12} {:<9} {:>8.0f} ns {:>12}   {} - {}\n", fmt::format("{} - {}", kind_name(a), kind_name(b)),
+                         traits(link).name, example.ns, width(gb_per_s), topology.path(example.from), topology.path(example.to));
+  }
+}
+
+}  // namespace
+
+std::vector<HostGroup> alike(const Topology& topology) {
+  std::vector<HostGroup> groups;
+  std::map<std::string, size_t> known;
+  std::map<int, std::vector<std::string>> links;
+  for (const Link& link : topology.links)
+    for (const auto& [here, there] : {std::pair(link.a, link.b), std::pair(link.b, link.a)})
+      links[topology.host_of(here)].push_back(fmt::format("{}-{}-{}", topology.nodes[static_cast<size_t>(here)].name,
+                                                          kind_name(topology.nodes[static_cast<size_t>(there)].kind),
+                                                          link.gb_per_s));
+  for (const int host : topology.all(Kind::host)) {
+    std::string text = signature(topology, host);
+    for (const std::string& link : links[host]) text += link;
+    const auto [entry, first] = known.emplace(std::move(text), groups.size());
+    if (first) groups.emplace_back();
+    groups[entry->second].hosts.push_back(host);
+  }
+  return groups;
+}
+
+std::string amount(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, unit++;
+  return fmt::format("{:.4g} {}", value, kUnits[unit]);
+}
+
+std::string width(double gb_per_s) { return gb_per_s > 0 ? fmt::format("{:.3g} GB/s", gb_per_s) : "? GB/s"; }
+
+std::string ranges(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) end++;
+    text += fmt::format("{}{}", i ? ", " : "", numbers[i]);
+    if (end > i) text += fmt::format("-{}", numbers[end]);
+    i = end + 1;
+  }
+  return text;
+}
+
+std::string hosts_text(const Topology& topology, const HostGroup& group) {
+  const auto name = [&](int host) { return topology.nodes[static_cast<size_t>(host)].name; };
+  const size_t others = group.hosts.size() - 1;
+  std::string text = name(group.hosts.front());
+  if (others == 1) text += fmt::format(" (and one alike: {})", name(group.hosts[1]));
+  if (others > 1) text += fmt::format(" (and {} alike: {} .. {})", others, name(group.hosts[1]), name(group.hosts.back()));
+  return text;
+}
+
+std::string to_tree(const Topology& topology) {
+  std::string text;
+  const std::vector<HostGroup> groups = alike(topology);
+  for (const HostGroup& group : groups) {
+    const Node& host = topology.nodes[static_cast<size_t>(group.hosts.front())];
+    text += hosts_text(topology, group) + (host.model.empty() ? "" : ": " + host.model) + "\n";
+    add_tree(topology, group.hosts.front(), "", &text);
+  }
+  std::vector<std::string> switches;
+  for (const int node : topology.all(Kind::network_switch)) switches.push_back(topology.nodes[static_cast<size_t>(node)].name);
+  if (!switches.empty()) text += fmt::format("network switches: {}\n", fmt::join(switches, ", "));
+  if (!topology.links.empty()) text += fmt::format("{} links between devices and switches\n", topology.links.size());
+  add_connections(topology, groups, &text);
+  return text;
+}
+
+std::string to_way(const Topology& topology, int from, int to) {
+  const Connection found = connection(topology, from, to);
+  if (found.nodes.empty()) return fmt::format("There is no way from {} to {}.\n", topology.path(from), topology.path(to));
+  std::vector<std::string> names;
+  for (const int node : found.nodes) names.push_back(topology.path(node));
+  return fmt::format("{} ({}), {:.0f} ns, {}\n{}\n", traits(found.link).name, traits(found.link).meaning, found.ns,
+                     width(found.gb_per_s), fmt::join(names, " - "));
+}
+
+}  // namespace fsccl::topo

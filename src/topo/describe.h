@@ -1,0 +1,28 @@
+// A topology for people: as a tree of text and as a picture. Hosts that are alike are shown once.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "topo/topology.h"
+
+namespace fsccl::topo {
+
+// Hosts of the same build and with links of the same kinds, names aside.
+struct HostGroup {
+  std::vector<int> hosts;  // in the topology's order; the first stands for all
+};
+std::vector<HostGroup> alike(const Topology& topology);
+
+std::string amount(uint64_t bytes);                         // "23.5 GiB"
+std::string width(double gb_per_s);                         // "25 GB/s", "? GB/s"
+std::string ranges(std::vector<int> numbers);               // "0-3, 8"
+std::string hosts_text(const Topology&, const HostGroup&);  // "node0 (and 3 alike: node1 .. node3)"
+
+// The tree, then what lies between the first host's cores and devices and all others, by class.
+std::string to_tree(const Topology& topology);
+// The way between two places, edge by edge.
+std::string to_way(const Topology& topology, int from, int to);
+// Self-contained; at most 4 hosts of a group are drawn.
+std::string to_svg(const Topology& topology);
+
+}  // namespace fsccl::topo

@@ -1,0 +1,204 @@
+#include "topo/discover.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include "topo/hwloc_library.h"
+
+namespace fsccl::topo {
+namespace {
+
+constexpr unsigned kDisplay = 0x03;                                    // PCI class
+constexpr std::array<unsigned, 3> kGpuMakers{0x10de, 0x1002, 0x8086};  // NVIDIA, AMD, Intel
+constexpr double kGbPerMbit = 1e6 / 8 / 1e9;
+
+const char* info(hwloc_obj_t object, const char* name) {
+  const char* value = hwloc_obj_get_info_by_name(object, name);
+  return value ? value : "";
+}
+
+// Copies hwloc's tree, level by level, without what says nothing about distance.
+class Walk {
+ public:
+  // `live`: of this machine, so that /sys may be asked.
+  Walk(const HwlocLibrary& hwloc, bool live) : hwloc_(hwloc), live_(live) {}
+
+  Topology run(hwloc_obj_t machine) {
+    const int host = add(Kind::host, -1, *info(machine, "HostName") ? info(machine, "HostName") : "host");
+    below(machine, host);
+    return std::move(topology_);
+  }
+
+ private:
+  int add(Kind kind, int parent, std::string name) {
+    Node node;
+    node.kind = kind;
+    node.parent = parent;
+    node.name = std::move(name);
+    topology_.nodes.push_back(std::move(node));
+    return static_cast<int>(topology_.nodes.size()) - 1;
+  }
+  std::string number(Kind kind, const char* name) { return name + std::to_string(counts_[kind]++); }
+  Node& at(int node) { return topology_.nodes[static_cast<size_t>(node)]; }
+
+  void below(hwloc_obj_t object, int node) {
+    node = memory(object, node);
+    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
+    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) input_output(child, node);
+  }
+
+  // The memory nodes of an object; its children hang below the first.
+  int memory(hwloc_obj_t object, int node) {
+    int first = node;
+    for (hwloc_obj_t child = object->memory_first_child; child; child = child->next_sibling) {
+      while (child->type != HWLOC_OBJ_NUMANODE && child->memory_first_child)
+        child = child->memory_first_child;  // memory-side cache
+      if (child->type != HWLOC_OBJ_NUMANODE) continue;
+      const int made = add(Kind::numa, node, "numa" + std::to_string(child->os_index));
+      at(made).bytes = child->attr->numanode.local_memory;
+      if (first == node) first = made;
+    }
+    return first;
+  }
+
+  void visit(hwloc_obj_t object, int parent) {
+    int node = parent;
+    if (object->type == HWLOC_OBJ_PACKAGE) {
+      node = add(Kind::package, parent, number(Kind::package, "package"));
+      at(node).model = info(object, "CPUModel");
+    } else if (object->type == HWLOC_OBJ_L3CACHE || (object->type == HWLOC_OBJ_L2CACHE && object->arity > 1)) {
+      node = add(Kind::cache, memory(object, parent), number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
+      at(node).bytes = object->attr->cache.size;
+      for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
+      return;
+    } else if (object->type == HWLOC_OBJ_CORE) {
+      node = add(Kind::core, parent, number(Kind::core, "core"));
+      for (int cpu = hwloc_.bitmap_next(object->cpuset, -1); cpu >= 0; cpu = hwloc_.bitmap_next(object->cpuset, cpu))
+        at(node).cpus.push_back(cpu);
+      return;
+    }
+    below(object, node);
+  }
+
+  // Bridges are kept where something that concerns us hangs below, and more than one thing or the host itself.
+  void input_output(hwloc_obj_t object, int parent) {
+    if (object->type == HWLOC_OBJ_BRIDGE) {
+      const int devices = count_devices(object);
+      int node = parent;
+      if (devices > 1 || (devices == 1 && object->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST))
+        node = add(Kind::pci, parent, number(Kind::pci, "pci"));
+      if (devices > 0)
+        for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) input_output(child, node);
+    } else if (object->type == HWLOC_OBJ_PCI_DEVICE) {
+      const Kind kind = kind_of(object);
+      if (kind == Kind::gpu) gpu(object, parent);
+      if (kind == Kind::nic) nic(object, parent);
+    }
+  }
+
+  static int count_devices(hwloc_obj_t object) {
+    if (object->type == HWLOC_OBJ_PCI_DEVICE) return kind_of(object) != Kind::pci;
+    int sum = 0;
+    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) sum += count_devices(child);
+    return sum;
+  }
+
+  // Kind::pci: none that concerns us.
+  static Kind kind_of(hwloc_obj_t device) {
+    const auto& pci = device->attr->pcidev;
+    if (pci.class_id >> 8 == kDisplay && std::find(kGpuMakers.begin(), kGpuMakers.end(), pci.vendor_id) != kGpuMakers.end())
+      return Kind::gpu;
+    return system_name(device, HWLOC_OBJ_OSDEV_NETWORK) || system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS) ? Kind::nic : Kind::pci;
+  }
+
+  static const char* system_name(hwloc_obj_t device, hwloc_obj_osdev_type_t type) {
+    for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling)
+      if (child->type == HWLOC_OBJ_OS_DEVICE && child->attr->osdev.type == type) return child->name;
+    return nullptr;
+  }
+
+  void gpu(hwloc_obj_t device, int parent) {
+    const int node = add(Kind::gpu, parent, number(Kind::gpu, "gpu"));
+    at(node).model = info(device, "PCIDevice");
+    at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
+  }
+
+  void nic(hwloc_obj_t device, int parent) {
+    const char *net = system_name(device, HWLOC_OBJ_OSDEV_NETWORK), *verbs = system_name(device, HWLOC_OBJ_OSDEV_OPENFABRICS);
+    const int node = add(Kind::nic, parent, verbs ? verbs : net);
+    at(node).model = info(device, "PCIDevice");
+    at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
+    if (!live_) return;
+    double port = 0, mbit = 0;
+    std::string state;
+    if (verbs && std::ifstream(std::string("/sys/class/infiniband/") + verbs + "/ports/1/rate") >> port)
+      port *= 1e3 * kGbPerMbit;  // "400 Gb/sec (4X NDR)"
+    else if (net && std::ifstream(std::string("/sys/class/net/") + net + "/speed") >> mbit && mbit > 0)
+      port = mbit * kGbPerMbit;
+    if (port > 0) at(node).gb_per_s = at(node).gb_per_s > 0 ? std::min(at(node).gb_per_s, port) : port;
+    if (net && std::ifstream(std::string("/sys/class/net/") + net + "/operstate") >> state) at(node).down = state == "down";
+  }
+
+  const HwlocLibrary& hwloc_;
+  const bool live_;
+  Topology topology_;
+  std::map<Kind, int> counts_;
+};
+
+// Nothing if hwloc refuses.
+std::optional<Topology> with_hwloc(const HwlocLibrary& hwloc, const char* xml) {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc.init(&topology) != 0) return std::nullopt;
+  std::optional<Topology> found;
+  for (const char* plugin : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})  // slow, and PCI says what is used here
+    hwloc.set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
+  hwloc.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if ((!xml || hwloc.set_xml(topology, xml) == 0) && hwloc.load(topology) == 0)
+    found = Walk(hwloc, xml == nullptr).run(hwloc.get_obj_by_depth(topology, 0, 0));
+  hwloc.destroy(topology);
+  return found;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 && name[0] ? name.data() : "host";
+}
+
+// What is known without hwloc.
+Topology processors() {
+  Topology topology;
+  topology.nodes.push_back({Kind::host, -1, host_name(), {}, 0, {}, 0, false});
+  topology.nodes.push_back({Kind::package, 0, "package0", {}, 0, {}, 0, false});
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_SET(0, &set);
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &set)) topology.nodes.push_back({Kind::core, 1, fmt::format("core{}", cpu), {}, 0, {cpu}, 0, false});
+  return topology;
+}
+
+}  // namespace
+
+Topology discover() {
+  const HwlocLibrary* hwloc = hwloc_library();
+  std::optional<Topology> found = hwloc ? with_hwloc(*hwloc, nullptr) : std::nullopt;
+  return found ? std::move(*found) : processors();
+}
+
+Result<Topology> discover_xml(const std::string& path) {
+  const HwlocLibrary* hwloc = hwloc_library();
+  if (!hwloc)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "{} is XML of hwloc, and libhwloc.so.15 is not installed (package libhwloc15)", path);
+  std::optional<Topology> found = with_hwloc(*hwloc, path.c_str());
+  if (!found) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: hwloc cannot read it: write it with `lstopo file.xml`", path);
+  return std::move(*found);
+}
+
+}  // namespace fsccl::topo

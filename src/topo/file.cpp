@@ -1,0 +1,307 @@
+#include "topo/file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <initializer_list>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "topo/discover.h"
+
+namespace fsccl::topo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostFileBytes = size_t{16} << 20;
+constexpr size_t kMostNodes = 1'000'000;
+constexpr int kMostDepth = 32;
+constexpr int kMostRepeats = 100'000;
+constexpr double kMostGbPerS = 1e6;
+
+// The kinds that may hang below each kind.
+bool belongs(Kind kind, Kind parent) {
+  switch (kind) {
+    case Kind::package:
+      return parent == Kind::host || parent == Kind::numa;
+    case Kind::numa:
+      return parent == Kind::host || parent == Kind::package;
+    case Kind::cache:
+      return parent <= Kind::cache;
+    case Kind::core:
+      return parent <= Kind::cache;
+    case Kind::pci:
+      return parent <= Kind::numa || parent == Kind::pci;
+    case Kind::gpu:
+    case Kind::nic:
+      return parent <= Kind::numa || parent == Kind::pci;
+    case Kind::nv_switch:
+      return parent == Kind::host;
+    default:
+      return false;
+  }
+}
+
+bool device(Kind kind) { return kind >= Kind::gpu; }
+
+class Reader {
+ public:
+  explicit Reader(const std::string& source) : source_(source) {}
+
+  Result<Topology> read(const Json& json) {
+    if (!object(json, "the document", {"fsccl_topology", "hosts", "switches", "links"}) || !hosts(json) || !switches(json) ||
+        !links(json))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: {}", source_, problem_);
+    return std::move(topology_);
+  }
+
+ private:
+  template <class... Args>
+  bool wrong(fmt::format_string<Args...> text, Args&&... args) {
+    problem_ = fmt::format(text, std::forward<Args>(args)...);
+    return false;
+  }
+
+  bool object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {
+    if (!json.is_object()) return wrong("{} must be an object", place);
+    for (const auto& [key, value] : json.items())
+      if (std::find_if(known.begin(), known.end(), [&](const char* name) { return key == name; }) == known.end())
+        return wrong("{} has \"{}\"; known are {}", place, key, fmt::join(known, ", "));
+    return true;
+  }
+
+  bool text(const Json& json, const char* key, const std::string& place, bool needed, std::string* value) {
+    if (!json.contains(key)) return !needed || wrong("{} has no \"{}\"", place, key);
+    if (!json[key].is_string()) return wrong("{}.{} must be a text", place, key);
+    *value = json[key].get<std::string>();
+    if (needed && value->empty()) return wrong("{}.{} is empty", place, key);
+    for (const char c : *value)
+      if (static_cast<unsigned char>(c) < ' ') return wrong("{}.{} has a control character", place, key);
+    return true;
+  }
+
+  bool number(const Json& json, const char* key, const std::string& place, double most, double* value) {
+    if (!json.contains(key)) return true;
+    if (!json[key].is_number()) return wrong("{}.{} must be a number", place, key);
+    *value = json[key].get<double>();
+    return (*value >= 0 && *value <= most) || wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
+  }
+
+  bool whole(const Json& json, const char* key, const std::string& place, int least, int* value) {
+    if (!json.contains(key)) return true;
+    if (!json[key].is_number_integer() || json[key] < least || json[key] > kMostRepeats)
+      return wrong("{}.{} must be a whole number from {} to {}", place, key, least, kMostRepeats);
+    *value = json[key].get<int>();
+    return true;
+  }
+
+  static std::string numbered(std::string name, int number) {
+    const size_t at = name.find("{}");
+    return at == name.npos ? name : name.replace(at, 2, std::to_string(number));
+  }
+
+  bool hosts(const Json& json) {
+    if (!json.contains("fsccl_topology") || json["fsccl_topology"] != 1)
+      return wrong("\"fsccl_topology\" must be 1, the version of the format that this library knows");
+    if (!json.contains("hosts") || !json["hosts"].is_array() || json["hosts"].empty())
+      return wrong("\"hosts\" must be a list of at least one host");
+    for (size_t i = 0; i < json["hosts"].size(); i++)
+      if (!copies(json["hosts"][i], Kind::host, -1, fmt::format("hosts[{}]", i), 0)) return false;
+    return true;
+  }
+
+  // The node, or its copies, with all below.
+  bool copies(const Json& json, Kind kind, int parent, const std::string& place, int depth) {
+    if (!object(json, place, {"kind", "name", "model", "bytes", "cpus", "gb_per_s", "down", "repeat", "first", "children"}))
+      return false;
+    if (depth > kMostDepth) return wrong("{} lies deeper than {} levels", place, kMostDepth);
+    int repeat = 1, first = 0;
+    std::string name;
+    if (!whole(json, "repeat", place, 1, &repeat) || !whole(json, "first", place, 0, &first) ||
+        !text(json, "name", place, true, &name))
+      return false;
+    if (name.find('/') != name.npos)
+      return wrong("{}.name \"{}\" has a slash, which divides a host's name from a device's", place, name);
+    if (json.contains("repeat") && name.find("{}") == name.npos)
+      return wrong("{} repeats: its name needs {{}}, which the number of the copy takes", place);
+    for (int i = 0; i < repeat; i++) {
+      if (kind == Kind::host) cpus_ = 0;
+      const int number = kind == Kind::core && !json.contains("cpus") ? cpus_ : first + i;
+      if (!node(json, kind, parent, place, depth, numbered(name, number), i)) return false;
+    }
+    return true;
+  }
+
+  bool node(const Json& json, Kind kind, int parent, const std::string& place, int depth, const std::string& name, int copy) {
+    if (topology_.nodes.size() >= kMostNodes) return wrong("there are more than {} nodes", kMostNodes);
+    Node made;
+    made.kind = kind;
+    made.parent = parent;
+    made.name = name;
+    double bytes = 0;
+    if (!text(json, "model", place, false, &made.model) || !number(json, "bytes", place, 1e18, &bytes) ||
+        !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s) || !cpus(json, place, copy, &made))
+      return false;
+    made.bytes = static_cast<uint64_t>(bytes);
+    if (json.contains("down") && !json["down"].is_boolean()) return wrong("{}.down must be true or false", place);
+    made.down = json.value("down", false);
+    const int index = static_cast<int>(topology_.nodes.size());
+    const int host = parent < 0 ? index : topology_.host_of(parent);
+    if (!names_.emplace(std::pair(device(kind) ? host : parent, name), index).second)
+      return wrong("{}: there are two \"{}\"", place, name);
+    topology_.nodes.push_back(std::move(made));
+    if (!json.contains("children")) return true;
+    if (!json["children"].is_array()) return wrong("{}.children must be a list", place);
+    for (size_t i = 0; i < json["children"].size(); i++) {
+      const Json& child = json["children"][i];
+      const std::string below = fmt::format("{}.children[{}]", place, i);
+      Kind child_kind{};
+      if (!child.is_object()) return wrong("{} must be an object", below);
+      if (!kind_of(child, below, &child_kind)) return false;
+      if (!belongs(child_kind, kind))
+        return wrong("{}: a {} cannot hang below a {}", below, kind_name(child_kind), kind_name(kind));
+      if (!copies(child, child_kind, index, below, depth + 1)) return false;
+    }
+    return true;
+  }
+
+  bool kind_of(const Json& json, const std::string& place, Kind* kind) {
+    std::string name;
+    if (!text(json, "kind", place, true, &name)) return false;
+    for (int k = 0; k < kKinds; k++)
+      if (kind_name(static_cast<Kind>(k)) == name) {
+        *kind = static_cast<Kind>(k);
+        return true;
+      }
+    return wrong("{}.kind \"{}\" is not known", place, name);
+  }
+
+  bool cpus(const Json& json, const std::string& place, int copy, Node* made) {
+    if (made->kind != Kind::core) return !json.contains("cpus") || wrong("{}: only a core has \"cpus\"", place);
+    if (!json.contains("cpus") || copy > 0) {
+      made->cpus = {cpus_++};
+      return true;
+    }
+    if (!json["cpus"].is_array() || json["cpus"].empty() || json["cpus"].size() > 64) return wrong("{}.cpus must be a list", place);
+    for (const Json& cpu : json["cpus"]) {
+      if (!cpu.is_number_integer() || cpu < 0 || cpu > 1'000'000) return wrong("{}.cpus must be numbers of processors", place);
+      made->cpus.push_back(cpu.get<int>());
+    }
+    cpus_ = made->cpus.back() + 1;
+    return true;
+  }
+
+  bool switches(const Json& json) {
+    if (!json.contains("switches")) return true;
+    if (!json["switches"].is_array()) return wrong("\"switches\" must be a list of names");
+    for (size_t i = 0; i < json["switches"].size(); i++) {
+      const Json& name = json["switches"][i];
+      if (!name.is_string() || name == "") return wrong("switches[{}] must be a name", i);
+      Node made;
+      made.kind = Kind::network_switch;
+      made.name = name.get<std::string>();
+      if (!names_.emplace(std::pair(-1, made.name), static_cast<int>(topology_.nodes.size())).second)
+        return wrong("switches[{}]: there are two \"{}\"", i, made.name);
+      topology_.nodes.push_back(std::move(made));
+    }
+    return true;
+  }
+
+  bool links(const Json& json) {
+    if (!json.contains("links")) return true;
+    if (!json["links"].is_array()) return wrong("\"links\" must be a list");
+    for (size_t i = 0; i < json["links"].size(); i++)
+      if (!link(json["links"][i], json, fmt::format("links[{}]", i))) return false;
+    return true;
+  }
+
+  // One of each copy of the hosts that its ends name with {}.
+  bool link(const Json& json, const Json& document, const std::string& place) {
+    std::string a, b;
+    Link made;
+    if (!object(json, place, {"a", "b", "gb_per_s"}) || !text(json, "a", place, true, &a) || !text(json, "b", place, true, &b) ||
+        !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s))
+      return false;
+    const std::string host = a.substr(0, a.find('/'));
+    int repeat = 1, first = 0;
+    if (host.find("{}") != host.npos) {
+      const auto& all = document["hosts"];
+      const auto known = std::find_if(all.begin(), all.end(), [&](const Json& one) { return one["name"] == host; });
+      if (known == all.end()) return wrong("{}.a: no host is named \"{}\"", place, host);
+      repeat = known->value("repeat", 1);
+      first = known->value("first", 0);
+    }
+    for (int i = first; i < first + repeat; i++) {
+      if (!end(numbered(a, i), place, &made.a) || !end(numbered(b, i), place, &made.b)) return false;
+      if (made.a == made.b) return wrong("{} joins \"{}\" with itself", place, a);
+      topology_.links.push_back(made);
+    }
+    return true;
+  }
+
+  bool end(const std::string& path, const std::string& place, int* node) {
+    const size_t slash = path.find('/');
+    auto found = names_.find({-1, path.substr(0, slash)});
+    if (found != names_.end() && slash != path.npos) found = names_.find({found->second, path.substr(slash + 1)});
+    if (found == names_.end()) return wrong("{}: there is no \"{}\": an end is host/device, or a switch", place, path);
+    *node = found->second;
+    const Kind kind = topology_.nodes[static_cast<size_t>(*node)].kind;
+    return device(kind) || wrong("{}: \"{}\" is a {}: links join devices and switches", place, path, kind_name(kind));
+  }
+
+  std::string source_, problem_;
+  Topology topology_;
+  std::map<std::pair<int, std::string>, int> names_;  // (the node among whose children the name is unique; a device's host), name
+  int cpus_ = 0;                                      // the next processor's number in this host
+};
+
+Json json_of(const Topology& topology, int index) {
+  const Node& node = topology.nodes[static_cast<size_t>(index)];
+  Json json = Json::object();
+  if (node.kind != Kind::host) json["kind"] = kind_name(node.kind);
+  json["name"] = node.name;
+  if (!node.model.empty()) json["model"] = node.model;
+  if (node.bytes) json["bytes"] = node.bytes;
+  if (!node.cpus.empty()) json["cpus"] = node.cpus;
+  if (node.gb_per_s > 0) json["gb_per_s"] = node.gb_per_s;
+  if (node.down) json["down"] = true;
+  for (const int child : topology.children(index)) json["children"].push_back(json_of(topology, child));
+  return json;
+}
+
+}  // namespace
+
+Result<Topology> parse_json(const std::string& text, const std::string& source) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON, and not XML of hwloc either", source);
+  return Reader(source).read(json);
+}
+
+Result<Topology> load_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMostFileBytes + 1, '\0');
+  if (!file) return fail(FSCCL_ERR_SYSTEM, "{}: {}", path, fmt::system_error(errno, "cannot be opened").what());
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostFileBytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, kMostFileBytes);
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != text.npos && text[first] == '<' ? discover_xml(path) : parse_json(text, path);
+}
+
+std::string to_json(const Topology& topology) {
+  Json json = {{"fsccl_topology", 1}, {"hosts", Json::array()}, {"switches", Json::array()}, {"links", Json::array()}};
+  for (const int root : topology.children(-1)) {
+    if (topology.nodes[static_cast<size_t>(root)].kind == Kind::host)
+      json["hosts"].push_back(json_of(topology, root));
+    else
+      json["switches"].push_back(topology.nodes[static_cast<size_t>(root)].name);
+  }
+  for (const Link& link : topology.links) {
+    Json made = {{"a", topology.path(link.a)}, {"b", topology.path(link.b)}};
+    if (link.gb_per_s > 0) made["gb_per_s"] = link.gb_per_s;
+    json["links"].push_back(std::move(made));
+  }
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace fsccl::topo

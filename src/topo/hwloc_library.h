@@ -1,0 +1,21 @@
+// The functions of hwloc 2 that are used, from libhwloc.so.15 when there is one. Objects are read through hwloc's header alone.
+#pragma once
+#include <hwloc.h>
+
+namespace fsccl::topo {
+
+struct HwlocLibrary {
+  decltype(&::hwloc_topology_init) init;
+  decltype(&::hwloc_topology_set_xml) set_xml;
+  decltype(&::hwloc_topology_set_components) set_components;
+  decltype(&::hwloc_topology_set_io_types_filter) set_io_types_filter;
+  decltype(&::hwloc_topology_load) load;
+  decltype(&::hwloc_topology_destroy) destroy;
+  decltype(&::hwloc_get_obj_by_depth) get_obj_by_depth;
+  decltype(&::hwloc_bitmap_next) bitmap_next;
+};
+
+// Null when there is none, or one of another generation. Stays loaded.
+const HwlocLibrary* hwloc_library();
+
+}  // namespace fsccl::topo

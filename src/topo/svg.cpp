@@ -1,0 +1,223 @@
+// The picture: boxes in boxes as the parts of a host lie in each other, devices below, switches under all hosts, and a line for
+// each link.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "topo/describe.h"
+
+namespace fsccl::topo {
+namespace {
+
+constexpr size_t kMostDrawn = 4;  // hosts of a group
+constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84, kDeviceHeight = 30;
+constexpr double kBarHeight = 16, kLineGap = 4;
+constexpr size_t kCoresInRow = 16;
+
+struct Place {
+  double x = 0, y = 0, w = 0, h = 0;
+};
+
+struct Box {
+  int node = -1;  // -1: the cores of the box around
+  size_t cores = 0;
+  Place place;  // x and y in the box around
+  std::vector<Box> inside;
+};
+
+const char* fill_of(Kind kind) {
+  switch (kind) {
+    case Kind::host:
+      return "#f7f7f4";
+    case Kind::package:
+      return "#e8eef6";
+    case Kind::numa:
+      return "#dce9dc";
+    case Kind::cache:
+      return "#f6ecd2";
+    case Kind::gpu:
+      return "#cfe3b4";
+    case Kind::nic:
+      return "#f3cfc3";
+    case Kind::pci:
+      return "#ececec";
+    default:
+      return "#d9d2e9";
+  }
+}
+
+// As text of XML, cut to what `room` has place for.
+std::string escaped(const std::string& text, double room) {
+  const auto most = static_cast<size_t>(std::max(3.0, room / 5.6));  // about the width of a character
+  size_t end = text.size();
+  if (end > most)
+    for (end = most - 1; end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; end--) {  // inside a character of UTF-8
+    }
+  std::string result;
+  for (const char c : text.substr(0, end)) {
+    if (c == '<' || c == '&' || c == '>' || c == '"')
+      result += fmt::format("&#{};", static_cast<int>(c));
+    else
+      result += c;
+  }
+  if (end < text.size()) result += "…";
+  return result;
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const Topology& topology) : topology_(topology) {}
+
+  std::string draw() {
+    double x = kGap, height = 0;
+    for (const HostGroup& group : alike(topology_)) {
+      for (size_t i = 0; i < std::min(kMostDrawn, group.hosts.size()); i++) {
+        Box box = measure(group.hosts[i]);
+        put(box, x, kGap);
+        x += box.place.w + 2 * kGap;
+        height = std::max(height, box.place.h);
+      }
+      if (group.hosts.size() <= kMostDrawn) continue;
+      const std::string more = fmt::format("and {} more", group.hosts.size() - kMostDrawn);
+      body_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>\n", x, kGap + kTitle, more);
+      x += 90;
+    }
+    height = put_switches(height + kGap, std::max(x, 2 * kDeviceWidth));
+    for (const Link& link : topology_.links) draw(link);
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+        "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{2}{3}</svg>\n",
+        std::max(x, 2 * kDeviceWidth), height + kGap, body_, lines_);
+  }
+
+ private:
+  const Node& at(int node) const { return topology_.nodes[static_cast<size_t>(node)]; }
+
+  std::string title(int node) const {
+    const Node& it = at(node);
+    std::string text = it.name;
+    if (it.bytes) text += fmt::format(" {}", amount(it.bytes));
+    if (!it.model.empty()) text += fmt::format(" {}", it.model);
+    return text;
+  }
+
+  // The box of a node with all that is in it, placed inside; its own place is the caller's to choose.
+  Box measure(int node) const {
+    Box box;
+    box.node = node;
+    const Kind kind = at(node).kind;
+    Box cores;
+    for (const int child : topology_.children(node)) {
+      if (at(child).kind == Kind::core)
+        cores.cores++;
+      else
+        box.inside.push_back(measure(child));
+    }
+    if (cores.cores) {
+      const size_t columns = std::min(kCoresInRow, cores.cores), rows = (cores.cores + kCoresInRow - 1) / kCoresInRow;
+      cores.place.w = static_cast<double>(columns) * (kCore + kCoreGap);
+      cores.place.h = static_cast<double>(rows) * (kCore + kCoreGap);
+      box.inside.insert(box.inside.begin(), std::move(cores));
+    }
+    if (box.inside.empty()) {
+      box.place.w = kind >= Kind::gpu ? kDeviceWidth : 60;
+      box.place.h = is_bar(kind) ? kBarHeight : kind >= Kind::gpu ? kDeviceHeight : kTitle + kGap;
+      return box;
+    }
+    arrange(&box);
+    return box;
+  }
+
+  // From left to right, in rows: cores and what has them, then devices, then switches.
+  void arrange(Box* box) const {
+    std::stable_sort(box->inside.begin(), box->inside.end(), [&](const Box& a, const Box& b) { return below(a) < below(b); });
+    double x = kGap, y = kTitle + kGap, row = 0;
+    int rank = 0;
+    for (Box& part : box->inside) {
+      const bool new_row = x > kGap && (x + part.place.w > kWidest || below(part) != rank);
+      if (new_row) x = kGap, y += row + kGap, row = 0;
+      rank = below(part);
+      part.place.x = x;
+      part.place.y = y;
+      x += part.place.w + kGap;
+      row = std::max(row, part.place.h);
+      box->place.w = std::max(box->place.w, x);
+    }
+    box->place.w = std::max(box->place.w, std::min(kWidest / 2, 5.6 * static_cast<double>(at(box->node).name.size()) + 3 * kGap));
+    box->place.h = y + row + kGap;
+    for (Box& part : box->inside)
+      if (part.node >= 0 && is_bar(at(part.node).kind)) part.place.w = box->place.w - 2 * kGap;
+  }
+  static bool is_bar(Kind kind) { return kind == Kind::nv_switch || kind == Kind::network_switch; }
+  int below(const Box& box) const { return box.node < 0 ? 0 : is_bar(at(box.node).kind) ? 2 : at(box.node).kind >= Kind::pci; }
+
+  void put(const Box& box, double x, double y) {
+    if (box.node < 0) {
+      for (size_t i = 0; i < box.cores; i++)
+        body_ += fmt::format("<rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{}\" height=\"{}\" fill=\"#7b8fa8\"/>\n",
+                             x + static_cast<double>(i % kCoresInRow) * (kCore + kCoreGap),
+                             y + static_cast<double>(i / kCoresInRow) * (kCore + kCoreGap), kCore, kCore);
+      return;
+    }
+    const Node& node = at(box.node);
+    places_[box.node] = {x, y, box.place.w, box.place.h};
+    body_ += fmt::format(
+        "<g><title>{}</title><rect x=\"{:.0f}\" y=\"{:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" rx=\"3\" fill=\"{}\" "
+        "stroke=\"#888\"{}/>\n<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>",
+        escaped(title(box.node), 1e6), x, y, box.place.w, box.place.h, fill_of(node.kind),
+        node.down ? " stroke-dasharray=\"3\"" : "", x + 4, y + 12,
+        escaped(node.kind >= Kind::gpu ? node.name : title(box.node), box.place.w - 8));
+    if (node.kind >= Kind::gpu && !is_bar(node.kind))
+      body_ += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"#555\">{}</text>", x + 4, y + 24,
+                           node.down           ? "down"
+                           : node.gb_per_s > 0 ? width(node.gb_per_s)
+                                               : "");
+    body_ += "</g>\n";
+    for (const Box& part : box.inside) put(part, x + part.place.x, y + part.place.y);
+  }
+
+  // Bars of the whole width, from y on. Returns where they end.
+  double put_switches(double y, double right) {
+    for (const int node : topology_.all(Kind::network_switch)) {
+      y += kGap;
+      Box bar;
+      bar.node = node;
+      bar.place.w = right - 2 * kGap;
+      bar.place.h = kBarHeight;
+      put(bar, kGap, y);
+      y += kBarHeight;
+    }
+    return y;
+  }
+
+  // Down from the device or switch that is higher up. Lines that begin at one place, or one above another, lie beside each other.
+  void draw(const Link& link) {
+    const auto a = places_.find(link.a), b = places_.find(link.b);
+    if (a == places_.end() || b == places_.end()) return;  // of a host that is not drawn
+    const bool a_above = a->second.y <= b->second.y;
+    const Place &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
+    const bool from_bar = is_bar(at(a_above ? link.a : link.b).kind);
+    const double room = upper.w - 2 * kGap, step = kLineGap * static_cast<double>(drawn_++);
+    const double x = from_bar ? upper.x + upper.w - kGap - std::fmod(step, room) : upper.x + kGap + std::fmod(step, room);
+    const double end = lower.y + lower.h / 2;
+    lines_ += fmt::format(
+        "<g stroke=\"#a35\" fill=\"#a35\" opacity=\".6\"><title>{} - {}, {}</title><line x1=\"{:.0f}\" y1=\"{:.0f}\" "
+        "x2=\"{:.0f}\" y2=\"{:.0f}\"/><circle cx=\"{:.0f}\" cy=\"{:.0f}\" r=\"2.5\"/></g>\n",
+        escaped(topology_.path(link.a), 1e6), escaped(topology_.path(link.b), 1e6), width(link.gb_per_s), x, upper.y + upper.h, x,
+        end, x, end);
+  }
+
+  std::string lines_;
+  size_t drawn_ = 0;
+  const Topology& topology_;
+  std::string body_;
+  std::map<int, Place> places_;
+};
+
+}  // namespace
+
+std::string to_svg(const Topology& topology) { return Drawing(topology).draw(); }
+
+}  // namespace fsccl::topo

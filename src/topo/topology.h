@@ -1,0 +1,47 @@
+// What moves bytes between ranks, as a graph: machines with their packages, memory, caches, cores and devices as trees, network
+// switches beside them, and links across. Nothing here measures or decides: discover.h finds it out, file.h keeps it, connection.h
+// says how far two places are from each other.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsccl::topo {
+
+// A host has packages, a package memory (NUMA nodes), memory caches that cores share, a cache cores; levels that say nothing may be
+// missing. Devices hang below a PCI bridge, which hangs where its lanes end. nv_switch belongs to a host, network_switch to none.
+enum class Kind : uint8_t { host, package, numa, cache, core, pci, gpu, nic, nv_switch, network_switch };
+inline constexpr int kKinds = 10;
+std::string_view kind_name(Kind kind);
+
+struct Node {
+  Kind kind{};
+  int parent = -1;        // index in Topology::nodes, always a smaller one; -1: a host, or a network switch
+  std::string name;       // unlike those of its siblings; of a device, a switch and a host, unlike all others of the host
+  std::string model;      // as the maker calls it; empty: unknown
+  uint64_t bytes = 0;     // of memory or cache
+  std::vector<int> cpus;  // of a core: the system's numbers of its hardware threads, ascending
+  double gb_per_s = 0;    // to the parent, one way, 10^9 bytes; 0: unknown
+  bool down = false;      // a network card without a carrier
+};
+
+// Beside the trees: NVLink, network.
+struct Link {
+  int a = 0, b = 0;
+  double gb_per_s = 0;  // one way; 0: unknown
+};
+
+struct Topology {
+  std::vector<Node> nodes;
+  std::vector<Link> links;
+
+  int host_of(int node) const;       // the root above a node
+  std::string path(int node) const;  // "host/name", "host" or "switch": what find() takes
+  // -1: there is none, or there are several.
+  int find(std::string_view path) const;
+  std::vector<int> children(int node) const;  // -1: the roots
+  std::vector<int> all(Kind kind, int host = -1) const;
+};
+
+}  // namespace fsccl::topo

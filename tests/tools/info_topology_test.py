@@ -1,0 +1,57 @@
+"""What `fsccl-info topology` prints, writes and refuses. usage: info_topology_test.py PROGRAM FOLDER-OF-TOPOLOGIES"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+
+program, samples = sys.argv[1], pathlib.Path(sys.argv[2])
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([program, "topology", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    if (done.returncode == 0) != (status == 0):
+        sys.exit(f"topology {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout if status == 0 else done.stderr + done.stdout
+
+
+def expect(holds, what):
+    if not holds:
+        sys.exit(f"failed: {what}")
+
+
+def cores(node):
+    return (node.get("kind") == "core") + sum(cores(child) for child in node.get("children", []))
+
+
+with tempfile.TemporaryDirectory() as folder:
+    dump, picture = pathlib.Path(folder) / "machine.json", pathlib.Path(folder) / "machine.svg"
+
+    # This machine: tree, JSON that is read again, picture.
+    machine = run("--json", "--svg", picture)
+    (host,) = json.loads(machine)["hosts"]
+    expect(1 <= cores(host) <= os.cpu_count(), f"the cores of {machine}")
+    expect(ElementTree.parse(picture).getroot().tag.endswith("svg"), "a picture")
+    dump.write_text(machine, encoding="utf-8")
+    expect(run("--file", dump, "--json") == machine, "what is written is read")
+    expect(run("--file", dump) == run() and "between" in run(), "the tree of the file is that of the machine")
+
+    # Any machine.
+    for sample in sorted(samples.glob("*.*")):
+        if sample.suffix != ".md":
+            expect("core" in run("--file", sample, "--svg", picture), f"the tree of {sample}")
+            ElementTree.parse(picture)
+    cluster = samples / "rails_two_tiers.json"
+    expect("node0 (and 15 alike: node1 .. node15)" in run("--file", cluster), "hosts that are alike")
+    way = run("--file", cluster, "--between", "node3/gpu2", "node7/gpu2")
+    expect("network" in way and "node3/mlx5_2 - rail2 - node7/mlx5_2" in way, way)
+
+    # What is wrong is named.
+    bad = pathlib.Path(folder) / "bad.json"
+    bad.write_text('{"fsccl_topology": 1, "hosts": [{"name": "a", "children": [{"kind": "cpu", "name": "x"}]}]}', encoding="utf-8")
+    for arguments, words in ((("--file", bad), "hosts[0].children[0].kind"), (("--file", folder + "/none"), "none"),
+                             (("--between", "nobody", "nowhere"), '"nobody"'),
+                             (("--svg", "/nonexistent/a.svg"), "/nonexistent/a.svg")):
+        expect(words in run(*arguments, status=1), f"{arguments}: {words}")

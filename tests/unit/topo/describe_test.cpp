@@ -1,0 +1,50 @@
+#include "topo/describe.h"
+
+#include "samples.h"
+
+using namespace fsccl::topo;
+
+namespace {
+
+TEST(Describe, HostsThatAreAlikeOnce) {
+  const Topology hosts = sample("mixed_hosts.json");
+  const std::vector<HostGroup> groups = alike(hosts);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(hosts_text(hosts, groups[0]), "gpu0 (and one alike: gpu1)");
+  EXPECT_EQ(hosts_text(hosts, groups[1]), "cpu0 (and 2 alike: cpu1 .. cpu2)");
+}
+
+TEST(Describe, Numbers) {
+  EXPECT_EQ(ranges({3, 1, 2, 8, 5, 6}), "1-3, 5-6, 8");
+  EXPECT_EQ(ranges({}), "");
+  EXPECT_EQ(amount(512), "512 B");
+  EXPECT_EQ(amount(32u << 20), "32 MiB");
+  EXPECT_EQ(width(0), "? GB/s");
+}
+
+TEST(Describe, TheTreeSaysWhatThereIsAndHowFar) {
+  const std::string tree = to_tree(sample("dgx_h100.json"));
+  for (const char* text : {"package1: Xeon Platinum 8480C", "numa0: 1 TiB", "56 cores, processors 56-111",
+                           "gpu7: H100 SXM, 64 GB/s", "gpu - gpu", "nvlink", "450 GB/s", "gpu - nic"})
+    EXPECT_NE(tree.find(text), tree.npos) << text << " in\n" << tree;
+}
+
+TEST(Describe, TheWay) {
+  const Topology dgx = sample("dgx_h100.json");
+  EXPECT_EQ(to_way(dgx, dgx.find("dgx/gpu0"), dgx.find("dgx/gpu1")),
+            "nvlink (NVLink), 1000 ns, 450 GB/s\ndgx/gpu0 - dgx/nvswitch - dgx/gpu1\n");
+}
+
+TEST(Describe, ThePictureHasEachDeviceAndTakesNoMarkupFromNames) {
+  Topology hosts = sample("mixed_hosts.json");
+  hosts.nodes[0].model = "<script>&\"";
+  const std::string svg = to_svg(hosts);
+  for (const char* text : {">gpu7<", ">mlx5_0<", ">eth1<", ">rack<", "<line ", "stroke-dasharray"})
+    EXPECT_NE(svg.find(text), svg.npos) << text;
+  EXPECT_EQ(svg.find("<script"), svg.npos);
+  EXPECT_EQ(svg.find("http", svg.find("xmlns") + 40), svg.npos);
+  const std::string cluster = to_svg(sample("rails_two_tiers.json"));
+  EXPECT_NE(cluster.find("and 12 more"), cluster.npos);
+}
+
+}  // namespace

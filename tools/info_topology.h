@@ -1,0 +1,18 @@
+// `fsccl-info topology`: what this machine, or the one that a file describes, is made of.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+class TopologyCommand {
+ public:
+  explicit TopologyCommand(CLI::App& app);
+  bool parsed() const { return command_->parsed(); }
+  int run() const;  // the program's exit status
+
+ private:
+  CLI::App* command_;
+  std::string file_, svg_;
+  std::vector<std::string> between_;
+  bool json_ = false;
+};
