@@ -192,6 +192,7 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
 void TreeJob::drop_link(const LinkPtr& link) {
   Reactor::instance().unwatch(link->channel->fd());  // in the service thread, so it does not wait
   std::erase(links_, link);
+  changed_.notify_all();
 }
 
 void TreeJob::link_closed(const LinkPtr& link, const char* what) {

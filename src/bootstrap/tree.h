@@ -45,6 +45,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // Tells all neighbours that this rank cannot join.
   void give_up(const Status& why);
 
+  int order() const { return place_.order; }  // of arrival; 0 is the root
   int rank() const override { return place_.rank; }
   int size() const override { return place_.ranks; }
   uint64_t id() const override { return place_.job; }
@@ -102,6 +103,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_losses.cpp
   void lose(const LostRank& lost, const Link* from);
   void flush_departures(const Link* but);
+  void hear_out(Link& link);
   void deliver_losses();
   int64_t tick();
 
@@ -113,6 +115,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
+  Status owner_gone(const Status& status, int rank);
   void on_fetch_readable(int fd);
 
   const TreePlace place_;

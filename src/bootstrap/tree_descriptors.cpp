@@ -14,6 +14,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kMaxWaitingFetches = 4096;
+constexpr int64_t kNewsMs = 2000;  // far more than it takes, unless who would tell has gone, too
 
 Result<Fd> duplicate(int fd) {
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
@@ -21,13 +22,20 @@ Result<Fd> duplicate(int fd) {
   return copy;
 }
 
-// FSCCL_ERR_LINK, as connections give it, in words that name the rank.
-Status owner_gone(const Status& status, int rank) {
-  if (status.code() != FSCCL_ERR_LINK) return status.clone();
-  return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text());
-}
-
 }  // namespace
+
+// FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went: that is waited for, because the
+// caller, who knows now, may leave at once, and this rank's neighbours must learn it from this rank.
+Status TreeJob::owner_gone(const Status& status, int rank) {
+  if (status.code() != FSCCL_ERR_LINK) return status.clone().with_peer(place_.rank, rank);
+  std::unique_lock lock(mutex_);
+  const auto known = [&] { return phase_ == Phase::kLeft || lost_.contains(rank) || links_.empty(); };
+  changed_.wait_for(lock, std::chrono::milliseconds(kNewsMs), known);
+  const auto lost = lost_.find(rank);
+  if (lost == lost_.end())
+    return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text()).with_peer(place_.rank, rank);
+  return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
+}
 
 Status TreeJob::publish_fd(uint64_t tag, int fd) {
   FSCCL_ASSIGN(Fd copy, duplicate(fd));
@@ -99,13 +107,13 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
   Status versions;
   Result<Channel> channel = connect_as(unix_address(name), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
                                        place_.ranks, deadline, &versions);
-  if (!channel.ok()) return owner_gone(channel.status(), rank).with_peer(place_.rank, rank);
+  if (!channel.ok()) return owner_gone(channel.status(), rank);
   FSCCL_TRY(channel.value().send(FrameType::kFetch, encode_tag(tag), deadline));
   Fd passed;
   const Result<Bytes> answer = channel.value().expect(FrameType::kDescriptor, deadline, &passed);
   if (!answer.ok() && answer.status().code() == FSCCL_ERR_TIMEOUT)
     return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag).with_peer(place_.rank, rank);
-  if (!answer.ok()) return owner_gone(answer.status(), rank).with_peer(place_.rank, rank);
+  if (!answer.ok()) return owner_gone(answer.status(), rank);
   const Result<uint64_t> answered = decode_tag(answer.value());
   if (!answered.ok() || answered.value() != tag || !passed.valid())
     return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?",

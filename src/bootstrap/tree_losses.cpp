@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/socket.h"
 
 namespace fsccl {
 
@@ -77,6 +78,29 @@ int64_t TreeJob::tick() {
   return -1;
 }
 
+// What a link says that the service thread, which has left it, did not read: ranks that hear of the others through this one alone
+// would never learn it.
+void TreeJob::hear_out(Link& link) {
+  const auto note = [this](const LostRank& lost) {
+    if (lost.rank >= 0 && lost.rank != place_.rank && lost_.emplace(lost.rank, lost.left).second) departures_.push_back(lost);
+  };
+  while (wait_ready(link.channel->fd(), Direction::kRead, Deadline::in_ms(0)).ok()) {
+    const bool open = link.channel->pump_in().ok();
+    Frame frame;
+    for (;;) {
+      const Result<bool> complete = link.channel->next(frame);
+      if (complete.ok() && !complete.value()) break;
+      if (!complete.ok()) return note({link.rank, false});
+      if (frame.type != FrameType::kLoss && frame.type != FrameType::kGoodbye) continue;
+      const Result<std::vector<LostRank>> losses = decode_losses(frame.payload, place_.ranks);
+      if (!losses.ok()) return note({link.rank, false});
+      for (const LostRank& lost : losses.value()) note(lost);
+      if (frame.type == FrameType::kGoodbye) return note({link.rank, true});
+    }
+    if (!open) return note({link.rank, false});
+  }
+}
+
 void TreeJob::leave() {
   std::vector<LinkPtr> links;
   std::vector<int> fetching;
@@ -97,6 +121,7 @@ void TreeJob::leave() {
   const std::lock_guard lock(mutex_);
   fetches_.clear();
   published_.clear();
+  for (const LinkPtr& link : links) hear_out(*link);
   const Deadline deadline = Deadline::in_ms(kGoodbyeMs);
   const Bytes departures = encode_losses(departures_);
   for (const LinkPtr& link : links) {

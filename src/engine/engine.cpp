@@ -242,6 +242,8 @@ void Engine::fail_all(const Error& error) {
 void Engine::lost(int rank, bool left) {
   lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
   if (left) return;
+  look_for_failure();  // it may have ended because another died, of which it was the first to tell
+  if (failed()) return;
   Error error;
   error.code = FSCCL_ERR_PEER_DEAD;
   error.rank = known_as(rank_);

@@ -8,11 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 
+#include "base/reactor.h"
+#include "bootstrap/tree.h"
 #include "ranks.h"
 
 namespace fsccl {
@@ -24,7 +28,9 @@ using testing::join_all_by_id;
 using testing::Joined;
 using testing::kPatienceMs;
 using testing::on_each_rank;
+using ::testing::Pair;
 using testing::text_of;
+using ::testing::UnorderedElementsAre;
 
 Deadline patience() { return Deadline::in_ms(kPatienceMs); }
 
@@ -176,7 +182,11 @@ TEST_F(JobOf, AFetchWaitsUntilTheDescriptorIsPublished) {
 
 TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   join(2);
-  std::thread fetcher([&] { EXPECT_EQ(job(1).fetch_fd(0, 9, patience()).status().code(), FSCCL_ERR_PEER_DEAD); });
+  std::thread fetcher([&] {
+    const Status status = job(1).fetch_fd(0, 9, patience()).take_status();
+    EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
+    EXPECT_THAT(status.text(), HasSubstr("rank 0 has left"));  // not only that it does not answer: all know it by then
+  });
   EXPECT_EQ(job(1).fetch_fd(0, 8, Deadline::in_ms(50)).status().code(), FSCCL_ERR_TIMEOUT);
   job(0).leave();
   fetcher.join();
@@ -219,6 +229,29 @@ TEST_F(JobOf, AHandlerSetLateHearsWhatHasHappened) {
   EXPECT_EQ(job(0).barrier(patience()).code(), FSCCL_ERR_PEER_DEAD);
   Losses losses(job(0));
   EXPECT_EQ(losses.wait_for(1), (std::vector<std::pair<int, bool>>{{2, true}}));
+}
+
+// The two other ranks hear of each other through the root alone, and the service thread reads nothing while the one and the root
+// leave.
+TEST_F(JobOf, ALeavingRankPassesOnWhatItHasNotRead) {
+  join(3);
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+    return static_cast<const TreeJob&>(*a).order() < static_cast<const TreeJob&>(*b).order();
+  });
+  Job &root = *jobs[0], &leaf = *jobs[1], &stays = *jobs[2];
+  Losses losses(stays);
+  std::promise<void> held, go_on;
+  bool holds = true;
+  const int hook = Reactor::instance().add_hook([&]() -> int64_t {
+    if (std::exchange(holds, false)) held.set_value(), go_on.get_future().wait();
+    return -1;
+  });
+  held.get_future().wait();
+  leaf.leave();
+  root.leave();
+  go_on.set_value();
+  EXPECT_THAT(losses.wait_for(2), UnorderedElementsAre(Pair(leaf.rank(), true), Pair(root.rank(), true)));
+  Reactor::instance().remove_hook(hook);
 }
 
 TEST_F(JobOf, ABarrierEndsWhenItsRankLeaves) {
