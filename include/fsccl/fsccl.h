@@ -256,6 +256,20 @@ FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* config, fs
 FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key, const fsccl_comm_config_t* config,
                                           fsccl_comm_t* result);
 
+/*
+ * Makes a communicator of the ranks of `comm` that ranks[count] lists: the list's i-th rank is its rank i. Blocking, and collective
+ * over the listed ranks alone; the others do not call. All give the same list in the same order and the same tag, and to another
+ * list that begins with the same rank another tag; one list and tag may be used again. Such calls do not disturb each other. The
+ * ranks meet through the job of `comm`: no id, no measurement. `comm` stays usable; the two may be destroyed in any order.
+ * `config`: as with fsccl_comm_split(). Any thread, also while operations on `comm` are in flight; threads of a rank that call at
+ * once give different tags. Errors do not damage `comm`: FSCCL_ERR_INVALID_ARGUMENT, where ranks[] holds a number twice, one that
+ * is none of `comm`, or not this rank's; FSCCL_ERR_MISMATCH, where the first rank has given this tag and another list;
+ * FSCCL_ERR_TIMEOUT, at the deadline, where a listed rank has not come (a further attempt takes another tag); FSCCL_ERR_PEER_DEAD;
+ * what has ended `comm`, before or meanwhile.
+ */
+FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, size_t count, uint64_t tag,
+                                           const fsccl_comm_config_t* config, fsccl_comm_t* result);
+
 /* Continues with the survivors after a failure. Not available yet. */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 

@@ -58,15 +58,15 @@ typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
   const int32_t* pids; /* process of each rank */
-  uint64_t tag;        /* names the channel among those of the job */
+  uint64_t tag;        /* of the channel, none other of the job has it; the same on all ranks, or they disagree who they are */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
   int single_copy;     /* 0: do not read peers' private memory */
   size_t slot_bytes;   /* of each slot, at least; 0: the transport chooses; the same on all ranks */
   void* context;       /* of the functions below */
   /* Offers a descriptor to the ranks of this host, and fetches one from `rank` (returns it, or -1 with `error` filled). */
-  int (*publish_fd)(void* context, uint64_t tag, int fd, char* error, size_t capacity);
-  int (*fetch_fd)(void* context, int rank, uint64_t tag, char* error, size_t capacity);
-  void (*withdraw_fd)(void* context, uint64_t tag);
+  int (*publish_fd)(void* context, int fd, char* error, size_t capacity);
+  int (*fetch_fd)(void* context, int rank, char* error, size_t capacity);
+  void (*withdraw_fd)(void* context);
   int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
 } fsccl_transport_request_t;
 
@@ -92,6 +92,8 @@ typedef struct fsccl_transport_ops {
   /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds FSCCL_TRANSPORT_SLOTS or more.
    * Multiples of 64, the same for all ranks. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
+  /* Makes sure of the memory of this rank's ring; called before it is written. */
+  fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
   /* Writes the board if nobody has. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);

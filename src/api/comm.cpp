@@ -59,6 +59,51 @@ Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t han
 
 fsccl_comm_t as_handle(uint64_t bits) { return reinterpret_cast<fsccl_comm_t>(bits); }
 
+// Of a communicator that is made from another.
+Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given, const Communicator& parent) {
+  fsccl_comm_config_t config;
+  Request request;
+  FSCCL_TRY(read_request(given, &config, &request));
+  if (config.nonblocking)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "a communicator cannot be made from another nonblocking in this release: set nonblocking to 0");
+  if (!request.options.timeout_ms) request.options.timeout_ms = parent.timeout_ms();
+  return std::move(request.options);
+}
+
+// The list of fsccl_comm_subset.
+Result<std::vector<int>> read_members(const int* ranks, size_t count, const Communicator& parent) {
+  if (count < 1 || count > static_cast<size_t>(parent.size()))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count is {}: a part of {} ranks has from 1 to {}", count, parent.size(),
+                parent.size());
+  std::vector<bool> seen(static_cast<size_t>(parent.size()));
+  for (size_t i = 0; i < count; i++) {
+    if (ranks[i] < 0 || ranks[i] >= parent.size())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is outside 0 .. {}", i, ranks[i], parent.size() - 1);
+    if (seen[static_cast<size_t>(ranks[i])])
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks[{}] is {}, which is in the list before", i, ranks[i]);
+    seen[static_cast<size_t>(ranks[i])] = true;
+  }
+  if (!seen[static_cast<size_t>(parent.rank())])
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "this rank, {}, is not in ranks: only its members call", parent.rank());
+  return std::vector<int>(ranks, ranks + count);
+}
+
+Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
+  if (!made) {
+    *result = nullptr;
+    return success();
+  }
+  auto object = std::make_unique<CommObject>();
+  object->comm = std::move(made);
+  Communicator* comm = object->comm.get();
+  object->ready.store(comm, std::memory_order_release);
+  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
+  register_engine(&comm->engine(), as_handle(bits));
+  *result = as_handle(bits);
+  return success();
+}
+
 }  // namespace
 
 extern "C" {
@@ -111,24 +156,22 @@ fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const f
     FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
     if (color < 0 && color != FSCCL_COLOR_NONE)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
-    fsccl_comm_config_t config;
-    Request request;
-    FSCCL_TRY(read_request(given, &config, &request));
-    if (config.nonblocking)
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "a split cannot be nonblocking in this release: set nonblocking to 0");
-    if (!request.options.timeout_ms) request.options.timeout_ms = parent->timeout_ms();
-    auto object = std::make_unique<CommObject>();
-    FSCCL_ASSIGN(object->comm, parent->split(color, key, request.options));
-    if (!object->comm) {
-      *result = nullptr;
-      return success();
-    }
-    Communicator* comm = object->comm.get();
-    object->ready.store(comm, std::memory_order_release);
-    FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
-    register_engine(&comm->engine(), as_handle(bits));
-    *result = as_handle(bits);
-    return success();
+    FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
+    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->split(color, key, options));
+    return add_child(std::move(made), result);
+  });
+}
+
+fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t count, uint64_t tag,
+                                 const fsccl_comm_config_t* given, fsccl_comm_t* result) {
+  return guarded("fsccl_comm_subset", [&]() -> Status {
+    if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
+    if (!ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is NULL");
+    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    FSCCL_ASSIGN(const std::vector<int> members, read_members(ranks, count, *parent));
+    FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
+    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->subset(members, tag, options));
+    return add_child(std::move(made), result);
   });
 }
 

@@ -1,10 +1,10 @@
 #include "engine/communicator.h"
 
-#include <sched.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <bit>
 #include <set>
 
 #include "base/config.h"
@@ -19,7 +19,9 @@ namespace {
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 constexpr size_t kLargeSlotBytes = 256u << 10;      // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
-constexpr int64_t kDefaultSpinUs = 20;  // a few context switches: longer only burns the core of a peer that shares it
+constexpr int64_t kFetchMs = 500;
+constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
+constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
 
 // From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
 // larger than any working set that is used again, they do not.
@@ -34,25 +36,50 @@ std::atomic<uint64_t> communicators_made{0};
 struct Exchange {
   JobContext& context;
   const std::vector<int>& members;
+  uint64_t name;  // under which they meet
   Deadline deadline;
+  Communicator* parent;  // whose end ends the attempt, null if there is none
+  Status problem;        // of the last call
 
-  static void put(char* error, size_t capacity, const std::string& text) {
-    if (capacity) *fmt::format_to_n(error, capacity - 1, "{}", text).out = '\0';
+  bool parent_failed() {
+    if (parent) parent->engine().look_for_failure();
+    return parent && parent->engine().failed();
   }
-  static int publish(void* self, uint64_t tag, int fd, char* error, size_t capacity) {
-    const Status status = static_cast<Exchange*>(self)->context.job().publish_fd(tag, fd);
-    if (!status.ok()) put(error, capacity, status.text());
-    return status.ok() ? 0 : -1;
-  }
-  static int fetch(void* self, int rank, uint64_t tag, char* error, size_t capacity) {
-    auto& exchange = *static_cast<Exchange*>(self);
-    Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], tag, exchange.deadline);
-    if (fd.ok()) return fd.value().release();
-    put(error, capacity, fd.status().text());
+  bool cancelled() { return context.any_died(members) || parent_failed(); }
+  int failed(Status status, char* error, size_t capacity) {
+    problem = std::move(status);
+    if (capacity) *fmt::format_to_n(error, capacity - 1, "{}", problem.text()).out = '\0';
     return -1;
   }
-  static void withdraw(void* self, uint64_t tag) { static_cast<Exchange*>(self)->context.job().withdraw_fd(tag); }
-  static int cancelled(void* self) { return static_cast<Exchange*>(self)->context.anybody_lost(); }
+  static int publish(void* self, int fd, char* error, size_t capacity) {
+    auto& exchange = *static_cast<Exchange*>(self);
+    Status status = exchange.context.job().publish_fd(exchange.name, fd);
+    return status.ok() ? 0 : exchange.failed(std::move(status), error, capacity);
+  }
+  // In short attempts: who offers it may be late, and this rank learns of an end only between them.
+  static int fetch(void* self, int rank, char* error, size_t capacity) {
+    auto& exchange = *static_cast<Exchange*>(self);
+    for (;;) {
+      const Deadline attempt = Deadline::at(std::min(exchange.deadline.at_ns(), Deadline::in_ms(kFetchMs).at_ns()));
+      Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], exchange.name, attempt);
+      if (fd.ok()) return fd.value().release();
+      if (fd.status().code() != FSCCL_ERR_TIMEOUT || exchange.deadline.passed() || exchange.cancelled())
+        return exchange.failed(fd.take_status(), error, capacity);
+    }
+  }
+  static void withdraw(void* self) {
+    auto& exchange = *static_cast<Exchange*>(self);
+    exchange.context.job().withdraw_fd(exchange.name);
+  }
+  static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
+
+  // Why no channel was opened, as far as it is known better here than to the transport.
+  Status explain(fsccl_status_t code, const char* text) {
+    if (parent_failed()) return parent->engine().failure();
+    if (problem.ok()) return fail(code, "{}", text);
+    auto known_as = [&](int job_rank) { return parent ? parent->rank_of(job_rank) : job_rank; };
+    return fail(problem.code(), "{}", text).with_peer(known_as(context.job().rank()), known_as(problem.error().peer));
+  }
 };
 
 Status check_one_host(Job& job, const std::vector<int>& members) {
@@ -68,60 +95,6 @@ Status check_one_host(Job& job, const std::vector<int>& members) {
 
 }  // namespace
 
-Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
-  auto context = std::make_shared<JobContext>();
-  FSCCL_ASSIGN(context->job_, Job::join(request));
-  context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
-  context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
-  FSCCL_TRY(context->exchange_cores(request.deadline));
-  return context;
-}
-
-JobContext::~JobContext() {
-  if (job_) job_->leave();
-}
-
-Status JobContext::exchange_cores(Deadline deadline) {
-  Cores mine{};
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (size_t cpu = 0; cpu < 1024 && cpu < CPU_SETSIZE; cpu++)
-      if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
-  cores_.resize(static_cast<size_t>(job_->size()));
-  return job_->all_gather(&mine, cores_.data(), sizeof mine, deadline);
-}
-
-int JobContext::cores_of(const std::vector<int>& ranks) const {
-  int cores = 0;
-  for (size_t word = 0; word < 16; word++) {
-    uint64_t together = 0;
-    for (const int rank : ranks) together |= cores_[static_cast<size_t>(rank)].words[word];
-    cores += std::popcount(together);
-  }
-  return cores;
-}
-
-void JobContext::add(Communicator* comm) {
-  const std::lock_guard lock(mutex_);
-  communicators_.push_back(comm);
-  for (int rank = 0; rank < comm->size(); rank++)
-    if (const uint8_t lost = lost_ranks_[static_cast<size_t>(comm->job_rank(rank))]) comm->engine().lost(rank, lost == 2);
-}
-
-void JobContext::remove(Communicator* comm) {
-  const std::lock_guard lock(mutex_);
-  std::erase(communicators_, comm);
-}
-
-void JobContext::on_loss(int rank, bool left) {
-  const std::lock_guard lock(mutex_);
-  lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
-  if (!left) lost_.store(true, std::memory_order_release);
-  for (Communicator* comm : communicators_)
-    if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left);
-}
-
 int Communicator::rank_of(int job_rank) const {
   const auto found = std::find(members_.begin(), members_.end(), job_rank);
   return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
@@ -133,23 +106,26 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
   std::vector<int> members(static_cast<size_t>(context->job().size()));
   for (size_t i = 0; i < members.size(); i++) members[i] = static_cast<int>(i);
   const uint64_t tag = mix_hash(context->job().id(), 1);
-  return open(std::move(context), std::move(members), tag, options);
+  return open(std::move(context), std::move(members), tag, options, nullptr);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
-                                                         uint64_t tag, const CommunicatorOptions& options) {
+                                                         uint64_t name, const CommunicatorOptions& options, Communicator* parent) {
   const ConfigRef settings = config();
   FSCCL_TRY(check_one_host(context->job(), members));
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->context_ = std::move(context);
   comm->members_ = std::move(members);
   comm->rank_ = comm->rank_of(comm->context_->job().rank());
-  comm->tag_ = tag;
+  comm->tag_ = name;
+  for (const int member : comm->members_) comm->tag_ = mix_hash(comm->tag_, static_cast<uint64_t>(member));
   comm->timeout_ms_ = options.timeout_ms ? options.timeout_ms : settings->timeout_ms;
   const uint64_t number = communicators_made++;
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
 
-  Exchange exchange{*comm->context_, comm->members_, comm->deadline()};
+  comm->oversubscribed_ = (parent && parent->oversubscribed_) || comm->context_->oversubscribed(comm->members_);
+
+  Exchange exchange{*comm->context_, comm->members_, name, comm->deadline(), parent, {}};
   std::vector<int32_t> pids;
   EngineOptions engine;
   const Member& self = comm->context_->job().member(comm->context_->job().rank());
@@ -163,13 +139,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.rank = comm->rank_;
   request.ranks = comm->size();
   request.pids = pids.data();
-  request.tag = tag;
+  request.tag = comm->tag_;
   request.deadline_ns = exchange.deadline.at_ns();
   request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : 1;
-  const bool oversubscribed = comm->oversubscribed();
-  request.slot_bytes = settings->slot_bytes != kConfigAuto           ? static_cast<size_t>(settings->slot_bytes)
-                       : oversubscribed && comm->size() <= kFewRanks ? kLargeSlotBytes
-                                                                     : 0;
+  request.slot_bytes = settings->slot_bytes != kConfigAuto                  ? static_cast<size_t>(settings->slot_bytes)
+                       : comm->oversubscribed_ && comm->size() <= kFewRanks ? kLargeSlotBytes
+                                                                            : 0;
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
@@ -178,21 +153,25 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 
   engine.transport = shm_transport();
   char error[512] = "";
-  const fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
-  if (code != FSCCL_OK) return fail(code, "{}", error);
+  fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
+  if (code != FSCCL_OK) return exchange.explain(code, error);
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
                         exchange.deadline.at_ns(), Exchange::cancelled, &exchange};
-  Status agreed = agree_on_settings(meeting, *settings, &engine.first_tick);
-  if (!agreed.ok()) {
-    engine.transport->close(engine.channel);
-    return agreed;
+  const bool measures = !parent && comm->size() > 1 && !comm->oversubscribed_;
+  Status ready = agree_on_settings(meeting, *settings, &engine.first_tick);
+  if (ready.ok() && measures && comm->rank_ < 2) {
+    code = engine.transport->reserve(engine.channel, error, sizeof error);
+    if (code != FSCCL_OK) ready = fail(code, "{}", error);
   }
-  Costs costs;
-  costs.can_read = engine.transport->can_read(engine.channel) != 0;
-  if (oversubscribed)
-    costs.exchange = kOversubscribedExchangeNs;
-  else if (comm->size() > 1)
-    costs = calibrate(meeting, &engine.first_tick);
+  if (!ready.ok()) {
+    engine.transport->close(engine.channel);
+    return ready;
+  }
+  Costs costs = parent     ? parent->collectives_->options().select.costs
+                : measures ? calibrate(meeting, &engine.first_tick)
+                           : Costs{.can_read = true};
+  costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
+  if (comm->oversubscribed_) costs.exchange = kOversubscribedExchangeNs;
   comm->start(std::move(engine), costs);
   return comm;
 }
@@ -202,7 +181,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
-  engine.oversubscribed = oversubscribed();
+  engine.oversubscribed = oversubscribed_;
   engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
   engine.slot_streaming_from = costs.slot_streaming_from();
@@ -219,6 +198,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs) {
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
+  if (oversubscribed_) oversubscribed_communicators++;
   context_->add(this);
 }
 
@@ -229,6 +209,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->rank_ = rank_ == from ? 0 : 1;
   made->tag_ = mix_hash(tag_, static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   made->timeout_ms_ = timeout_ms_;
+  made->oversubscribed_ = context_->oversubscribed(made->members_);
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
   engine.transport = engine_->options().transport;
@@ -264,11 +245,33 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   std::stable_sort(group.begin(), group.end(),
                    [&](int a, int b) { return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key; });
   for (int& rank : group) rank = job_rank(rank);
-  return open(context_, std::move(group), mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options);
+  return open(context_, std::move(group), mix_hash(mix_hash(tag_, number), static_cast<uint32_t>(color)), options, this);
+}
+
+// The first rank and the tag name the place to meet. There the others compare the list.
+Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int>& ranks, uint64_t tag,
+                                                           const CommunicatorOptions& options) {
+  engine_->look_for_failure();
+  if (engine_->failed()) return engine_->failure();
+  uint64_t name = mix_hash(mix_hash(mix_hash(tag_, kSubsets), tag), static_cast<uint64_t>(ranks.front()));
+  {
+    const std::lock_guard lock(subsets_mutex_);
+    name = mix_hash(name, ++subsets_[name]);
+  }
+  std::vector<int> members;
+  for (const int rank : ranks) members.push_back(job_rank(rank));
+  Result<std::unique_ptr<Communicator>> made = open(context_, std::move(members), name, options, this);
+  if (made.ok() || (made.status().code() != FSCCL_ERR_TIMEOUT && made.status().code() != FSCCL_ERR_MISMATCH)) return made;
+  return fail(made.status().code(),
+              "{}. This is rank {} of the communicator they are taken from, with ranks [{}] and tag {:#x}: all "
+              "listed ranks call, with the same list and tag",
+              made.status().text(), rank_, fmt::join(ranks, ", "), tag);
 }
 
 Communicator::~Communicator() {
-  if (engine_) context_->remove(this);
+  if (!engine_) return;
+  context_->remove(this);
+  if (oversubscribed_) oversubscribed_communicators--;
 }
 
 }  // namespace fsccl

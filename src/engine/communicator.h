@@ -1,50 +1,18 @@
-// A communicator on this rank: its job (who, where), its channel and engine, and its collectives. Splits share the job.
+// A communicator on this rank: its job (who, where), its channel and engine, and its collectives. Those
+// made from it share the job.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "bootstrap/job.h"
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "engine/job_context.h"
 #include "engine/list.h"
 
 namespace fsccl {
-
-class Communicator;
-
-// What the communicators of one job share on this rank.
-class JobContext {
- public:
-  static Result<std::shared_ptr<JobContext>> join(const JoinRequest& request);
-  ~JobContext();
-
-  Job& job() { return *job_; }
-  ArenaTable& arenas() { return arenas_; }
-  void add(Communicator* comm);
-  void remove(Communicator* comm);
-  bool anybody_lost() const { return lost_.load(std::memory_order_acquire); }
-  // Usable cores of each rank (affinity), and how many distinct ones a set of ranks has together.
-  int cores_of(const std::vector<int>& ranks) const;
-  uint32_t next_arena_number() { return arena_numbers_++; }
-
- private:
-  struct Cores {
-    uint64_t words[16];  // 1024 processors
-  };
-  Status exchange_cores(Deadline deadline);
-  void on_loss(int rank, bool left);
-
-  std::shared_ptr<Job> job_;
-  ArenaTable arenas_;
-  std::vector<Cores> cores_;
-  std::atomic<uint32_t> arena_numbers_{0};
-  std::atomic<bool> lost_{false};
-  std::mutex mutex_;
-  std::vector<Communicator*> communicators_;
-  std::vector<uint8_t> lost_ranks_;  // 0, 1 died, 2 left
-};
 
 struct CommunicatorOptions {
   int64_t timeout_ms = 0;  // 0: configured
@@ -57,6 +25,8 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request, const CommunicatorOptions& options);
   // Null when this rank has no color.
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // Of these ranks of this communicator, this rank among them, in this order; called by them alone. Any thread.
+  Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag, const CommunicatorOptions& options);
   // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
   // destroyed before this one.
   Result<std::unique_ptr<Communicator>> pair(int from, int to);
@@ -81,16 +51,19 @@ class Communicator {
 
  private:
   Communicator() = default;
-  static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t tag,
-                                                    const CommunicatorOptions& options);
-  bool oversubscribed() const { return context_->cores_of(members_) < size(); }  // more ranks than cores
+  // The ranks meet, and measure unless they have a parent, which has done so.
+  static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
+                                                    const CommunicatorOptions& options, Communicator* parent);
   void start(EngineOptions engine, const Costs& costs);
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank
   int rank_ = 0;
   uint64_t tag_ = 0;
+  bool oversubscribed_ = false;  // more ranks than cores, here or in what it was made from
   uint64_t splits_ = 0;
+  std::mutex subsets_mutex_;
+  std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
   int64_t timeout_ms_ = 0;
   std::string name_;
   std::unique_ptr<Engine> engine_;

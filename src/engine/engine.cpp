@@ -146,14 +146,30 @@ bool Engine::all_entered(uint32_t tick) {
   return true;
 }
 
-void Engine::place_slots(const Plan& plan, uint32_t tick) {
+bool Engine::reserve_slots() {
+  char text[256] = "";
+  const fsccl_status_t code = transport_.reserve(channel_, text, sizeof text);
+  slots_reserved_ = code == FSCCL_OK;
+  if (slots_reserved_) return true;
+  Error error;
+  error.code = code;
+  error.rank = error.peer = known_as(rank_);
+  error.text = fmt::format("rank {}: {}", error.rank, text);
+  fail_all(error);
+  return false;
+}
+
+bool Engine::place_slots(const Plan& plan, uint32_t tick) {
   placed_ = tick;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     if (plan.slots[t] == 0) continue;
+    if (!slots_reserved_ && !reserve_slots()) [[unlikely]]
+      return false;
     if (ring_at_ + plan.slots[t] > ring_bytes_) ring_at_ = 0;
     slot_at_[t] = ring_at_;
     ring_at_ += plan.slots[t];
   }
+  return true;
 }
 
 bool Engine::round_done(const Operation& op) {

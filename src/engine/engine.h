@@ -127,7 +127,8 @@ class Engine {
     const uint32_t needed = end_tick - kWindow;
     return static_cast<int32_t>(left_ - needed) >= 0 || settle(needed);
   }
-  void place_slots(const Plan& plan, uint32_t tick);
+  bool place_slots(const Plan& plan, uint32_t tick);  // false: no memory, and we failed
+  bool reserve_slots();
   bool all_entered(uint32_t tick);
   bool round_done(const Operation& op);
   bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);  // false: they disagree, and we failed
@@ -167,6 +168,7 @@ class Engine {
   size_t ring_at_ = 0;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};
+  bool slots_reserved_ = false;
   std::array<Pending, kWindow> pending_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;

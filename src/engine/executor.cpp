@@ -330,7 +330,7 @@ bool Executor::perform(const Step& step) {
 bool Executor::run_round() {
   if (op_.step == 0) {
     if (!engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
-    if (engine_.placed_ != op_.tick) engine_.place_slots(*plan_, op_.tick);
+    if (engine_.placed_ != op_.tick && !engine_.place_slots(*plan_, op_.tick)) return false;
   }
   for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
     const Step& step = plan_->steps[op_.step];

@@ -57,6 +57,22 @@ int sleeper(const Child&) {
   while (true) pause();
 }
 
+// Makes a communicator of ranks 1 to 3, one of which does not come any more.
+int divider(const Child& self) {
+  fsccl_comm_t comm = join(), part = nullptr;
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  puts("ready");
+  const int ranks[] = {1, 2, 3};
+  if (self.rank == 0) {
+    const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
+    tell("barrier", status);
+    return status == FSCCL_ERR_PEER_DEAD ? 0 : 5;
+  }
+  const fsccl_status_t status = fsccl_comm_subset(comm, ranks, 3, 1, nullptr, &part);
+  tell("subset", status);
+  return status == FSCCL_ERR_PEER_DEAD && !part && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 6;
+}
+
 // Ends without a word, with a pool, a unit and memory in use.
 int careless(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
@@ -120,6 +136,22 @@ TEST(Failures, AKilledRankIsNamed) {
   }
 }
 
+TEST(Failures, AKilledRankEndsTheMakingOfASubset) {
+  for (const int victim : {1, 2}) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++)
+      processes.start(rank == victim ? "sleeper" : "divider", rank, 4, job(rank, 4, 20500 + victim));
+    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    processes.kill(victim, SIGKILL);
+    processes.finish(kLimitMs / 3);  // well before the deadline of the communicator
+    for (int rank = 0; rank < 4; rank++) {
+      if (rank == victim) continue;
+      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+    }
+  }
+}
+
 TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
   const std::set<std::string> before = shared_memory_files();
   for (int round = 0; round < 3; round++) {
@@ -174,9 +206,13 @@ TEST(Failures, AForkedChildIsRefused) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code =
-          run_role(argc, argv,
-                   {{"waiter", waiter}, {"sleeper", sleeper}, {"careless", careless}, {"forker", forker}, {"stranger", stranger}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"waiter", waiter},
+                                  {"sleeper", sleeper},
+                                  {"divider", divider},
+                                  {"careless", careless},
+                                  {"forker", forker},
+                                  {"stranger", stranger}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -2,7 +2,8 @@
 //
 //   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ... | pair 0 to 0 | pair 0 to 1 | ...
 //
-// A pair is two blocks and the slots of its sender; its pages are reserved when one of the two ranks first needs it.
+// A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are reserved when first needed: many
+// communicators are only ever used for what signals carry.
 //
 // A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
 // come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.
@@ -21,6 +22,7 @@ struct alignas(kPage) Header {
   uint64_t magic;
   uint32_t ranks;
   uint32_t reserved;
+  uint64_t tag;
   uint64_t bytes;
   uint64_t slot_bytes;
   alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written

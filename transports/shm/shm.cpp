@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -91,7 +92,12 @@ Result<Fd> create_segment(const fsccl_transport_request_t& request) {
   return fd;
 }
 
-Status check_segment(int fd, size_t bytes) {
+// Before it is mapped, let alone written.
+Status check_segment(int fd, const fsccl_transport_request_t& request) {
+  const size_t bytes = segment_bytes(request);
+  uint64_t tag = 0;
+  if (pread(fd, &tag, sizeof tag, offsetof(Header, tag)) == sizeof tag && tag != request.tag)
+    return fail(FSCCL_ERR_MISMATCH, "rank 0 makes a communicator of other ranks");
   struct stat st {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
@@ -171,19 +177,20 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
-Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
+// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed. Between
+// say_hello and this, all have met.
+void say_hello(Channel& channel, const fsccl_transport_request_t& request, const uint64_t& probe) {
   Hello& mine = channel.blocks[channel.rank].hello;
-  const uint64_t value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
-  mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
-  mine.probe_address = reinterpret_cast<uint64_t>(&value);
-  mine.probe_value = value;
-  FSCCL_TRY(meet(channel, tick++, request));
+  mine.pid = request.pids[channel.rank];
+  mine.probe_address = reinterpret_cast<uint64_t>(&probe);
+  mine.probe_value = probe;
+}
+Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
   uint64_t seen = 0;
   const bool read =
       request.single_copy && read_memory(other.pid, other.probe_address, &seen, sizeof seen) && seen == other.probe_value;
-  mine.can_read = read ? 1 : 0;
+  channel.blocks[channel.rank].hello.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
   for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
@@ -191,19 +198,23 @@ Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& requ
 }
 
 // Rank 0 makes the segment and offers it once its header is complete; the others fetch and check it.
-Status open_segment(Channel& channel, const fsccl_transport_request_t& request, Fd& fd) {
+Status open_segment(Channel& channel, const fsccl_transport_request_t& request) {
+  Fd& fd = channel.fd;
   char error[256] = "";
   if (request.rank == 0) {
     FSCCL_ASSIGN(fd, create_segment(request));
     FSCCL_TRY(map_segment(channel, fd.get(), request));
-    *channel.header = Header{
-        .magic = kMagic, .ranks = static_cast<uint32_t>(request.ranks), .bytes = channel.bytes, .slot_bytes = request.slot_bytes};
-    if (request.publish_fd(request.context, request.tag, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
+    *channel.header = Header{.magic = kMagic,
+                             .ranks = static_cast<uint32_t>(request.ranks),
+                             .tag = request.tag,
+                             .bytes = channel.bytes,
+                             .slot_bytes = request.slot_bytes};
+    if (request.publish_fd(request.context, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
   }
-  fd = Fd(request.fetch_fd(request.context, 0, request.tag, error, sizeof error));
+  fd = Fd(request.fetch_fd(request.context, 0, error, sizeof error));
   if (!fd.valid()) return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
-  FSCCL_TRY(check_segment(fd.get(), segment_bytes(request)));
+  FSCCL_TRY(check_segment(fd.get(), request));
   FSCCL_TRY(map_segment(channel, fd.get(), request));
   if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_PROTOCOL,
@@ -214,19 +225,28 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request, 
   return success();
 }
 
+// Ends with the attempt, or when all have met and so have fetched it.
+struct Offer {
+  const fsccl_transport_request_t& request;
+  ~Offer() {
+    if (request.rank == 0) request.withdraw_fd(request.context);
+  }
+};
+
 Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result, uint32_t& tick) {
   auto channel = std::make_unique<Channel>();
   channel->rank = request.rank;
   channel->ranks = request.ranks;
   channel->pids.assign(request.pids, request.pids + request.ranks);
-  Fd fd;
-  FSCCL_TRY(open_segment(*channel, request, fd));
-  FSCCL_TRY(reserve(fd.get(), static_cast<size_t>(slots_of(*channel, channel->rank) - channel->base), ring_bytes(request),
-                    "the slots of a communicator"));
-  tick = 1;
+  const uint64_t probe = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel->rank + 1));
+  {
+    const Offer offer{request};
+    FSCCL_TRY(open_segment(*channel, request));
+    tick = 1;
+    say_hello(*channel, request, probe);
+    FSCCL_TRY(meet(*channel, tick++, request));
+  }
   FSCCL_TRY(probe_single_copy(*channel, request, tick));
-  if (request.rank == 0) request.withdraw_fd(request.context, request.tag);
-  channel->fd = std::move(fd);
   result = std::move(channel);
   return success();
 }
@@ -325,6 +345,15 @@ void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) 
   return slots_of(as_channel(channel), rank);
 }
 
+fsccl_status_t op_reserve(void* opaque, char* error, size_t capacity) {
+  Channel& channel = as_channel(opaque);
+  if (!channel.fd.valid()) return FSCCL_OK;  // a pair has its memory from the start
+  const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.base);
+  const Status status = reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator");
+  if (!status.ok() && capacity) *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
+  return status.code();
+}
+
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) {
   Header& header = *as_channel(channel).header;
   std::atomic_ref<uint32_t> state(header.failure_state);
@@ -360,6 +389,7 @@ const fsccl_transport_ops_t* shm_transport() {
                                             op_can_read,
                                             op_read,
                                             op_slots,
+                                            op_reserve,
                                             op_fail,
                                             op_failure,
                                             op_left,

@@ -64,15 +64,15 @@ void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel
       request.deadline_ns = now_ns() + kLimitNs;
       request.single_copy = 1;
       request.context = &published;
-      request.publish_fd = [](void* board, uint64_t, int fd, char*, size_t) {
+      request.publish_fd = [](void* board, int fd, char*, size_t) {
         *static_cast<std::atomic<int>*>(board) = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         return 0;
       };
-      request.fetch_fd = [](void* board, int, uint64_t, char*, size_t) {
+      request.fetch_fd = [](void* board, int, char*, size_t) {
         while (*static_cast<std::atomic<int>*>(board) < 0) std::this_thread::yield();
         return fcntl(*static_cast<std::atomic<int>*>(board), F_DUPFD_CLOEXEC, 0);
       };
-      request.withdraw_fd = [](void*, uint64_t) {};
+      request.withdraw_fd = [](void*) {};
       request.cancelled = [](void*) { return 0; };
       Wrapped wrapped;
       uint32_t tick = 0;

@@ -1,0 +1,52 @@
+// What the communicators of one job share on this rank.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "bootstrap/job.h"
+#include "engine/arena_table.h"
+
+namespace fsccl {
+
+class Communicator;
+
+class JobContext {
+ public:
+  static Result<std::shared_ptr<JobContext>> join(const JoinRequest& request);
+  ~JobContext();
+
+  Job& job() { return *job_; }
+  ArenaTable& arenas() { return arenas_; }
+  void add(Communicator* comm);
+  void remove(Communicator* comm);
+  bool any_died(const std::vector<int>& ranks);
+  // Whether these ranks have fewer cores together (affinity) than they are, or the process of some rank of the job was a rank of
+  // such a communicator when the job was joined: its cores are then taken by others than these. The same on all ranks.
+  bool oversubscribed(const std::vector<int>& ranks) const;
+  uint32_t next_arena_number() { return arena_numbers_++; }
+
+ private:
+  struct Cores {
+    uint64_t words[16];  // 1024 processors
+    uint64_t taken;      // see oversubscribed()
+  };
+  Status exchange_cores(Deadline deadline);
+  void on_loss(int rank, bool left);
+
+  std::shared_ptr<Job> job_;
+  ArenaTable arenas_;
+  std::vector<Cores> cores_;
+  bool taken_ = false;
+  std::atomic<uint32_t> arena_numbers_{0};
+  std::atomic<bool> lost_{false};
+  std::mutex mutex_;
+  std::vector<Communicator*> communicators_;
+  std::vector<uint8_t> lost_ranks_;  // 0, 1 died, 2 left
+};
+
+// Communicators of this process that live and have more ranks than cores.
+extern std::atomic<int> oversubscribed_communicators;
+
+}  // namespace fsccl
