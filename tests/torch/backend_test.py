@@ -173,6 +173,25 @@ def subgroups():
     dist.barrier(apart)
 
 
+def without_the_store():
+    """Members of a new group meet through the default group, so ranks of other groups need not come."""
+    from fsccl_torch import backend as module
+    connect, module.connect = module.connect, None
+    try:
+        rank = dist.get_rank()
+        groups = [dist.new_group(members) for members in ([2, 3], [0, 1], [3, 1])]
+        for _ in range(2):
+            groups.append(dist.new_group([rank % 2, rank % 2 + 2], use_local_synchronization=True))
+        for group in groups:
+            if group != dist.GroupMember.NON_GROUP_MEMBER:
+                tensor = torch.tensor([2.0**rank])
+                dist.all_reduce(tensor, group=group)
+                assert tensor.item() == sum(2.0**member for member in dist.get_process_group_ranks(group))
+                dist.destroy_process_group(group)
+    finally:
+        module.connect = connect
+
+
 def mesh():
     rank = dist.get_rank()
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -205,7 +224,7 @@ def splits():
     dist.barrier()
 
 
-@pytest.mark.parametrize("case", [subgroups, mesh, splits], ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", [subgroups, without_the_store, mesh, splits], ids=lambda case: case.__name__)
 def test_groups(four, case):
     four.run(case)
 
@@ -219,6 +238,19 @@ def anew(store, name, level, case):
         dist.init_process_group(backend_name, init_method=f"file://{store}{number}", rank=rank, world_size=size,
                                 timeout=datetime.timedelta(seconds=20))
         then()
+
+
+def beside_gloo():
+    group = dist.new_group(backend="fsccl")
+    assert backend(group).name() == "fsccl"
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.tolist() == [2] * 3
+
+
+def test_a_group_of_a_default_group_of_gloo():
+    with ranks_.Ranks(2, backend="gloo") as started:
+        started.run(beside_gloo)
 
 
 @pytest.mark.parametrize("name", ["cpu:fsccl", "cpu:fsccl,cuda:gloo", "FSCCL"])

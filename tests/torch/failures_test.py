@@ -90,6 +90,21 @@ def test_a_monitored_barrier_names_who_is_late(wait_all_ranks):
         started.run(monitored_with_rank_0_late)
 
 
+def other_members():
+    if dist.get_rank() != 2:
+        dist.barrier(dist.new_group([0, 1]))
+        return None
+    text, _ = fails(lambda: dist.new_group([0, 2]), ERROR)
+    return text
+
+
+def test_ranks_list_other_members_of_a_group():
+    with ranks_.Ranks(3) as started:
+        text = run(started, other_members, survivors=[0, 1, 2])[2]
+        assert "rank 1 (global rank 2) of group" in text and "other ranks" in text and "[0, 2]" in text, text
+        assert "same groups in the same order" in text, text
+
+
 def dies_in_subgroup():
     rank = dist.get_rank()
     group = dist.new_group([1, 2])

@@ -115,6 +115,7 @@ _SIGNATURES = {
     "fsccl_unique_id_create": [POINTER(UniqueId)],
     "fsccl_comm_create": [POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_split": [c_void_p, c_int, c_int, POINTER(CommConfig), POINTER(c_void_p)],
+    "fsccl_comm_subset": [c_void_p, POINTER(c_int), c_size_t, c_uint64, POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_abort": [c_void_p],
     "fsccl_comm_destroy": [c_void_p],
     "fsccl_comm_async_error": [c_void_p, POINTER(c_int)],

@@ -10,6 +10,7 @@ import ctypes
 import warnings
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, ErrorType
 
 from . import _capi as c
@@ -85,7 +86,7 @@ class FscclBackend(Moving, Reducing, Backend):
         return FscclBackend(comm, store, _options(timeout, name, world))
 
     def perform_nocolor_split(self, device):
-        """A rank that is not in a new group has nothing to do: members meet through the store."""
+        """A rank that is not in a new group has nothing to do: its members meet without it."""
 
     def set_timeout(self, timeout):
         milliseconds = int(timeout.total_seconds() * 1000)
@@ -162,9 +163,22 @@ def _options(timeout, name, ranks):
     return options
 
 
+def _world():
+    """The communicator of the default group, if it is one of FSCCL that works: then it has all ranks."""
+    if not dist.is_initialized():
+        return None
+    name, rank = dist.group.WORLD.group_name, dist.get_rank()
+    found = (backend._comm for backend in _open if backend._options.group_name == name and backend._rank == rank)
+    comm = next(found, None)
+    return comm if comm and not comm.closing and comm.state() == c.OK else None
+
+
 def create(given, backend_options):
-    """Called by torch on the members of a new group."""
+    """Called by torch on the members of a new group. Where there is a default group, they meet through its links."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
-    timeout = given.timeout
-    comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)
+    timeout, world = given.timeout, _world()
+    if world:
+        comm = world.subset(timeout, given.group_id, ranks)
+    else:
+        comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)
     return FscclBackend(comm, given.store, _options(timeout, given.group_id, ranks))

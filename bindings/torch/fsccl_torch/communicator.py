@@ -8,6 +8,7 @@ while one is waited for, so threads of a process do not wait for each other's pe
 
 import atexit
 import ctypes
+import hashlib
 import threading
 import time
 import weakref
@@ -169,6 +170,17 @@ class Communicator:
         if status < 0:
             raise self.failure(status, "split")
         return Communicator(handle.value, key, len(ranks), timeout, name, ranks) if handle.value else None
+
+    def subset(self, timeout, name, ranks):
+        """The communicator of some global ranks, of which this is the default group's. Called by those ranks; any thread."""
+        members = (ctypes.c_int * len(ranks))(*ranks)
+        tag = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+        config, handle = _config(timeout, name), ctypes.c_void_p()
+        status = c.lib.fsccl_comm_subset(self.handle, members, len(ranks), tag, ctypes.byref(config), ctypes.byref(handle))
+        rank = ranks.index(self.rank)
+        if status < 0:
+            raise _explained(c.error(status), f"{_who(rank, name, ranks)}: all ranks make the same groups in the same order")
+        return Communicator(handle.value, rank, len(ranks), timeout, name, ranks)
 
     def state(self):
         """The status that ended the communicator, or OK."""
