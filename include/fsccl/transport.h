@@ -60,13 +60,14 @@ typedef struct fsccl_transport_request {
   const int32_t* pids; /* process of each rank */
   uint64_t tag;        /* of the channel, none other of the job has it; the same on all ranks, or they disagree who they are */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
-  int single_copy;     /* 0: do not read peers' private memory */
+  int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
+  int known;           /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who offers */
   size_t slot_bytes;   /* of each slot, at least; 0: the transport chooses; the same on all ranks */
   void* context;       /* of the functions below */
-  /* Offers a descriptor to the ranks of this host, and fetches one from `rank` (returns it, or -1 with `error` filled). */
+  /* Offers a descriptor to the ranks of this host, which ends when all have opened the channel, and fetches one from `rank`
+   * (returns it, or -1 with `error` filled). */
   int (*publish_fd)(void* context, int fd, char* error, size_t capacity);
   int (*fetch_fd)(void* context, int rank, char* error, size_t capacity);
-  void (*withdraw_fd)(void* context);
   int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
 } fsccl_transport_request_t;
 

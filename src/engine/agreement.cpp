@@ -1,5 +1,7 @@
 #include "engine/agreement.h"
 
+#include "base/clock.h"
+
 namespace fsccl {
 namespace {
 
@@ -32,7 +34,8 @@ Status agree_on_settings(const Meeting& meeting, const Config& mine, uint32_t* t
   for (int peer = 0; peer < meeting.ranks; peer++) {
     if (peer == meeting.rank) continue;
     const unsigned char* line = meeting.await(peer, at);
-    if (!line) return fail(FSCCL_ERR_PEER_DEAD, "rank {} was lost, or too late, while the communicator was made", peer);
+    if (!line && now_ns() > meeting.deadline_ns) return fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer);
+    if (!line) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", peer);
     Terms theirs;
     std::memcpy(&theirs, line, sizeof theirs);
     if (!status.ok()) continue;

@@ -166,12 +166,12 @@ class Probe {
 Findings agree(const Meeting& meeting, const Findings& mine, uint32_t stopped, uint32_t last) {
   if (meeting.rank == 0) meeting.signal(stopped);
   if (meeting.rank == 1) {
-    if (!meeting.await(0, stopped)) return {};
+    if (!meeting.await_napping(0, stopped)) return {};
     meeting.signal(last, mine);
     return mine;
   }
   Findings found;
-  if (const unsigned char* of_rank_1 = meeting.await(1, last)) std::memcpy(&found, of_rank_1, sizeof found);
+  if (const unsigned char* of_rank_1 = meeting.await_napping(1, last)) std::memcpy(&found, of_rank_1, sizeof found);
   return found;
 }
 
@@ -184,7 +184,7 @@ Costs calibrate(const Meeting& meeting, uint32_t* tick) {
   uint32_t stopped = begin;
   if (meeting.rank < 2) {
     // Their lines go round many times: first all others must have read what lies there.
-    for (int peer = 2; peer < meeting.ranks; peer++) meeting.await(peer, begin);
+    for (int peer = 2; peer < meeting.ranks; peer++) meeting.await_napping(peer, begin);
     Probe probe(meeting, begin);
     found = probe.run();
     stopped = probe.tick();

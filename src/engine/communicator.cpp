@@ -40,7 +40,11 @@ struct Exchange {
   Deadline deadline;
   Communicator* parent;  // whose end ends the attempt, null if there is none
   Status problem;        // of the last call
+  bool offers = false;
 
+  ~Exchange() {
+    if (offers) context.job().withdraw_fd(name);
+  }
   bool parent_failed() {
     if (parent) parent->engine().look_for_failure();
     return parent && parent->engine().failed();
@@ -54,6 +58,7 @@ struct Exchange {
   static int publish(void* self, int fd, char* error, size_t capacity) {
     auto& exchange = *static_cast<Exchange*>(self);
     Status status = exchange.context.job().publish_fd(exchange.name, fd);
+    exchange.offers = status.ok();
     return status.ok() ? 0 : exchange.failed(std::move(status), error, capacity);
   }
   // In short attempts: who offers it may be late, and this rank learns of an end only between them.
@@ -66,10 +71,6 @@ struct Exchange {
       if (fd.status().code() != FSCCL_ERR_TIMEOUT || exchange.deadline.passed() || exchange.cancelled())
         return exchange.failed(fd.take_status(), error, capacity);
     }
-  }
-  static void withdraw(void* self) {
-    auto& exchange = *static_cast<Exchange*>(self);
-    exchange.context.job().withdraw_fd(exchange.name);
   }
   static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
@@ -141,14 +142,14 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.pids = pids.data();
   request.tag = comm->tag_;
   request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = settings->single_copy == SingleCopy::kOff ? 0 : 1;
+  request.single_copy = settings->single_copy != SingleCopy::kOff && (!parent || parent->engine().single_copy()) ? 1 : 0;
+  request.known = parent ? 1 : 0;
   request.slot_bytes = settings->slot_bytes != kConfigAuto                  ? static_cast<size_t>(settings->slot_bytes)
                        : comm->oversubscribed_ && comm->size() <= kFewRanks ? kLargeSlotBytes
                                                                             : 0;
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
-  request.withdraw_fd = Exchange::withdraw;
   request.cancelled = Exchange::cancelled;
 
   engine.transport = shm_transport();
@@ -165,7 +166,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   }
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
-    return ready;
+    return exchange.explain(ready.code(), ready.text().c_str());
   }
   Costs costs = parent     ? parent->collectives_->options().select.costs
                 : measures ? calibrate(meeting, &engine.first_tick)

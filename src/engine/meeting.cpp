@@ -3,12 +3,30 @@
 #include <ctime>
 
 #include "base/clock.h"
+#include "base/futex.h"
 
 namespace fsccl {
+namespace {
+
+constexpr int kPolls = 100;
+constexpr int64_t kSleepNs = 10'000'000;  // how soon it is seen that the meeting is over
+
+}  // namespace
 
 bool Meeting::over() const { return now_ns() > deadline_ns || cancelled(context); }
 
 const unsigned char* Meeting::await(int peer, uint32_t tick) const {
+  for (int tries = 0;; tries++) {
+    if (const fsccl_transport_line_t* line = transport->poll(channel, peer, tick)) return line->payload;
+    if (tries < kPolls) continue;
+    if (over()) return nullptr;
+    fsccl_transport_word_t word;
+    transport->word(channel, peer, tick, &word);
+    if (!transport->poll(channel, peer, tick)) futex_sleep(word.word, word.value, word.sleepers, kSleepNs);
+  }
+}
+
+const unsigned char* Meeting::await_napping(int peer, uint32_t tick) const {
   for (int tries = 0;; tries++) {
     if (const fsccl_transport_line_t* line = transport->poll(channel, peer, tick)) return line->payload;
     if (tries < 1000) continue;

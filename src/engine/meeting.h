@@ -25,9 +25,10 @@ struct Meeting {
     transport->signal(channel, &line);
   }
   void signal(uint32_t tick) const { signal(tick, '\0'); }
-  // What `peer` told under `tick`, once it has; null: over(). Soon naps: a sleeper that must be woken would cost those who measure
-  // a system call.
+  // What `peer` told under `tick`, once it has; null: over().
   const unsigned char* await(int peer, uint32_t tick) const;
+  // While others measure: naps, for a sleeper that must be woken would cost them a system call.
+  const unsigned char* await_napping(int peer, uint32_t tick) const;
 };
 
 }  // namespace fsccl

@@ -177,20 +177,19 @@ bool read_memory(int32_t pid, uint64_t address, void* destination, size_t bytes)
   return true;
 }
 
-// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed. Between
-// say_hello and this, all have met.
-void say_hello(Channel& channel, const fsccl_transport_request_t& request, const uint64_t& probe) {
-  Hello& mine = channel.blocks[channel.rank].hello;
-  mine.pid = request.pids[channel.rank];
-  mine.probe_address = reinterpret_cast<uint64_t>(&probe);
-  mine.probe_value = probe;
-}
+// Whether private memory can be read is a fact of the whole channel: every rank tries its neighbour, and all must succeed.
 Status probe_single_copy(Channel& channel, const fsccl_transport_request_t& request, uint32_t& tick) {
+  Hello& mine = channel.blocks[channel.rank].hello;
+  const uint64_t value = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel.rank + 1));
+  mine.pid = channel.pids[static_cast<size_t>(channel.rank)];
+  mine.probe_address = reinterpret_cast<uint64_t>(&value);
+  mine.probe_value = value;
+  FSCCL_TRY(meet(channel, tick++, request));
   const Hello& other = channel.blocks[(channel.rank + 1) % channel.ranks].hello;
   uint64_t seen = 0;
   const bool read =
       request.single_copy && read_memory(other.pid, other.probe_address, &seen, sizeof seen) && seen == other.probe_value;
-  channel.blocks[channel.rank].hello.can_read = read ? 1 : 0;
+  mine.can_read = read ? 1 : 0;
   FSCCL_TRY(meet(channel, tick++, request));
   channel.can_read = true;
   for (int rank = 0; rank < channel.ranks; rank++) channel.can_read &= channel.blocks[rank].hello.can_read == 1;
@@ -225,28 +224,15 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request) 
   return success();
 }
 
-// Ends with the attempt, or when all have met and so have fetched it.
-struct Offer {
-  const fsccl_transport_request_t& request;
-  ~Offer() {
-    if (request.rank == 0) request.withdraw_fd(request.context);
-  }
-};
-
 Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result, uint32_t& tick) {
   auto channel = std::make_unique<Channel>();
   channel->rank = request.rank;
   channel->ranks = request.ranks;
   channel->pids.assign(request.pids, request.pids + request.ranks);
-  const uint64_t probe = request.tag ^ (0x9e3779b97f4a7c15ull * static_cast<uint64_t>(channel->rank + 1));
-  {
-    const Offer offer{request};
-    FSCCL_TRY(open_segment(*channel, request));
-    tick = 1;
-    say_hello(*channel, request, probe);
-    FSCCL_TRY(meet(*channel, tick++, request));
-  }
-  FSCCL_TRY(probe_single_copy(*channel, request, tick));
+  FSCCL_TRY(open_segment(*channel, request));
+  tick = 1;
+  channel->can_read = request.single_copy != 0;
+  if (!request.known) FSCCL_TRY(probe_single_copy(*channel, request, tick));
   result = std::move(channel);
   return success();
 }

@@ -72,7 +72,6 @@ void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel
         while (*static_cast<std::atomic<int>*>(board) < 0) std::this_thread::yield();
         return fcntl(*static_cast<std::atomic<int>*>(board), F_DUPFD_CLOEXEC, 0);
       };
-      request.withdraw_fd = [](void*) {};
       request.cancelled = [](void*) { return 0; };
       Wrapped wrapped;
       uint32_t tick = 0;
