@@ -15,9 +15,13 @@ std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& even
   for (const auto& [key, slot] : held) is_held[key] = true;
   std::vector<StepEvent> result;
   for (const StepEvent& event : events) {
-    bool& now = is_held[event.key];
-    if (now == event.take) continue;
-    now = event.take;
+    if (event.moves_slot()) {
+      bool& now = is_held[event.key];
+      if (now == event.takes()) continue;
+      now = event.takes();
+    } else if (event.op == StepOp::kUse && !is_held[event.key]) {
+      continue;
+    }
     result.push_back(event);
   }
   *periodic = true;
@@ -43,7 +47,8 @@ class RequestBuilder {
     for (size_t i = 0; i < events_.size(); ++i) {
       const int64_t at = static_cast<int64_t>(i);
       const StepEvent& event = events_[i];
-      if (event.take) {
+      if (!event.moves_slot()) continue;
+      if (event.takes()) {
         open_.emplace(event.key, Open{.first = at, .bytes = event.bytes, .stable = event.stable, .pinned = SlotRequest::kAnywhere});
         continue;
       }
@@ -56,6 +61,7 @@ class RequestBuilder {
       open_.erase(slot);
     }
     finish();
+    set_orders();
     return std::move(requests_);
   }
 
@@ -98,25 +104,44 @@ class RequestBuilder {
     requests_.event.push_back(slot.first);
   }
 
+  // Follows the streams through the step and the next one: what each request waits for and leaves behind.
+  void set_orders() {
+    std::vector<SlotRequest*> taken_by(events_.size(), nullptr);
+    for (size_t i = 0; i < requests_.list.size(); ++i) {
+      if (requests_.event[i] >= 0) taken_by[static_cast<size_t>(requests_.event[i])] = &requests_.list[i];
+    }
+    StreamOrder order;
+    struct User {
+      SlotRequest* request;
+      int round;  // of its take
+    };
+    std::map<uint64_t, User> users;
+    for (const int round : {0, 1}) {
+      for (size_t i = 0; i < events_.size(); ++i) {
+        const StepEvent& event = events_[i];
+        if (event.op == StepOp::kRecord) order.record(event.key, event.stream);
+        if (event.op == StepOp::kWait) order.wait(event.key, event.stream);
+        if (event.op == StepOp::kGiveBack) users.erase(event.key);
+        if (event.takes()) users[event.key] = {taken_by[i], round};
+        const bool touches = event.takes() || event.op == StepOp::kUse;
+        const auto user = touches ? users.find(event.key) : users.end();
+        if (user == users.end() || !user->second.request) continue;
+        SlotOrder& of = user->second.request->order;
+        StreamClock& ready = user->second.round == 0 ? of.ready : of.ready_next;
+        const StreamClock& known = order.known(event.stream);
+        for (size_t s = 0; s < kMostStreams; ++s) ready[s] = event.takes() ? known[s] : std::min(ready[s], known[s]);
+        const uint64_t work = order.work(event.stream);
+        if (user->second.round == 0) of.done[event.stream] = work;
+      }
+    }
+  }
+
   const std::vector<StepEvent>& events_;
   std::map<uint64_t, Open> open_;  // ordered: the order of requests must be the same everywhere
   std::map<uint64_t, Wrapped> wrapped_;
   std::map<uint64_t, size_t> number_;
   Requests requests_;
 };
-
-std::vector<std::pair<uint64_t, uint64_t>> merged(std::vector<std::pair<uint64_t, uint64_t>> ranges) {
-  std::sort(ranges.begin(), ranges.end());
-  std::vector<std::pair<uint64_t, uint64_t>> result;
-  for (const auto& range : ranges) {
-    if (!result.empty() && range.first <= result.back().second) {
-      result.back().second = std::max(result.back().second, range.second);
-    } else {
-      result.push_back(range);
-    }
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -127,16 +152,26 @@ StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& he
   const SlotPlan plan = plan_slots(requests.list, static_cast<int64_t>(schedule.events.size()), alignment);
   schedule.bytes = plan.bytes;
   schedule.bound = plan.bound;
+  schedule.clique_bound = plan.clique_bound;
   schedule.offset.assign(schedule.events.size(), 0);
-  std::vector<std::pair<uint64_t, uint64_t>> stable;
   for (size_t i = 0; i < requests.list.size(); ++i) {
-    const SlotRequest& request = requests.list[i];
     if (requests.event[i] >= 0) schedule.offset[static_cast<size_t>(requests.event[i])] = plan.offset[i];
-    if (request.key >= 0) stable.emplace_back(plan.offset[i], plan.offset[i] + request.bytes);
   }
-  schedule.stable_ranges = merged(std::move(stable));
-  for (uint32_t i = 0; i < schedule.events.size(); ++i) {
-    if (schedule.events[i].take) schedule.takes[schedule.events[i].key].push_back(i);
+  const auto count = static_cast<uint32_t>(schedule.events.size());
+  schedule.until.assign(count, count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const StepEvent& event = schedule.events[i];
+    if (event.takes()) {
+      schedule.takes[event.key].push_back(i);
+      schedule.homes[event.bytes].push_back(schedule.offset[i]);
+    }
+    if (event.op != StepOp::kGiveBack) continue;
+    const auto takes = schedule.takes.find(event.key);
+    if (takes != schedule.takes.end()) schedule.until[takes->second.back()] = i;
+  }
+  for (auto& [bytes, offsets] : schedule.homes) {
+    std::sort(offsets.begin(), offsets.end());
+    offsets.erase(std::unique(offsets.begin(), offsets.end()), offsets.end());
   }
   return schedule;
 }

@@ -4,18 +4,28 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory_resource>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "allocators/pool/stream_order.h"
+
 namespace fsccl {
 
+// What happens to a slot, and what orders the streams that use slots. A program of one stream has nothing to say but take and give
+// back.
+enum class StepOp : uint8_t { kGiveBack, kTake, kUse, kRecord, kWait };
+
 struct StepEvent {
-  bool take = true;     // else give back
-  uint64_t key = 0;     // who asks (unit and role)
-  uint64_t bytes = 0;   // of the slot; give back: ignored
-  bool stable = false;  // one offset for all occurrences of the key
+  StepOp op = StepOp::kTake;
+  bool stable = false;  // take: one offset for all occurrences of the key
+  uint32_t stream = 0;  // take: that the slot is first used on; use, record, wait: that it happens on
+  uint64_t key = 0;     // take, give back, use: whose slot (unit and role); record, wait: which event between streams
+  uint64_t bytes = 0;   // take: of the slot
+  bool takes() const { return op == StepOp::kTake; }
+  bool moves_slot() const { return op == StepOp::kTake || op == StepOp::kGiveBack; }
   bool operator==(const StepEvent&) const = default;
 };
 
@@ -23,6 +33,7 @@ struct HeldSlot {
   uint64_t offset = 0;
   uint64_t bytes = 0;  // rounded up to the alignment
   bool stable = false;
+  StreamClock done{};  // its last use on each stream so far
 };
 using HeldSlots = std::pmr::unordered_map<uint64_t, HeldSlot>;
 
@@ -30,9 +41,11 @@ struct StepSchedule {
   std::vector<StepEvent> events;
   std::vector<uint64_t> offset;                               // per event; meaningless where it gives back
   std::unordered_map<uint64_t, std::vector<uint32_t>> takes;  // key -> its take events, in order
-  std::vector<std::pair<uint64_t, uint64_t>> stable_ranges;   // [begin, end) of all stable offsets, merged, ascending
+  std::vector<uint32_t> until;                                // per take: the event that gives it back, else the end of the step
+  std::map<uint64_t, std::vector<uint64_t>> homes;            // size -> offsets that slots of it have, ascending
   uint64_t bytes = 0;                                         // extent
   uint64_t bound = 0;                                         // most bytes live at once
+  uint64_t clique_bound = 0;                                  // most bytes that may not overlap; >= bound
   bool periodic = true;                                       // it ends with the slots held that it begins with
 };
 

@@ -3,6 +3,21 @@
 #include "allocators/pool/byte_history.h"
 
 namespace fsccl {
+namespace {
+
+// The finalizer of splitmix64 over what came before and the value.
+uint64_t mix(uint64_t before, uint64_t value) {
+  uint64_t x = before * 0x9e3779b97f4a7c15U + value + 0x9e3779b97f4a7c15U;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+uint64_t StepTable::digest(const StepEvent& event, uint64_t offset) {
+  return mix(mix(mix(uint64_t{event.stream} << 8 | static_cast<uint64_t>(event.op), event.key), offset), event.bytes);
+}
 
 void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std::vector<uint64_t>& positions) {
   const size_t count = plan.events.size();
@@ -11,24 +26,38 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std
     uint64_t offset, bytes;
   };
   std::unordered_map<uint64_t, Slot> slots;
-  for (const auto& [key, slot] : held) slots[key] = {slot.offset, slot.bytes};
+  uint32_t takes = 0;
+  uint64_t live = 0;
+  for (const auto& [key, slot] : held) {
+    slots[key] = {slot.offset, slot.bytes};
+    live += slot.bytes;
+  }
   for (size_t i = 0; i < count; ++i) {
     Row& row = rows_[i];
     row = {.event = plan.events[i], .offset = plan.offset[i], .position = positions[i]};
-    Slot& slot = slots[row.event.key];
-    if (row.event.take) slot = {row.offset, row.event.bytes};
-    row.offset = slot.offset;
-    row.event.bytes = slot.bytes;
+    if (row.event.moves_slot()) {
+      Slot& slot = slots[row.event.key];
+      if (row.event.takes()) slot = {row.offset, row.event.bytes};
+      row.offset = slot.offset;
+      row.event.bytes = slot.bytes;
+    }
+    takes += row.event.takes();
+    if (row.event.takes()) live += row.event.bytes;
+    if (row.event.op == StepOp::kGiveBack) live -= row.event.bytes;
+    row.takes_so_far = takes;
+    row.live = live;
+    row.digest = digest(row.event, row.offset);
   }
   // Over two rounds, so that each take finds what was given back in the step before. Positions in this history: rows, from 1.
   ByteHistory last;
   for (size_t at = 0; at < 2 * count; ++at) {
     Row& row = rows_[at % count];
+    if (!row.event.moves_slot()) continue;
     const uint64_t end = row.offset + row.event.bytes;
-    if (!row.event.take)
+    if (!row.event.takes())
       last.set(row.offset, end, at + 1);
     else if (at >= count)
-      row.freed_by = (last.latest(row.offset, end) - 1) % count;
+      row.freed_by = static_cast<uint32_t>((last.latest(row.offset, end) - 1) % count);
   }
 }
 

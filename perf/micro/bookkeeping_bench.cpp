@@ -16,8 +16,8 @@ constexpr uint64_t kUnitBytes = uint64_t{128} << 20;
 // A step with prefetch: two units there at once, and the gradients of one.
 std::vector<StepEvent> step_of(uint64_t units) {
   std::vector<StepEvent> events;
-  const auto take = [&](uint64_t key, bool stable) { events.push_back({true, key, kUnitBytes, stable}); };
-  const auto give = [&](uint64_t key) { events.push_back({false, key, 0, false}); };
+  const auto take = [&](uint64_t key, bool stable) { events.push_back({.stable = stable, .key = key, .bytes = kUnitBytes}); };
+  const auto give = [&](uint64_t key) { events.push_back({.op = StepOp::kGiveBack, .key = key}); };
   take(0, true);
   for (uint64_t u = 0; u < units; u++) {
     if (u + 1 < units) take(u + 1, true);
@@ -36,7 +36,7 @@ std::vector<StepEvent> step_of(uint64_t units) {
 bool run_step(CollectiveRegion& region, const std::vector<StepEvent>& events, uint64_t* position) {
   bool good = true;
   for (const StepEvent& event : events)
-    good &= event.take ? region.take(event.key, event.bytes, event.stable, ++*position).ok()
+    good &= event.takes() ? region.take(event.key, event.bytes, event.stable, ++*position).ok()
                        : region.give_back(event.key, ++*position).ok();
   region.end_step();
   return good;

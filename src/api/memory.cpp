@@ -50,16 +50,16 @@ Status declare_event(const Pool& pool, const fsccl_event_t& event, size_t index,
     case FSCCL_EVENT_UNSHARD:
       // A kept slot is taken once and stays.
       if (!unit.keeps() || (!unit.holds_slot() && declared->kept.insert(&unit).second))
-        slots.push_back({true, unit.slot_key(), slot_bytes, true});
+        slots.push_back({.stable = true, .key = unit.slot_key(), .bytes = slot_bytes});
       break;
     case FSCCL_EVENT_RESHARD:
-      if (!unit.keeps()) slots.push_back({false, unit.slot_key(), 0, true});
+      if (!unit.keeps()) slots.push_back({.op = StepOp::kGiveBack, .key = unit.slot_key()});
       break;
     case FSCCL_EVENT_GRAD:
-      declared->own.push_back({true, unit.grad_key(), grad_bytes, false});
+      declared->own.push_back({.key = unit.grad_key(), .bytes = grad_bytes});
       break;
     case FSCCL_EVENT_REDUCE:
-      declared->own.push_back({false, unit.grad_key(), 0, false});
+      declared->own.push_back({.op = StepOp::kGiveBack, .key = unit.grad_key()});
       break;
     default:
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", index, static_cast<int>(event.kind));

@@ -35,7 +35,7 @@ class StepBuilder {
     for (int i = units - 1; i >= 0; --i) {
       for (int j = i; j >= i - shape_.prefetch && j >= 0; --j) fetch(j);
       if (shape_.gradients)
-        events_.push_back({.take = true, .key = kGradient + static_cast<uint64_t>(i), .bytes = bytes(i), .stable = false});
+        events_.push_back({.op = StepOp::kTake, .stable = false, .key = kGradient + static_cast<uint64_t>(i), .bytes = bytes(i)});
       drop(i);
       if (shape_.gradients && i + 1 < units) drop_gradient(i + 1);
     }
@@ -48,13 +48,13 @@ class StepBuilder {
   void fetch(int unit) {
     if (held_[static_cast<size_t>(unit)]) return;
     held_[static_cast<size_t>(unit)] = true;
-    events_.push_back({.take = true, .key = static_cast<uint64_t>(unit), .bytes = bytes(unit), .stable = true});
+    events_.push_back({.op = StepOp::kTake, .stable = true, .key = static_cast<uint64_t>(unit), .bytes = bytes(unit)});
   }
   void drop(int unit) {
     held_[static_cast<size_t>(unit)] = false;
-    events_.push_back({.take = false, .key = static_cast<uint64_t>(unit)});
+    events_.push_back({.op = StepOp::kGiveBack, .key = static_cast<uint64_t>(unit)});
   }
-  void drop_gradient(int unit) { events_.push_back({.take = false, .key = kGradient + static_cast<uint64_t>(unit)}); }
+  void drop_gradient(int unit) { events_.push_back({.op = StepOp::kGiveBack, .key = kGradient + static_cast<uint64_t>(unit)}); }
 
   StepShape shape_;
   std::vector<bool> held_;
@@ -77,7 +77,7 @@ inline std::vector<SlotRequest> requests_of(const std::vector<StepEvent>& events
   std::map<uint64_t, size_t> open;
   for (size_t i = 0; i < events.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
-    if (events[i].take) {
+    if (events[i].takes()) {
       open[events[i].key] = requests.size();
       requests.push_back(
           {.bytes = events[i].bytes, .first = at, .last = at, .key = events[i].stable ? static_cast<int64_t>(events[i].key) : -1});

@@ -1,0 +1,34 @@
+// Which slots may not share bytes: requests as the items of a packing, with the graph of their conflicts. Requests with one key are
+// one item. Pure.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "allocators/pool/planner.h"
+
+namespace fsccl {
+
+struct PackingItem {
+  uint64_t bytes = 0;
+  uint64_t pinned = SlotRequest::kAnywhere;
+  int64_t start = 0;            // first event of its first occurrence
+  int64_t duration = 0;         // events, over all occurrences
+  std::vector<uint32_t> meets;  // items that must not overlap it, ascending
+};
+
+struct PackingProblem {
+  std::vector<PackingItem> items;
+  std::vector<uint32_t> item_of;              // request -> item
+  std::vector<std::vector<uint32_t>> crowds;  // sets of items that are live at once, none within another one; ascending
+  uint64_t live_bound = 0;                    // most bytes live at once
+  uint64_t target = 0;                        // no packing that is known to exist is smaller: bounds, and the end of what is pinned
+};
+
+PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment);
+
+struct Packing {
+  std::vector<uint64_t> offset;  // per item
+  uint64_t bytes = UINT64_MAX;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,46 @@
+// What is ordered after what, between streams: vector clocks. A stream is a queue of work that runs in order; an event that is
+// recorded on one stream and waited for on another orders what comes after the wait behind what came before the record. Nothing
+// else does.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+namespace fsccl {
+
+inline constexpr uint32_t kMostStreams = 8;
+using StreamClock = std::array<uint64_t, kMostStreams>;  // per stream: how much of its work, counted from 1
+
+inline bool covers(const StreamClock& known, const StreamClock& done) {
+  bool all = true;
+  for (size_t s = 0; s < known.size(); ++s) all &= done[s] <= known[s];
+  return all;
+}
+
+class StreamOrder {
+ public:
+  explicit StreamOrder(uint32_t streams = kMostStreams) : streams_(streams) {}
+
+  // What is complete before the work that is put on the stream next.
+  const StreamClock& known(uint32_t stream) const { return known_[stream]; }
+  StreamClock known_to_all() const;
+  // Puts work on the stream; returns its number.
+  uint64_t work(uint32_t stream) { return ++known_[stream][stream]; }
+  void record(uint64_t event, uint32_t stream) { events_[event] = known_[stream]; }
+  void wait(uint64_t event, uint32_t stream);  // an event that was never recorded orders nothing
+  // The stream waits until this is done; returns the streams that it had to wait for beyond what it knew, a bit each.
+  uint32_t wait_for(const StreamClock& done, uint32_t stream);
+  // How far `clock` is behind what each stream has been given.
+  void append_lags(const StreamClock& clock, std::vector<uint64_t>* lags) const;
+  // Two states with equal differences order what follows alike.
+  void append_differences(std::vector<uint64_t>* differences) const;
+
+ private:
+  uint32_t streams_;
+  std::array<StreamClock, kMostStreams> known_{};
+  std::map<uint64_t, StreamClock> events_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,111 @@
+#include "allocators/pool/step_valid.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "step_events.h"
+#include "stream_step.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+StepEvent take(uint64_t key, uint64_t pages, uint32_t stream, bool stable = false) {
+  return {.stable = stable, .stream = stream, .key = key, .bytes = pages * kPage};
+}
+StepEvent on(StepOp op, uint64_t key, uint32_t stream = 0) { return {.op = op, .stream = stream, .key = key}; }
+
+StepSchedule schedule_of(std::vector<StepEvent> events, std::vector<uint64_t> pages, uint64_t extent) {
+  StepSchedule schedule;
+  schedule.events = std::move(events);
+  for (const uint64_t page : pages) schedule.offset.push_back(page * kPage);
+  schedule.bytes = extent * kPage;
+  return schedule;
+}
+
+TEST(StepValid, SlotsThatAreThereTogetherMayNotOverlap) {
+  const std::vector<StepEvent> events = {take(1, 2, 0), take(2, 2, 0), on(StepOp::kGiveBack, 1), on(StepOp::kGiveBack, 2)};
+  EXPECT_EQ(step_problem(schedule_of(events, {0, 2, 0, 0}, 4), {}, kPage), "");
+  EXPECT_NE(step_problem(schedule_of(events, {0, 1, 0, 0}, 4), {}, kPage), "");
+  EXPECT_NE(step_problem(schedule_of(events, {0, 3, 0, 0}, 4), {}, kPage), "") << "beyond the extent";
+}
+
+TEST(StepValid, AnotherStreamMayHaveBytesOnlyBehindAnEdge) {
+  const std::vector<StepEvent> unordered = {take(1, 1, 0), on(StepOp::kUse, 1, 1), on(StepOp::kGiveBack, 1), take(2, 1, 0),
+                                            on(StepOp::kGiveBack, 2)};
+  EXPECT_NE(step_problem(schedule_of(unordered, {0, 0, 0, 0, 0}, 2), {}, kPage), "");
+  EXPECT_EQ(step_problem(schedule_of(unordered, {0, 0, 0, 1, 0}, 2), {}, kPage), "");
+  const std::vector<StepEvent> ordered = {take(1, 1, 0),           on(StepOp::kUse, 1, 1),   on(StepOp::kRecord, 5, 1),
+                                          on(StepOp::kWait, 5, 0), on(StepOp::kGiveBack, 1), take(2, 1, 0),
+                                          on(StepOp::kGiveBack, 2)};
+  std::vector<StepEvent> edge_back = ordered;
+  edge_back.push_back(on(StepOp::kRecord, 6, 0));
+  edge_back.push_back(on(StepOp::kWait, 6, 1));
+  EXPECT_EQ(step_problem(schedule_of(edge_back, std::vector<uint64_t>(9, 0), 1), {}, kPage), "");
+  std::vector<StepEvent> late = edge_back;
+  std::swap(late[1], late[2]);  // recorded before the use
+  EXPECT_NE(step_problem(schedule_of(late, std::vector<uint64_t>(9, 0), 1), {}, kPage), "");
+}
+
+TEST(StepValid, TheStepBoundaryIsNoEdge) {
+  // The last slot of a step and the first of the next, on two streams.
+  const std::vector<StepEvent> events = {
+      take(1, 1, 0), on(StepOp::kGiveBack, 1), on(StepOp::kRecord, 1, 0), on(StepOp::kWait, 1, 1),
+      take(2, 1, 1), on(StepOp::kGiveBack, 2)};
+  EXPECT_NE(step_problem(schedule_of(events, std::vector<uint64_t>(6, 0), 1), {}, kPage), "");
+  EXPECT_EQ(step_problem(schedule_of(events, {0, 0, 0, 0, 1, 0}, 2), {}, kPage), "");
+}
+
+TEST(StepValid, StableKeysHaveOneOffset) {
+  const std::vector<StepEvent> events = {take(1, 1, 0, true), on(StepOp::kGiveBack, 1), take(1, 1, 0, true),
+                                         on(StepOp::kGiveBack, 1)};
+  EXPECT_EQ(step_problem(schedule_of(events, {1, 0, 1, 0}, 2), {}, kPage), "");
+  EXPECT_NE(step_problem(schedule_of(events, {1, 0, 0, 0}, 2), {}, kPage), "");
+}
+
+TEST(StepValid, WhatIsHeldFromBeforeCounts) {
+  const std::vector<StepEvent> events = {take(2, 1, 0), on(StepOp::kGiveBack, 2)};
+  const HeldSlots held = {{1, {.offset = 0, .bytes = kPage}}};
+  EXPECT_NE(step_problem(schedule_of(events, {0, 0}, 2), held, kPage), "");
+  EXPECT_EQ(step_problem(schedule_of(events, {1, 0}, 2), held, kPage), "");
+}
+
+// Moving one slot of a good plan: it is found out if and only if a byte is shared by two that may not, by the definition of
+// plan_slots.
+TEST(StepValid, PlansOfRandomStepsAreProved) {
+  std::mt19937_64 random(3);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    StepSchedule schedule = plan_step(random_stream_step(random, 20 + random() % 80, kPage), {}, kPage);
+    ASSERT_EQ(step_problem(schedule, {}, kPage), "") << "step " << i;
+    std::vector<size_t> takes;
+    for (size_t at = 0; at < schedule.events.size(); ++at)
+      if (schedule.events[at].takes() && !schedule.events[at].stable) takes.push_back(at);
+    if (takes.empty()) continue;
+    const size_t moved = takes[random() % takes.size()];
+    schedule.offset[moved] = random() % (schedule.bytes / kPage) * kPage;
+    refused += !step_problem(schedule, {}, kPage).empty();
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST(StepValid, PlansOfStepsOverStreamsAreProvedAndSmall) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 60; ++i) {
+    std::vector<uint64_t> sizes = transformer((1 + random() % 60) * kPage, (1 + random() % 40) * kPage,
+                                              1 + static_cast<int>(random() % 40), (1 + random() % 60) * kPage);
+    if (i % 2 == 1)
+      for (uint64_t& size : sizes) size = (1 + random() % 4) * 9 * kPage;
+    const StepSchedule schedule = plan_step(StreamStep(sizes).build(), {}, kPage);
+    ASSERT_EQ(step_problem(schedule, {}, kPage), "");
+    if (i % 2 == 0) {
+      EXPECT_LE(static_cast<double>(schedule.bytes), 1.01 * static_cast<double>(schedule.clique_bound)) << "step " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsccl
