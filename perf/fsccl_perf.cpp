@@ -9,6 +9,7 @@
 
 #include "command_line.h"
 #include "launch.h"
+#include "pool/pool_command.h"
 #include "session.h"
 
 namespace fsccl::perf {
@@ -72,11 +73,15 @@ int run(int argc, char** argv) {
   collectives_command.add_to(collectives);
   add_common(step, &common);
   step_command.add_to(step);
+  CLI::App* pool = app.add_subcommand("pool", "traces of allocations through the pool's placement, against their bounds");
+  PoolCommand pool_command;
+  pool_command.add_to(pool);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kExitUsage;
   }
+  if (pool->parsed()) return pool_command.run();
   Model model;
   const std::string problem =
       collectives->parsed() ? collectives_command.finish(&collectives_options) : step_command.finish(&step_options, &model);

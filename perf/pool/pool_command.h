@@ -1,0 +1,22 @@
+// `fsccl-perf pool`: traces of allocations, under the pool and beside others.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "pool/replay.h"
+
+namespace fsccl::perf {
+
+class PoolCommand {
+ public:
+  void add_to(CLI::App* command);
+  int run();  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace
+
+ private:
+  std::vector<std::string> files_;
+  std::string schedule_ = "declared", peer_;
+  ReplayOptions options_;
+};
+
+}  // namespace fsccl::perf

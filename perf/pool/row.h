@@ -1,0 +1,16 @@
+// A row of `fsccl-perf pool`: as JSON, back from it, and as a line of a table.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "pool/replay.h"
+
+namespace fsccl::perf {
+
+double ratio(const ReplayRow& row);  // reserved / the larger bound; 0 when nothing is known
+std::string to_json(const ReplayRow& row);
+std::optional<ReplayRow> row_of_json(const std::string& line);
+std::string table_head();
+std::string table_line(const ReplayRow& row);
+
+}  // namespace fsccl::perf

@@ -1,0 +1,36 @@
+// The time of an allocation and its release, over batches: a clock read costs as much as either.
+#pragma once
+#include <chrono>
+#include <vector>
+
+#include "allocators/pool/step_schedule.h"
+
+namespace fsccl::perf {
+
+class BatchTimes {
+ public:
+  // Applies the events in order; false as soon as one fails.
+  template <typename Apply>
+  bool run(const std::vector<StepEvent>& events, Apply&& apply) {
+    size_t at = 0;
+    while (at < events.size()) {
+      size_t moves = 0;
+      const auto start = std::chrono::steady_clock::now();
+      for (; at < events.size() && moves < kBatch; ++at) {
+        moves += events[at].moves_slot();
+        if (!apply(events[at])) return false;
+      }
+      const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+      if (moves == kBatch) samples_.push_back(time.count() / (static_cast<double>(kBatch) / 2));
+    }
+    return true;
+  }
+  const std::vector<double>& samples_ns() const { return samples_; }  // of a take and a give-back, each the mean of a batch
+  void clear() { samples_.clear(); }
+
+ private:
+  static constexpr size_t kBatch = 64;
+  std::vector<double> samples_;
+};
+
+}  // namespace fsccl::perf
