@@ -7,12 +7,6 @@
 namespace fsccl::topo {
 namespace {
 
-struct Edge {
-  int to;
-  LinkClass link;
-  double gb_per_s;
-};
-
 // The class of the edge between a node and its parent.
 LinkClass class_above(Kind kind, Kind parent) {
   switch (kind) {
@@ -35,12 +29,13 @@ LinkClass class_across(Kind a, Kind b) {
   return is_network(a) || is_network(b) ? LinkClass::network : LinkClass::nvlink;
 }
 
-std::vector<std::vector<Edge>> edges_of(const Topology& topology) {
-  std::vector<std::vector<Edge>> edges(topology.nodes.size());
+}  // namespace
+
+Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.nodes.size()) {
   const auto add = [&](int a, int b, LinkClass link, double gb_per_s) {
     const double width = gb_per_s > 0 ? gb_per_s : traits(link).gb_per_s;
-    edges[static_cast<size_t>(a)].push_back({b, link, width});
-    edges[static_cast<size_t>(b)].push_back({a, link, width});
+    edges_[static_cast<size_t>(a)].push_back({b, link, width});
+    edges_[static_cast<size_t>(b)].push_back({a, link, width});
   };
   for (size_t i = 0; i < topology.nodes.size(); i++) {
     const Node& node = topology.nodes[i];
@@ -52,11 +47,10 @@ std::vector<std::vector<Edge>> edges_of(const Topology& topology) {
     const Node &a = topology.nodes[static_cast<size_t>(link.a)], &b = topology.nodes[static_cast<size_t>(link.b)];
     if (!a.down && !b.down) add(link.a, link.b, class_across(a.kind, b.kind), link.gb_per_s);
   }
-  return edges;
 }
 
 // How a place was reached. A way over a network is never taken while there is one inside the host, however narrow.
-struct Reached {
+struct Graph::Reached {
   LinkClass link = LinkClass::core;
   double gb_per_s = 0;
   int hops = 0, worst_hops = 0;  // edges; those of class `link`
@@ -69,9 +63,8 @@ struct Reached {
 
 // Dijkstra's algorithm: a way that is lengthened never gets better. The width found is the greatest there is; among ways that are
 // narrowed alike further on, the shortest may be missed.
-std::vector<Reached> reach(const Topology& topology, int from) {
-  const std::vector<std::vector<Edge>> edges = edges_of(topology);
-  std::vector<Reached> best(topology.nodes.size());
+std::vector<Graph::Reached> Graph::reach(int from) const {
+  std::vector<Reached> best(edges_.size());
   std::vector<bool> known(best.size()), settled(best.size());
   const auto worse = [](const std::pair<Reached, int>& a, const std::pair<Reached, int>& b) {
     return b.first.better_than(a.first);
@@ -85,8 +78,8 @@ std::vector<Reached> reach(const Topology& topology, int from) {
     if (settled[at]) continue;
     settled[at] = true;
     best[at] = way;
-    if (node != from && topology.nodes[at].kind == Kind::gpu) continue;  // a GPU passes nothing on
-    for (const Edge& edge : edges[at]) {
+    if (node != from && topology_.nodes[at].kind == Kind::gpu) continue;  // a GPU passes nothing on
+    for (const Edge& edge : edges_[at]) {
       if (settled[static_cast<size_t>(edge.to)]) continue;
       Reached next = way;
       next.before = node;
@@ -102,14 +95,12 @@ std::vector<Reached> reach(const Topology& topology, int from) {
   return best;
 }
 
-Connection describe(const Reached& reached) {
+Connection Graph::describe(const Reached& reached) {
   if (reached.hops < 0) return {};
   if (reached.hops == 0) return {LinkClass::core, 0, traits(LinkClass::core).gb_per_s, {}};
   const double further = std::max(0, reached.worst_hops - 2);
   return {reached.link, traits(reached.link).ns * (1 + further / 2), reached.gb_per_s, {}};
 }
-
-}  // namespace
 
 const LinkTraits& traits(LinkClass link) {
   static constexpr std::array<LinkTraits, kLinkClasses> kTraits{{{"core", "one core", 20, 40},
@@ -123,14 +114,14 @@ const LinkTraits& traits(LinkClass link) {
   return kTraits[static_cast<size_t>(link)];
 }
 
-std::vector<Connection> connections_from(const Topology& topology, int from) {
+std::vector<Connection> Graph::from(int node) const {
   std::vector<Connection> result;
-  for (const Reached& reached : reach(topology, from)) result.push_back(describe(reached));
+  for (const Reached& reached : reach(node)) result.push_back(describe(reached));
   return result;
 }
 
-Connection connection(const Topology& topology, int from, int to) {
-  const std::vector<Reached> best = reach(topology, from);
+Connection Graph::between(int from, int to) const {
+  const std::vector<Reached> best = reach(from);
   Connection found = describe(best[static_cast<size_t>(to)]);
   if (best[static_cast<size_t>(to)].hops < 0) return found;
   for (int node = to; node >= 0; node = best[static_cast<size_t>(node)].before) found.nodes.push_back(node);

@@ -28,8 +28,25 @@ struct Connection {
   std::vector<int> nodes;  // the way, both ends included; empty: there is none (then the numbers are 0)
 };
 
-// From one place to all: what connection() gives, without the ways.
-std::vector<Connection> connections_from(const Topology& topology, int from);
-Connection connection(const Topology& topology, int from, int to);
+// The nodes and the edges between them. Keeps a reference to the topology.
+class Graph {
+ public:
+  explicit Graph(const Topology& topology);
+  std::vector<Connection> from(int node) const;  // to each node; without the ways
+  Connection between(int from, int to) const;
+
+ private:
+  struct Edge {
+    int to;
+    LinkClass link;
+    double gb_per_s;
+  };
+  struct Reached;
+  std::vector<Reached> reach(int from) const;
+  static Connection describe(const Reached& reached);
+
+  const Topology& topology_;
+  std::vector<std::vector<Edge>> edges_;  // of each node
+};
 
 }  // namespace fsccl::topo

@@ -13,11 +13,11 @@ namespace fsccl::topo {
 namespace {
 
 // What a host is, without its names.
-std::string signature(const Topology& topology, int node) {
+std::string signature(const Topology& topology, const Tree& tree, int node) {
   const Node& here = topology.nodes[static_cast<size_t>(node)];
   std::string text =
       fmt::format("{}|{}|{}|{}|{}|{}(", kind_name(here.kind), here.model, here.bytes, here.cpus.size(), here.gb_per_s, here.down);
-  for (const int child : topology.children(node)) text += signature(topology, child);
+  for (const int child : tree.below(node)) text += signature(topology, tree, child);
   return text + ")";
 }
 
@@ -41,17 +41,19 @@ std::string cores_text(const Topology& topology, const std::vector<int>& cores) 
                      ranges(std::move(cpus)));
 }
 
-void add_tree(const Topology& topology, int node, const std::string& indent, std::string* text) {
+void add_tree(const Topology& topology, const Tree& tree, int node, const std::string& indent, std::string* text) {
   std::vector<int> cores, others;
-  for (const int child : topology.children(node))
+  for (const int child : tree.below(node))
     (topology.nodes[static_cast<size_t>(child)].kind == Kind::core ? cores : others).push_back(child);
   if (!cores.empty()) *text += indent + (others.empty() ? "└─ " : "├─ ") + cores_text(topology, cores) + "\n";
   for (const int child : others) {
     const bool last = child == others.back();
     *text += indent + (last ? "└─ " : "├─ ") + label(topology.nodes[static_cast<size_t>(child)]) + "\n";
-    add_tree(topology, child, indent + (last ? "   " : "│  "), text);
+    add_tree(topology, tree, child, indent + (last ? "   " : "│  "), text);
   }
 }
+
+constexpr size_t kMostSteps = 20'000'000;  // in the search for examples: some seconds
 
 bool an_end(Kind kind) { return kind == Kind::core || kind == Kind::gpu || kind == Kind::nic; }
 
@@ -62,13 +64,15 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
     double ns;
   };
   std::map<std::tuple<Kind, Kind, LinkClass, double>, Example> kept;
-  std::set<int> cores_from;  // parents: from each one core is enough, its siblings are where it is
+  const Graph graph(topology);
+  size_t sources = std::max<size_t>(8, kMostSteps / (topology.nodes.size() + 1));
+  std::set<std::pair<Kind, int>> seen;  // with its parent: from there one of a kind is enough, its siblings are where it is
   for (const HostGroup& group : groups)
     for (size_t i = 0; i < topology.nodes.size(); i++) {
       const int from = static_cast<int>(i);
       if (!an_end(topology.nodes[i].kind) || topology.host_of(from) != group.hosts.front()) continue;
-      if (topology.nodes[i].kind == Kind::core && !cores_from.insert(topology.nodes[i].parent).second) continue;
-      const std::vector<Connection> all = connections_from(topology, from);
+      if (!seen.emplace(topology.nodes[i].kind, topology.nodes[i].parent).second || sources-- == 0) continue;
+      const std::vector<Connection> all = graph.from(from);
       for (size_t to = 0; to < all.size(); to++) {
         const Kind a = topology.nodes[i].kind, b = topology.nodes[to].kind;
         if (to == i || !an_end(b) || b < a || all[to].gb_per_s <= 0) continue;
@@ -86,6 +90,7 @@ void add_connections(const Topology& topology, const std::vector<HostGroup>& gro
 }  // namespace
 
 std::vector<HostGroup> alike(const Topology& topology) {
+  const Tree tree(topology);
   std::vector<HostGroup> groups;
   std::map<std::string, size_t> known;
   std::map<int, std::vector<std::string>> links;
@@ -95,7 +100,7 @@ std::vector<HostGroup> alike(const Topology& topology) {
                                                           kind_name(topology.nodes[static_cast<size_t>(there)].kind),
                                                           link.gb_per_s));
   for (const int host : topology.all(Kind::host)) {
-    std::string text = signature(topology, host);
+    std::string text = signature(topology, tree, host);
     for (const std::string& link : links[host]) text += link;
     const auto [entry, first] = known.emplace(std::move(text), groups.size());
     if (first) groups.emplace_back();
@@ -138,11 +143,12 @@ std::string hosts_text(const Topology& topology, const HostGroup& group) {
 
 std::string to_tree(const Topology& topology) {
   std::string text;
+  const Tree tree(topology);
   const std::vector<HostGroup> groups = alike(topology);
   for (const HostGroup& group : groups) {
     const Node& host = topology.nodes[static_cast<size_t>(group.hosts.front())];
     text += hosts_text(topology, group) + (host.model.empty() ? "" : ": " + host.model) + "\n";
-    add_tree(topology, group.hosts.front(), "", &text);
+    add_tree(topology, tree, group.hosts.front(), "", &text);
   }
   std::vector<std::string> switches;
   for (const int node : topology.all(Kind::network_switch)) switches.push_back(topology.nodes[static_cast<size_t>(node)].name);
@@ -153,7 +159,7 @@ std::string to_tree(const Topology& topology) {
 }
 
 std::string to_way(const Topology& topology, int from, int to) {
-  const Connection found = connection(topology, from, to);
+  const Connection found = Graph(topology).between(from, to);
   if (found.nodes.empty()) return fmt::format("There is no way from {} to {}.\n", topology.path(from), topology.path(to));
   std::vector<std::string> names;
   for (const int node : found.nodes) names.push_back(topology.path(node));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "topo/hwloc_library.h"
 
@@ -41,7 +42,10 @@ class Walk {
     Node node;
     node.kind = kind;
     node.parent = parent;
-    node.name = std::move(name);
+    for (char& c : name)
+      if (c == '/' || static_cast<unsigned char>(c) < ' ') c = '_';
+    node.name = name;
+    for (int k = 2; !names_.insert(node.name).second; k++) node.name = fmt::format("{}-{}", name, k);
     topology_.nodes.push_back(std::move(node));
     return static_cast<int>(topology_.nodes.size()) - 1;
   }
@@ -51,11 +55,21 @@ class Walk {
   void below(hwloc_obj_t object, int node) {
     node = memory(object, node);
     for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
-    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) input_output(child, node);
+    for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
+      input_output(child, above(node, Kind::numa));
+  }
+
+  // The nearest above, or itself, below which `most` and what comes before it may hang: memory is not in memory, nor a device in a
+  // cache.
+  int above(int node, Kind most) {
+    while (at(node).kind > most) node = at(node).parent;
+    return node;
   }
 
   // The memory nodes of an object; its children hang below the first.
   int memory(hwloc_obj_t object, int node) {
+    if (!object->memory_first_child) return node;
+    node = above(node, Kind::package);
     int first = node;
     for (hwloc_obj_t child = object->memory_first_child; child; child = child->next_sibling) {
       while (child->type != HWLOC_OBJ_NUMANODE && child->memory_first_child)
@@ -77,6 +91,8 @@ class Walk {
       node = add(Kind::cache, memory(object, parent), number(Kind::cache, object->type == HWLOC_OBJ_L3CACHE ? "L3-" : "L2-"));
       at(node).bytes = object->attr->cache.size;
       for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) visit(child, node);
+      for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling)
+        input_output(child, above(node, Kind::numa));
       return;
     } else if (object->type == HWLOC_OBJ_CORE) {
       node = add(Kind::core, parent, number(Kind::core, "core"));
@@ -150,6 +166,7 @@ class Walk {
   const bool live_;
   Topology topology_;
   std::map<Kind, int> counts_;
+  std::set<std::string> names_;
 };
 
 // Nothing if hwloc refuses.

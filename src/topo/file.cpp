@@ -11,10 +11,11 @@
 namespace fsccl::topo {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // its objects are searched one by one: for writing only
 
 constexpr size_t kMostFileBytes = size_t{16} << 20;
-constexpr size_t kMostNodes = 1'000'000;
+constexpr size_t kMostNodes = 1'000'000, kMostLinks = 1'000'000;
 constexpr int kMostDepth = 32;
 constexpr int kMostRepeats = 100'000;
 constexpr double kMostGbPerS = 1e6;
@@ -222,21 +223,31 @@ class Reader {
     if (!object(json, place, {"a", "b", "gb_per_s"}) || !text(json, "a", place, true, &a) || !text(json, "b", place, true, &b) ||
         !number(json, "gb_per_s", place, kMostGbPerS, &made.gb_per_s))
       return false;
-    const std::string host = a.substr(0, a.find('/'));
-    int repeat = 1, first = 0;
-    if (host.find("{}") != host.npos) {
-      const auto& all = document["hosts"];
-      const auto known = std::find_if(all.begin(), all.end(), [&](const Json& one) { return one["name"] == host; });
-      if (known == all.end()) return wrong("{}.a: no host is named \"{}\"", place, host);
-      repeat = known->value("repeat", 1);
-      first = known->value("first", 0);
-    }
-    for (int i = first; i < first + repeat; i++) {
+    const std::vector<int> of_a = copies_of(a, document), of_b = copies_of(b, document);
+    if (of_a.empty() || of_b.empty()) return wrong("{}: no host is named as in \"{}\"", place, of_a.empty() ? a : b);
+    if (repeats(a) && repeats(b) && of_a != of_b) return wrong("{}: \"{}\" and \"{}\" repeat differently", place, a, b);
+    for (const int i : repeats(a) ? of_a : of_b) {
+      if (topology_.links.size() >= kMostLinks) return wrong("there are more than {} links", kMostLinks);
       if (!end(numbered(a, i), place, &made.a) || !end(numbered(b, i), place, &made.b)) return false;
       if (made.a == made.b) return wrong("{} joins \"{}\" with itself", place, a);
       topology_.links.push_back(made);
     }
     return true;
+  }
+
+  static std::string host_part(const std::string& path) { return path.substr(0, path.find('/')); }
+  static bool repeats(const std::string& path) { return host_part(path).find("{}") != std::string::npos; }
+
+  // The numbers of the hosts that a link's end stands for; 0 of one that does not repeat.
+  static std::vector<int> copies_of(const std::string& path, const Json& document) {
+    if (!repeats(path)) return {0};
+    std::vector<int> numbers;
+    for (const Json& host : document["hosts"]) {
+      if (host["name"] != host_part(path)) continue;
+      const int first = host.value("first", 0), repeat = host.value("repeat", 1);
+      for (int i = first; i < first + repeat; i++) numbers.push_back(i);
+    }
+    return numbers;
   }
 
   bool end(const std::string& path, const std::string& place, int* node) {
@@ -255,9 +266,9 @@ class Reader {
   int cpus_ = 0;                                      // the next processor's number in this host
 };
 
-Json json_of(const Topology& topology, int index) {
+OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
   const Node& node = topology.nodes[static_cast<size_t>(index)];
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   if (node.kind != Kind::host) json["kind"] = kind_name(node.kind);
   json["name"] = node.name;
   if (!node.model.empty()) json["model"] = node.model;
@@ -265,7 +276,7 @@ Json json_of(const Topology& topology, int index) {
   if (!node.cpus.empty()) json["cpus"] = node.cpus;
   if (node.gb_per_s > 0) json["gb_per_s"] = node.gb_per_s;
   if (node.down) json["down"] = true;
-  for (const int child : topology.children(index)) json["children"].push_back(json_of(topology, child));
+  for (const int child : tree.below(index)) json["children"].push_back(json_of(topology, tree, child));
   return json;
 }
 
@@ -283,25 +294,28 @@ Result<Topology> load_file(const std::string& path) {
   if (!file) return fail(FSCCL_ERR_SYSTEM, "{}: {}", path, fmt::system_error(errno, "cannot be opened").what());
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
   if (text.size() > kMostFileBytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, kMostFileBytes);
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != text.npos && text[first] == '<' ? discover_xml(path) : parse_json(text, path);
 }
 
 std::string to_json(const Topology& topology) {
-  Json json = {{"fsccl_topology", 1}, {"hosts", Json::array()}, {"switches", Json::array()}, {"links", Json::array()}};
-  for (const int root : topology.children(-1)) {
+  const Tree tree(topology);
+  OrderedJson json = {
+      {"fsccl_topology", 1}, {"hosts", OrderedJson::array()}, {"switches", OrderedJson::array()}, {"links", OrderedJson::array()}};
+  for (const int root : tree.roots()) {
     if (topology.nodes[static_cast<size_t>(root)].kind == Kind::host)
-      json["hosts"].push_back(json_of(topology, root));
+      json["hosts"].push_back(json_of(topology, tree, root));
     else
       json["switches"].push_back(topology.nodes[static_cast<size_t>(root)].name);
   }
   for (const Link& link : topology.links) {
-    Json made = {{"a", topology.path(link.a)}, {"b", topology.path(link.b)}};
+    OrderedJson made = {{"a", topology.path(link.a)}, {"b", topology.path(link.b)}};
     if (link.gb_per_s > 0) made["gb_per_s"] = link.gb_per_s;
     json["links"].push_back(std::move(made));
   }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace fsccl::topo

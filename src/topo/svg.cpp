@@ -68,7 +68,7 @@ std::string escaped(const std::string& text, double room) {
 
 class Drawing {
  public:
-  explicit Drawing(const Topology& topology) : topology_(topology) {}
+  explicit Drawing(const Topology& topology) : topology_(topology), tree_(topology) {}
 
   std::string draw() {
     double x = kGap, height = 0;
@@ -109,7 +109,7 @@ class Drawing {
     box.node = node;
     const Kind kind = at(node).kind;
     Box cores;
-    for (const int child : topology_.children(node)) {
+    for (const int child : tree_.below(node)) {
       if (at(child).kind == Kind::core)
         cores.cores++;
       else
@@ -212,6 +212,7 @@ class Drawing {
   std::string lines_;
   size_t drawn_ = 0;
   const Topology& topology_;
+  const Tree tree_;
   std::string body_;
   std::map<int, Place> places_;
 };

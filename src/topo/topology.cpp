@@ -36,18 +36,16 @@ int Topology::find(std::string_view path) const {
   return found;
 }
 
-std::vector<int> Topology::children(int node) const {
-  std::vector<int> result;
-  for (size_t i = 0; i < nodes.size(); i++)
-    if (nodes[i].parent == node) result.push_back(static_cast<int>(i));
-  return result;
-}
-
 std::vector<int> Topology::all(Kind kind, int host) const {
   std::vector<int> result;
   for (size_t i = 0; i < nodes.size(); i++)
     if (nodes[i].kind == kind && (host < 0 || host_of(static_cast<int>(i)) == host)) result.push_back(static_cast<int>(i));
   return result;
+}
+
+Tree::Tree(const Topology& topology) : below_(topology.nodes.size() + 1) {
+  for (size_t i = 0; i < topology.nodes.size(); i++)
+    below_[static_cast<size_t>(topology.nodes[i].parent + 1)].push_back(static_cast<int>(i));
 }
 
 }  // namespace fsccl::topo

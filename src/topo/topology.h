@@ -40,8 +40,18 @@ struct Topology {
   std::string path(int node) const;  // "host/name", "host" or "switch": what find() takes
   // -1: there is none, or there are several.
   int find(std::string_view path) const;
-  std::vector<int> children(int node) const;  // -1: the roots
   std::vector<int> all(Kind kind, int host = -1) const;
+};
+
+// What hangs below each node, made once for a topology that does not change meanwhile.
+class Tree {
+ public:
+  explicit Tree(const Topology& topology);
+  const std::vector<int>& below(int node) const { return below_[static_cast<size_t>(node + 1)]; }
+  const std::vector<int>& roots() const { return below_[0]; }
+
+ private:
+  std::vector<std::vector<int>> below_;
 };
 
 }  // namespace fsccl::topo

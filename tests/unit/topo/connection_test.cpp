@@ -9,10 +9,11 @@ namespace {
 Connection between(const Topology& topology, const char* from, const char* to) {
   const int a = topology.find(from), b = topology.find(to);
   EXPECT_TRUE(a >= 0 && b >= 0) << from << " " << to;
-  const Connection there = connection(topology, a, b), back = connection(topology, b, a);
+  const Graph graph(topology);
+  const Connection there = graph.between(a, b), back = graph.between(b, a);
   EXPECT_EQ(there.link, back.link) << from << " " << to;
   EXPECT_EQ(there.gb_per_s, back.gb_per_s) << from << " " << to;
-  EXPECT_EQ(connections_from(topology, a)[static_cast<size_t>(b)].ns, there.ns);
+  EXPECT_EQ(graph.from(a)[static_cast<size_t>(b)].ns, there.ns);
   return there;
 }
 

@@ -28,9 +28,37 @@ TEST(File, CopiesAreNumbered) {
   EXPECT_EQ(server.find("server/numa0"), -1) << "there are two";
 }
 
+TEST(File, LinksRepeatWithTheHostsOfEitherEnd) {
+  const std::string hosts = R"({"fsccl_topology": 1, "switches": ["s"], "hosts": [
+    {"name": "n{}", "repeat": 2, "first": 3, "children": [{"kind": "nic", "name": "e"}]},
+    {"name": "n{}", "repeat": 2, "first": 7, "model": "other", "children": [{"kind": "nic", "name": "e"}]},
+    {"name": "m{}", "repeat": 3, "children": [{"kind": "nic", "name": "e"}]}], "links": [)";
+  const auto from_switch = parse_json(hosts + R"({"a": "s", "b": "n{}/e"}]})", "file");
+  ASSERT_TRUE(from_switch.ok()) << from_switch.status().text();
+  std::vector<std::string> ends;
+  for (const Link& link : from_switch.value().links) ends.push_back(from_switch.value().path(link.b));
+  EXPECT_EQ(ends, (std::vector<std::string>{"n3/e", "n4/e", "n7/e", "n8/e"}));
+  EXPECT_NE(parse_json(hosts + R"({"a": "n{}/e", "b": "m{}/e"}]})", "file").status().text().find("repeat differently"),
+            std::string::npos);
+}
+
+TEST(File, LargeOnesTakeNoLonger) {
+  const std::string text = R"({"fsccl_topology": 1, "hosts": [{"name": "h{}", "repeat": 500, "children": [{"kind": "package",
+    "name": "p", "children": [{"kind": "core", "name": "c{}", "repeat": 400}]}]}]})";
+  const auto parsed = parse_json(text, "file");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed.value().all(Kind::core).size(), 200'000u);
+  EXPECT_GT(to_json(parsed.value()).size(), 200'000u);
+  const std::string links = R"({"fsccl_topology": 1, "switches": ["s"], "hosts": [{"name": "h{}", "repeat": 100000, "children": [
+    {"kind": "nic", "name": "e"}]}], "links": [)";
+  std::string many = links;
+  for (int i = 0; i < 12; i++) many += std::string(i ? "," : "") + R"({"a": "h{}/e", "b": "s"})";
+  EXPECT_NE(parse_json(many + "]}", "file").status().text().find("more than 1000000 links"), std::string::npos);
+}
+
 TEST(File, WhatIsWrittenIsReadAgain) {
-  for (const char* name :
-       {"two_packages.json", "dgx_h100.json", "rails_two_tiers.json", "mixed_hosts.json", "virtual_machine.xml"}) {
+  for (const char* name : {"two_packages.json", "dgx_h100.json", "rails_two_tiers.json", "mixed_hosts.json", "virtual_machine.xml",
+                           "two_memories.xml"}) {
     const std::string text = to_json(sample(name));
     const auto again = parse_json(text, name);
     ASSERT_TRUE(again.ok()) << again.status().text();
@@ -69,7 +97,8 @@ TEST(File, ErrorsNameThePlace) {
       {R"({"fsccl_topology": 1, "hosts": [{"name": "a"}], "links": [{"a": "a/x", "b": "a"}]})", "links[0]: there is no \"a/x\""},
       {R"({"fsccl_topology": 1, "hosts": [{"name": "a"}], "switches": ["s"], "links": [{"a": "s", "b": "a"}]})", "\"a\" is a host"},
       {R"({"fsccl_topology": 1, "hosts": [{"name": "a"}], "switches": ["s"], "links": [{"a": "s", "b": "s"}]})", "with itself"},
-      {R"({"fsccl_topology": 1, "hosts": [{"name": "a"}], "links": [{"a": "b{}/x", "b": "a"}]})", "no host is named \"b{}\""},
+      {R"({"fsccl_topology": 1, "hosts": [{"name": "a"}], "links": [{"a": "b{}/x", "b": "a"}]})",
+       "no host is named as in \"b{}/x\""},
   };
   for (const auto& [text, expected] : kCases)
     EXPECT_NE(problem(text).find(expected), std::string::npos) << text << "\n" << problem(text);
@@ -98,6 +127,7 @@ TEST(File, BytesThatAreNotATopology) {
 }
 
 TEST(File, MissingAndMalformed) {
+  EXPECT_NE(load_file(testing::TempDir()).status().text().find("cannot be read"), std::string::npos);
   EXPECT_NE(load_file("/nonexistent.json").status().text().find("/nonexistent.json"), std::string::npos);
   const std::string path = testing::TempDir() + "malformed.xml";
   std::ofstream(path) << "<topology version=\"2.0\"><object";
