@@ -8,6 +8,7 @@ namespace {
 struct Terms {
   int64_t eager_bytes;
   uint8_t single_copy;
+  uint8_t unprepared;
 };
 
 const char* text_of(uint8_t single_copy) {
@@ -19,26 +20,36 @@ std::string text_of(int64_t bytes) { return bytes == kConfigAuto ? "auto" : std:
 
 }  // namespace
 
-Status agree_on_settings(const Meeting& meeting, const Config& mine, uint32_t* tick) {
+Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
   Terms terms{};
   terms.eager_bytes = mine.eager_bytes;
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
+  terms.unprepared = prepared.ok() ? 0 : 1;
   const uint32_t at = (*tick)++;
   meeting.signal(at, terms);
-  Status status;
+  Status status = std::move(prepared);
+  const auto concerning = [&](Status problem, int peer) {
+    return std::move(problem).with_peer(meeting.shown(meeting.rank), meeting.shown(peer));
+  };
   const auto differ = [&](const char* name, int peer, const std::string& own, const std::string& theirs) {
-    status = fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks", peer, name, theirs,
-                  meeting.rank, own);
+    status = concerning(fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
+                             meeting.shown(peer), name, theirs, meeting.shown(meeting.rank), own),
+                        peer);
   };
   // To the end also after a difference: nobody leaves before all have told.
   for (int peer = 0; peer < meeting.ranks; peer++) {
     if (peer == meeting.rank) continue;
     const unsigned char* line = meeting.await(peer, at);
-    if (!line && now_ns() > meeting.deadline_ns) return fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer);
-    if (!line) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", peer);
+    if (!line && now_ns() > meeting.deadline_ns)
+      return concerning(fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
+    if (!line)
+      return concerning(fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", meeting.shown(peer)), peer);
     Terms theirs;
     std::memcpy(&theirs, line, sizeof theirs);
     if (!status.ok()) continue;
+    if (theirs.unprepared)
+      status =
+          concerning(fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why", meeting.shown(peer)), peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
     if (theirs.single_copy != terms.single_copy)

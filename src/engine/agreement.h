@@ -1,4 +1,4 @@
-// What the ranks of a communicator must have set alike, because it decides what they do together: compared when it is made.
+// Before the ranks of a communicator begin: whether all can, and whether they have set alike what decides what they do together.
 #pragma once
 #include "base/config.h"
 #include "base/status.h"
@@ -6,7 +6,8 @@
 
 namespace fsccl {
 
-// FSCCL_ERR_MISMATCH on all ranks where two differ. Uses the tick *tick and leaves the next one there.
-Status agree_on_settings(const Meeting& meeting, const Config& mine, uint32_t* tick);
+// `prepared`: whether this rank can begin. If one cannot, that is its error, and FSCCL_ERR_OUT_OF_MEMORY on the others;
+// FSCCL_ERR_MISMATCH on all ranks where settings differ. Uses the tick *tick and leaves the next one there.
+Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick);
 
 }  // namespace fsccl

@@ -74,12 +74,16 @@ struct Exchange {
   }
   static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
+  int known_as(int job_rank) const { return parent ? parent->rank_of(job_rank) : job_rank; }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (parent_failed()) return parent->engine().failure();
     if (problem.ok()) return fail(code, "{}", text);
-    auto known_as = [&](int job_rank) { return parent ? parent->rank_of(job_rank) : job_rank; };
-    return fail(problem.code(), "{}", text).with_peer(known_as(context.job().rank()), known_as(problem.error().peer));
+    const int peer = known_as(problem.error().peer);
+    Status why = problem.code() == FSCCL_ERR_TIMEOUT     ? fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer)
+                 : problem.code() == FSCCL_ERR_PEER_DEAD ? fail(FSCCL_ERR_PEER_DEAD, "rank {} died or has left", peer)
+                                                         : fail(problem.code(), "{}", text);
+    return std::move(why).with_peer(known_as(context.job().rank()), peer);
   }
 };
 
@@ -156,17 +160,20 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
+  std::vector<int> known_as;  // to those who read messages
+  for (const int member : comm->members_) known_as.push_back(exchange.known_as(member));
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
-                        exchange.deadline.at_ns(), Exchange::cancelled, &exchange};
+                        exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
   const bool measures = !parent && comm->size() > 1 && !comm->oversubscribed_;
-  Status ready = agree_on_settings(meeting, *settings, &engine.first_tick);
-  if (ready.ok() && measures && comm->rank_ < 2) {
+  Status ready;
+  if (measures && comm->rank_ < 2) {
     code = engine.transport->reserve(engine.channel, error, sizeof error);
-    if (code != FSCCL_OK) ready = fail(code, "{}", error);
+    if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
+  ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
-    return exchange.explain(ready.code(), ready.text().c_str());
+    return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   }
   Costs costs = parent     ? parent->collectives_->options().select.costs
                 : measures ? calibrate(meeting, &engine.first_tick)
@@ -210,7 +217,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->rank_ = rank_ == from ? 0 : 1;
   made->tag_ = mix_hash(tag_, static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   made->timeout_ms_ = timeout_ms_;
-  made->oversubscribed_ = context_->oversubscribed(made->members_);
+  made->oversubscribed_ = oversubscribed_;
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
   engine.transport = engine_->options().transport;
@@ -266,7 +273,8 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
   return fail(made.status().code(),
               "{}. This is rank {} of the communicator they are taken from, with ranks [{}] and tag {:#x}: all "
               "listed ranks call, with the same list and tag",
-              made.status().text(), rank_, fmt::join(ranks, ", "), tag);
+              made.status().text(), rank_, fmt::join(ranks, ", "), tag)
+      .with_peer(rank_, made.status().error().peer);
 }
 
 Communicator::~Communicator() {

@@ -14,7 +14,9 @@ struct Meeting {
   int64_t deadline_ns = 0;
   int (*cancelled)(void* context) = nullptr;
   void* context = nullptr;
+  const int* known_as = nullptr;  // the number of each rank in messages; null: its own
 
+  int shown(int peer) const { return known_as ? known_as[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed
   template <class Payload>
   void signal(uint32_t tick, const Payload& payload) const {

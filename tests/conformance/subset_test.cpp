@@ -191,6 +191,23 @@ TEST(Subset, ListsThatDisagree) {
   }
 }
 
+// Messages speak of the ranks of the communicator that the list is of.
+TEST(Subset, WhoDoesNotComeIsNamedAsTheCallerKnowsHim) {
+  for (const int absent : {2, 3}) {
+    run_ranks(4, [&](Rank& self) {
+      fsccl_comm_t part = nullptr;
+      if (self.rank >= 2 && self.rank != absent) {
+        const std::string late = "rank " + std::to_string(absent) + " did not come in time";
+        EXPECT_ERROR(subset(self.comm, {2, 3}, 1, &part, 300), FSCCL_ERR_TIMEOUT, late.c_str());
+        fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+        EXPECT_OK(fsccl_last_error(&info));
+        EXPECT_EQ(info.peer, absent);
+      }
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    });
+  }
+}
+
 TEST(Subset, AMemberDoesNotCome) {
   for (const int absent : {0, 1, 2}) {
     run_ranks(3, [&](Rank& self) {

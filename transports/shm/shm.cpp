@@ -97,7 +97,7 @@ Status check_segment(int fd, const fsccl_transport_request_t& request) {
   const size_t bytes = segment_bytes(request);
   uint64_t tag = 0;
   if (pread(fd, &tag, sizeof tag, offsetof(Header, tag)) == sizeof tag && tag != request.tag)
-    return fail(FSCCL_ERR_MISMATCH, "rank 0 makes a communicator of other ranks");
+    return fail(FSCCL_ERR_MISMATCH, "the first of the ranks makes a communicator of other ranks");
   struct stat st {};
   const int seals = fcntl(fd, F_GET_SEALS);
   if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))

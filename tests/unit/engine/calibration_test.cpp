@@ -2,87 +2,19 @@
 // over a real channel, whose functions are wrapped to make a rank slow at a given point.
 #include "engine/calibration.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <functional>
-#include <thread>
 #include <vector>
 
-#include "base/clock.h"
-#include "transports/shm/shm.h"
+#include "wrapped_channel.h"
 
 namespace fsccl {
 namespace {
 
-constexpr int64_t kLimitNs = 20'000'000'000;
+using namespace testing;
+
 constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits for its peers
-
-// A channel of one rank with a look at every signal and poll before it takes place. `on_poll` may hide the line.
-struct Wrapped {
-  void* channel = nullptr;
-  std::function<void(uint32_t tick)> on_signal = [](uint32_t) {};
-  std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
-
-  static fsccl_transport_ops_t ops() {
-    fsccl_transport_ops_t ops = *shm_transport();
-    ops.signal = [](void* self, const fsccl_transport_line_t* line) {
-      static_cast<Wrapped*>(self)->on_signal(line->tick);
-      shm_transport()->signal(static_cast<Wrapped*>(self)->channel, line);
-    };
-    ops.poll = [](void* self, int peer, uint32_t tick) -> const fsccl_transport_line_t* {
-      auto& wrapped = *static_cast<Wrapped*>(self);
-      const fsccl_transport_line_t* line = shm_transport()->poll(wrapped.channel, peer, tick);
-      return wrapped.on_poll(line, peer, tick) ? line : nullptr;
-    };
-    ops.can_read = [](void* self) { return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel); };
-    ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
-      return shm_transport()->read(static_cast<Wrapped*>(self)->channel, peer, address, destination, bytes, error, capacity);
-    };
-    ops.slots = [](void* self, int rank, size_t* ring_bytes, size_t* slot_bytes) {
-      return shm_transport()->slots(static_cast<Wrapped*>(self)->channel, rank, ring_bytes, slot_bytes);
-    };
-    return ops;
-  }
-};
-
-// Runs `body(rank, its channel, the first tick)` in a thread for each rank.
-void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel, uint32_t tick)>& body) {
-  std::atomic<int> published{-1};
-  const std::vector<int32_t> pids(static_cast<size_t>(ranks), getpid());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; rank++)
-    threads.emplace_back([&, rank] {
-      fsccl_transport_request_t request{};
-      request.size = sizeof request;
-      request.rank = rank;
-      request.ranks = ranks;
-      request.pids = pids.data();
-      request.tag = 7;
-      request.deadline_ns = now_ns() + kLimitNs;
-      request.single_copy = 1;
-      request.context = &published;
-      request.publish_fd = [](void* board, int fd, char*, size_t) {
-        *static_cast<std::atomic<int>*>(board) = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-        return 0;
-      };
-      request.fetch_fd = [](void* board, int, char*, size_t) {
-        while (*static_cast<std::atomic<int>*>(board) < 0) std::this_thread::yield();
-        return fcntl(*static_cast<std::atomic<int>*>(board), F_DUPFD_CLOEXEC, 0);
-      };
-      request.cancelled = [](void*) { return 0; };
-      Wrapped wrapped;
-      uint32_t tick = 0;
-      char error[256] = "";
-      ASSERT_EQ(shm_transport()->open(&request, &wrapped.channel, &tick, error, sizeof error), FSCCL_OK) << error;
-      body(rank, wrapped, tick);
-      shm_transport()->close(wrapped.channel);
-    });
-  for (std::thread& thread : threads) thread.join();
-  close(published);
-}
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
   const fsccl_transport_ops_t ops = Wrapped::ops();
