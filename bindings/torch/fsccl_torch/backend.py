@@ -164,13 +164,14 @@ def _options(timeout, name, ranks):
 
 
 def _world():
-    """The communicator of the default group, if it is one of FSCCL that works: then it has all ranks."""
+    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. One that has failed says so when a group is
+    taken from it, to all of them."""
     if not dist.is_initialized():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
-    found = (backend._comm for backend in _open if backend._options.group_name == name and backend._rank == rank)
+    found = (backend._comm for backend in list(_open) if backend._options.group_name == name and backend._rank == rank)
     comm = next(found, None)
-    return comm if comm and not comm.closing and comm.state() == c.OK else None
+    return comm if comm and not comm.closing else None
 
 
 def create(given, backend_options):

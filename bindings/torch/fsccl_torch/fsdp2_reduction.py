@@ -13,7 +13,7 @@ from .stats import count
 from .unit import Gradients
 
 _ALIGNMENT = 64  # bytes, of each sharded gradient in the flat tensor of all
-_SLOT_BYTES = 32 << 20  # larger gradients, of embeddings say, get no slot: it would make the peak of a step's memory
+_SLOT_BYTES = 32 << 20  # larger gradients, of embeddings say, get no slot if they need no cast: it would make a step's peak
 
 
 def unit_shape(param):
@@ -58,11 +58,13 @@ class Reduction:
 
     def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas):
         self._params, self._dtype, self._sum_dtype, self._replicas = fsdp_params, dtype, sum_dtype, replicas
-        self._ranks = comm.size * (replicas.size() if replicas else 1)
-        whole_bytes = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize
-        self.synchronous = whole_bytes > _SLOT_BYTES and dtype == sum_dtype
-        if self.synchronous:
+        self._parts, self._contributions = comm.size, comm.size * (replicas.size() if replicas else 1)
+        # Waited for at once: held any longer, so much would make the peak.
+        self.synchronous = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
+        self._accumulates = not replicas
+        if self.synchronous and dtype == sum_dtype:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
+            self._accumulates = False
         else:
             self._transfer = Gradients(comm, name, [unit_shape(param) for param in fsdp_params],
                                        [shard_of(param) for param in fsdp_params], dtype, sum_dtype)
@@ -72,9 +74,9 @@ class Reduction:
         """Returns itself. A gradient is None where the parameter took no part, on any rank. `factor`: what the sums are divided by,
         None for the ranks."""
         whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
-        factor = factor or self._ranks
+        factor = factor or self._contributions
         exact = math.frexp(factor)[0] == 0.5  # of a power of two: multiplying by its inverse is dividing by it
-        sums = self._sums_so_far(grads) if exact and not self.synchronous and not self._replicas else None
+        sums = self._sums_so_far(grads) if exact and self._accumulates else None
         flat, places = (None, sums) if sums else self._new_places()
         self._transfer.reduce(whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None)
         count("reduce_grads", *whole)
@@ -87,7 +89,7 @@ class Reduction:
             grad = torch.zeros(param._orig_size, dtype=self._dtype)
         dim = param.fsdp_placement.dim
         if dim != 0:
-            grad = torch.cat(torch.chunk(grad, self._ranks, dim=dim), dim=0)
+            grad = torch.cat(torch.chunk(grad, self._parts, dim=dim), dim=0)
         return grad.to(self._dtype).contiguous()
 
     def _sums_so_far(self, grads):

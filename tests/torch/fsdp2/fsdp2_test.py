@@ -36,7 +36,8 @@ def test_three_ranks(name):
 
 
 @pytest.mark.parametrize("train", [
-    meshes.tensor_parallel, meshes.resharded_to_two, meshes.hsdp, meshes.hsdp_in_bfloat16_with_a_divisor,
-    meshes.hsdp_accumulated_before_the_all_reduce, meshes.hsdp_with_gradients_too_large_for_slots])
+    meshes.tensor_parallel, meshes.resharded_to_two, meshes.hsdp, meshes.hsdp_cut_along_the_second_dimension,
+    meshes.hsdp_in_bfloat16_with_a_divisor, meshes.hsdp_accumulated_before_the_all_reduce,
+    meshes.hsdp_with_gradients_too_large_for_slots])
 def test_four_ranks(train):
     system.compare(carried_by_units(train), ranks=4, reference=False)

@@ -3,6 +3,7 @@
 still one order of its terms: two and two."""
 import torch
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard
 from variants import BFLOAT16, adam, plain_training, shard, system, without_slots_for_gradients
 
 
@@ -26,6 +27,11 @@ def replicated(ranks):
 
 def hsdp(rank, ranks):
     return plain_training(rank, ranks, mesh=replicated(ranks))
+
+
+def hsdp_cut_along_the_second_dimension(rank, ranks):
+    return plain_training(rank, ranks, mesh=replicated(ranks),
+                          shard_placement_fn=lambda p: Shard(1) if p.dim() > 1 and p.size(1) % 2 == 0 else Shard(0))
 
 
 def hsdp_in_bfloat16_with_a_divisor(rank, ranks):
