@@ -164,8 +164,8 @@ def _options(timeout, name, ranks):
 
 
 def _world():
-    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. One that has failed says so when a group is
-    taken from it, to all of them."""
+    """The communicator of the default group, if it is one of FSCCL: then it has all ranks. If it has failed, it says so to all of
+    them when a group is taken from it."""
     if not dist.is_initialized():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
