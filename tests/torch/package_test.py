@@ -69,7 +69,8 @@ def header_version():
     return ".".join(re.findall(r"#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
 
-def run_two_ranks(installed, tmp_path):
+def run_two_ranks(installed, tmp_path, carried=("libfsccl.so",)):
+    """`carried`: how the names of the libraries begin that must come from the package, all of them and no others."""
     program = tmp_path / "program.py"
     program.write_text(TWO_RANKS)
     ranks = [subprocess.Popen([sys.executable, program, str(rank), tmp_path / "store"], stdout=subprocess.PIPE,
@@ -79,7 +80,9 @@ def run_two_ranks(installed, tmp_path):
         assert rank.returncode == 0, output
         package, *mapped = output.split()
         assert package == str(installed / "fsccl_torch/__init__.py")
-        assert mapped == [str(installed / "fsccl_torch/libfsccl.so")]
+        assert {Path(path).parent for path in mapped} == {installed / "fsccl_torch"}, mapped
+        names = sorted(Path(path).name for path in mapped)
+        assert len(names) == len(carried) and all(map(str.startswith, names, sorted(carried))), names
 
 
 def test_content(wheel):
@@ -106,9 +109,9 @@ def test_wheel_built_from_the_sources(tmp_path):
     installed = tmp_path / "installed"
     pip("install", "--no-deps", "--target", installed, wheel)
     linked = run("ldd", installed / "fsccl_torch/libfsccl.so").stdout
-    for name in ("libfmt", "libsodium"):
+    for name in ("libfmt", "libsodium", "libhwy"):
         assert re.search(rf"{name}\S* => {re.escape(str(installed))}/fsccl_torch/{name}", linked), linked
-    run_two_ranks(installed, tmp_path)
+    run_two_ranks(installed, tmp_path, ("libfsccl.so", "libfmt", "libsodium", "libhwy"))
 
 
 def test_editable_installation(tmp_path):
