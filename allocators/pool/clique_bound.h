@@ -9,7 +9,8 @@ struct Clique {
   std::vector<uint32_t> items;  // ascending
   uint64_t bytes = 0;
 };
-// Each crowd, widened as far as it goes by the heaviest items first; heaviest first, without repetitions.
+// Each crowd, widened as far as it goes by the heaviest items first; heaviest first, without repetitions. Crowds of large problems,
+// and the lightest where there are many, are left as they are.
 std::vector<Clique> find_cliques(const PackingProblem& problem);
 
 }  // namespace fsccl

@@ -205,6 +205,9 @@ void CollectiveRegion::note(const Event& event) {
 }
 
 Status CollectiveRegion::declare(const std::vector<Event>& events) {
+  if (events.size() > kMostEvents)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: the schedule has {} events, at most {} are planned; declare a shorter step",
+                events.size(), kMostEvents);
   leave_table();
   std::vector<Event> rounded;
   std::unordered_map<uint64_t, bool> taken;  // by the schedule itself

@@ -44,7 +44,7 @@ class CollectiveRegion {
  public:
   using Event = StepEvent;
   static constexpr uint64_t kAlignment = StepTable::kAlignment;  // of every offset; sizes are rounded up to it
-  static constexpr size_t kMostEvents = size_t{1} << 18;         // of a step that is recorded; a longer one is not planned
+  static constexpr size_t kMostEvents = size_t{1} << 18;         // of a step; a longer one is not planned
 
   CollectiveRegion(uint64_t capacity, bool record, uint32_t streams = 1);
   CollectiveRegion(const CollectiveRegion&) = default;

@@ -16,7 +16,8 @@ namespace {
 // Neighbours looked at; 10 million are about 50 ms.
 constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000, kSearchEffort = 750'000,
                   kLastSearchEffort = 250'000, kImproveEffort = 1'500'000, kLastImproveEffort = 800'000,
-                  kAllTilingsEffort = 2'000'000;
+                  kAllTilingsEffort = 2'000'000, kReduceEffort = int64_t{1} << 25;
+constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
 constexpr size_t kMostTiledItems = 150;  // a problem that is hardly reduced is not worth an exact search
 constexpr uint64_t kNear = 1024;         // the search ends one part in so many above the bound
@@ -29,12 +30,14 @@ class Planner {
   Packing run() {
     fit(problem_, {}, kOrdersEffort);
     if (done()) return best_;
-    const Reduction fused = fuse_twins(problem_);
-    const bool smaller = fused.problem.items.size() < problem_.items.size();
-    if (smaller) fit(fused.problem, {&fused}, kOrdersEffort);
-    tile(fused);
-    search(fused.problem, {&fused}, kSearchEffort);
-    improve(fused.problem, {&fused}, kImproveEffort);
+    const std::optional<Reduction> fused = fuse_twins(problem_);
+    const bool smaller = !fused || fused->problem.items.size() < problem_.items.size();
+    if (fused) {
+      if (smaller) fit(fused->problem, {&*fused}, kOrdersEffort);
+      tile(*fused);
+      search(fused->problem, {&*fused}, kSearchEffort);
+      improve(fused->problem, {&*fused}, kImproveEffort);
+    }
     if (!smaller) return best_;
     improve(problem_, {}, kLastImproveEffort);
     search(problem_, {}, kLastSearchEffort);
@@ -84,10 +87,12 @@ class Planner {
   void tile(const Reduction& fused) {
     if (done()) return;
     const Periods periods(requests_, events_, fused.problem);
-    int64_t effort = kAllTilingsEffort;
+    int64_t effort = kAllTilingsEffort, reduce_effort = kReduceEffort;
+    const int64_t neighbours = effort_of(fused.problem);
     for (int reach = 1; reach <= Periods::kLargestReach; ++reach) {
       for (uint32_t period = 1; period <= kLongestPeriod; ++period) {
-        if (done() || effort <= 0) return;
+        if (done() || effort <= 0 || reduce_effort <= 0) return;
+        reduce_effort -= neighbours;
         const std::optional<Reduction> tiled = periods.reduce(reach, period);
         effort -= static_cast<int64_t>(fused.problem.items.size());
         if (!tiled || tiled->problem.items.size() > kMostTiledItems) continue;
@@ -96,6 +101,14 @@ class Planner {
         search(tiled->problem, {&*tiled, &fused}, kTiledSearchEffort);
       }
     }
+  }
+
+  // What it takes to reduce it once.
+  static int64_t effort_of(const PackingProblem& problem) {
+    size_t effort = kItemEffort * problem.items.size();
+    for (const PackingItem& item : problem.items) effort += item.meets.size();
+    for (const std::vector<uint32_t>& crowd : problem.crowds) effort += crowd.size();
+    return static_cast<int64_t>(effort);
   }
 
   const std::vector<SlotRequest>& requests_;
@@ -107,16 +120,17 @@ class Planner {
 
 }  // namespace
 
-SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment) {
+SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment, int64_t most_compared) {
   SlotPlan plan;
   if (requests.empty()) return plan;
   events = std::max<int64_t>(events, 1);
-  PackingProblem problem = make_packing_problem(requests, events, alignment);
+  PackingProblem problem = make_packing_problem(requests, events, alignment, most_compared);
   const std::vector<Clique> cliques = find_cliques(problem);
   plan.bound = problem.live_bound;
   plan.clique_bound = std::max(plan.bound, cliques.empty() ? 0 : cliques[0].bytes);
   problem.target = std::max(problem.target, plan.clique_bound);
-  const Packing packing = Planner(requests, events, problem).run();
+  const Packing packing =
+      problem.conflicts_known ? Planner(requests, events, problem).run() : pack_in_order(requests, events, alignment, problem);
   plan.bytes = packing.bytes;
   for (const uint32_t item : problem.item_of) plan.offset.push_back(packing.offset[item]);
   return plan;

@@ -61,7 +61,7 @@ Packing Reduction::expand(const Packing& small) const {
   return packing;
 }
 
-Reduction fuse_twins(const PackingProblem& whole) {
+std::optional<Reduction> fuse_twins(const PackingProblem& whole) {
   Reduction reduction;
   reduction.inner.assign(whole.items.size(), 0);
   std::map<std::vector<uint32_t>, uint32_t> by_company;  // an item and all that it meets -> where they go
@@ -83,7 +83,7 @@ Reduction fuse_twins(const PackingProblem& whole) {
     fused.start = std::min(fused.start, item.start);
     fused.duration = std::max(fused.duration, item.duration);
   }
-  connect(reduction, whole);
+  if (!connect(reduction, whole)) return std::nullopt;
   return reduction;
 }
 

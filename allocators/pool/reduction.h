@@ -16,7 +16,8 @@ struct Reduction {
 };
 
 // Items that meet the same others, and each other, side by side as one: the parameters of a unit that are fetched one by one.
-Reduction fuse_twins(const PackingProblem& whole);
+// Nothing when items without bytes would lie in one place.
+std::optional<Reduction> fuse_twins(const PackingProblem& whole);
 
 // Layer after layer asks for the same: the slots of every n-th layer in one place. What is found is a packing of all layers, tiled.
 class Periods {

@@ -4,10 +4,10 @@
 #include <map>
 #include <utility>
 
-#include "allocators/pool/planner.h"
-
 namespace fsccl {
 namespace {
+
+constexpr size_t kMostHomes = 256;  // of a size; each is looked at for each gap when a step deviates
 
 // What a step that begins with these slots held can do of `events`. *periodic: whether it ends with the same ones held.
 std::vector<StepEvent> without_contradictions(const std::vector<StepEvent>& events, const HeldSlots& held, bool* periodic) {
@@ -145,11 +145,11 @@ class RequestBuilder {
 
 }  // namespace
 
-StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment) {
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment, int64_t most_compared) {
   StepSchedule schedule;
   schedule.events = without_contradictions(events, held, &schedule.periodic);
   const Requests requests = RequestBuilder(schedule.events, held).build();
-  const SlotPlan plan = plan_slots(requests.list, static_cast<int64_t>(schedule.events.size()), alignment);
+  const SlotPlan plan = plan_slots(requests.list, static_cast<int64_t>(schedule.events.size()), alignment, most_compared);
   schedule.bytes = plan.bytes;
   schedule.bound = plan.bound;
   schedule.clique_bound = plan.clique_bound;
@@ -172,6 +172,7 @@ StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& he
   for (auto& [bytes, offsets] : schedule.homes) {
     std::sort(offsets.begin(), offsets.end());
     offsets.erase(std::unique(offsets.begin(), offsets.end()), offsets.end());
+    offsets.resize(std::min(offsets.size(), kMostHomes));
   }
   return schedule;
 }

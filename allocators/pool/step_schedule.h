@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "allocators/pool/planner.h"
 #include "allocators/pool/stream_order.h"
 
 namespace fsccl {
@@ -42,7 +43,7 @@ struct StepSchedule {
   std::vector<uint64_t> offset;                               // per event; meaningless where it gives back
   std::unordered_map<uint64_t, std::vector<uint32_t>> takes;  // key -> its take events, in order
   std::vector<uint32_t> until;                                // per take: the event that gives it back, else the end of the step
-  std::map<uint64_t, std::vector<uint64_t>> homes;            // size -> offsets that slots of it have, ascending
+  std::map<uint64_t, std::vector<uint64_t>> homes;            // size -> offsets that slots of it have, the lowest, ascending
   uint64_t bytes = 0;                                         // extent
   uint64_t bound = 0;                                         // most bytes live at once
   uint64_t clique_bound = 0;                                  // most bytes that may not overlap; >= bound
@@ -51,6 +52,7 @@ struct StepSchedule {
 
 // Plans the step that is `events` without what contradicts `held`, the slots held when it begins: a slot that is held already
 // (kept) is not taken again. Events with bytes rounded up to `alignment`. Pure: the same everywhere.
-StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment);
+StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment,
+                       int64_t most_compared = kMostCompared);
 
 }  // namespace fsccl

@@ -26,7 +26,7 @@ constexpr size_t kPage = 4096;
 class Blocks {
  public:
   Blocks(const Trace& trace, bool touch) : blocks_(trace.keys, nullptr), touch_(touch) {
-    divisor_ = (trace.live_bytes + kMostLive - 1) / kMostLive;
+    divisor_ = std::max<uint64_t>((trace.live_bytes + kMostLive - 1) / kMostLive, 1);
   }
   ~Blocks() {
     for (char* block : blocks_) std::free(block);
@@ -35,14 +35,15 @@ class Blocks {
   Blocks& operator=(const Blocks&) = delete;
 
   bool apply(const StepEvent& event) {
-    char*& block = blocks_[event.key];
+    if (!event.moves_slot()) return true;  // the key of a record or a wait is no block's
+    char*& block = blocks_.at(event.key);
     if (event.takes()) {
       const size_t bytes = std::max<size_t>(event.bytes / divisor_, 1);
       block = static_cast<char*>(std::malloc(bytes));
       if (!block) return false;
       if (touch_)
         for (size_t at = 0; at < bytes; at += kPage) const_cast<volatile char*>(block)[at] = 1;
-    } else if (event.op == StepOp::kGiveBack) {
+    } else {
       std::free(block);
       block = nullptr;
     }
@@ -121,7 +122,7 @@ ReplayRow replay_malloc(const Peer& peer, const Trace& trace, const ReplayOption
   }
   row.system_calls = count_system_calls([&](const CallCounter& counter) {
     Blocks blocks(trace, false);
-    if (!blocks.steps(trace, 4)) return false;
+    if (!blocks.steps(trace, static_cast<int>(whole_rounds(trace.steps.size(), 4)))) return false;
     counter.begin();
     const bool good = blocks.steps(trace, options.steps);
     counter.end();

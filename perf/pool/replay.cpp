@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kCapacity = uint64_t{1} << 60;      // of a region without memory
 constexpr uint64_t kMostMemory = uint64_t{256} << 20;  // larger pools are rehearsed: placed and counted, without memory
-constexpr int kWarmUp = 4;                             // steps: the plan, two by it, and the table
+constexpr size_t kWarmUp = 4;                          // steps: the plan, two by it, and the table
 constexpr uint64_t kGrowth = uint64_t{2} << 20;        // as the pool grows
 
 // A region and what a pool does around it: it asks the arena for memory when a slot lies beyond what is there.
@@ -30,7 +30,11 @@ class ReplayedPool {
     arena_.emplace(made.take());
     return true;
   }
-  bool declare(const std::vector<StepEvent>& step) { return region_.declare(step).ok() && grow(region_.extent()); }
+  bool declare(const std::vector<StepEvent>& step) {
+    const Status status = region_.declare(step);
+    if (!status.ok()) refusal_ = status.text();
+    return status.ok() && grow(region_.extent());
+  }
   bool apply(const StepEvent& event) {
     switch (event.op) {
       case StepOp::kTake: {
@@ -57,6 +61,7 @@ class ReplayedPool {
   CollectiveRegion& region() { return region_; }
   uint64_t growths() const { return growths_; }
   uint64_t most_bytes() const { return most_; }
+  const std::string& refusal() const { return refusal_; }  // of a declared step; empty: none
 
  private:
   bool grow(uint64_t extent) {
@@ -72,6 +77,7 @@ class ReplayedPool {
   bool rehearsal_;
   CollectiveRegion region_;
   std::optional<HostArena> arena_;
+  std::string refusal_;
   uint64_t position_ = 0, exists_ = 0, most_ = 0, growths_ = 0;
 };
 
@@ -121,7 +127,7 @@ class Replay {
   bool prepare(ReplayedPool& pool, const std::vector<StepEvent>& first, const Steps& steps) {
     if (!pool.make_arena()) return false;
     if (!options_.recorded && !pool.declare(first)) return false;
-    for (size_t i = 0; i < std::max<size_t>(steps.size(), kWarmUp); ++i)
+    for (size_t i = 0; i < whole_rounds(steps.size(), kWarmUp); ++i)
       if (!pool.step(steps[i % steps.size()])) return false;
     return true;
   }
@@ -136,8 +142,8 @@ class Replay {
     ReplayedPool pool(1, false, true);
     if (!pool.declare(moves)) return;
     BatchTimes times;
-    for (int nth = 0; nth < options_.steps + kWarmUp; ++nth) {
-      if (nth == kWarmUp) times.clear();
+    for (int nth = -static_cast<int>(kWarmUp); nth < options_.steps; ++nth) {
+      if (nth == 0) times.clear();
       if (!times.run(moves, [&](const StepEvent& event) { return pool.apply(event); })) return;
       pool.region().end_step();
     }
@@ -156,7 +162,8 @@ class Replay {
     });
   }
   ReplayRow failed(ReplayedPool& pool) {
-    row_.note = "failed: a slot was refused with " + format_bytes(pool.region().extent()) + " in use";
+    row_.note = "failed: " + (pool.refusal().empty() ? "a slot was refused with " + format_bytes(pool.region().extent()) + " in use"
+                                                     : pool.refusal());
     row_.failed = true;
     return row_;
   }

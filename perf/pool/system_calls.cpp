@@ -7,22 +7,36 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 
 namespace fsccl::perf {
 namespace {
 
-// Lets the child run from stop to stop until it has ended; true when it ended well.
-bool follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
+pid_t wait_for(pid_t child, int* status) {
+  pid_t got = 0;
+  do got = waitpid(child, status, 0);
+  while (got < 0 && errno == EINTR);
+  return got;
+}
+
+enum class Child : uint8_t {
+  kGood,  // ended well
+  kGone,  // ended, or is not there: its number may be another's by now
+  kThere  // cannot be followed, but still has to be ended
+};
+
+// Lets the child run from stop to stop until it has ended.
+Child follow(pid_t child, const std::atomic<int>& counting, uint64_t* calls) {
   int status = 0;
-  if (waitpid(child, &status, 0) != child || !WIFSTOPPED(status)) return false;
-  if (ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) != 0) return false;
+  if (wait_for(child, &status) != child || !WIFSTOPPED(status)) return Child::kGone;
+  if (ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) != 0) return Child::kThere;
   bool entering = true;
   int signal = 0;
   while (true) {
-    if (ptrace(PTRACE_SYSCALL, child, nullptr, signal) != 0) return false;
-    if (waitpid(child, &status, 0) != child) return false;
-    if (WIFEXITED(status)) return WEXITSTATUS(status) == 0;
-    if (!WIFSTOPPED(status)) return false;
+    if (ptrace(PTRACE_SYSCALL, child, nullptr, signal) != 0) return Child::kThere;
+    if (wait_for(child, &status) != child) return Child::kGone;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Child::kGood;
+    if (!WIFSTOPPED(status)) return Child::kGone;
     signal = WSTOPSIG(status) == (SIGTRAP | 0x80) || WSTOPSIG(status) == SIGSTOP ? 0 : WSTOPSIG(status);
     if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
     if (entering && counting.load()) ++*calls;
@@ -44,13 +58,14 @@ std::optional<uint64_t> count_system_calls(const std::function<bool(const CallCo
     _exit(good ? 0 : 1);
   }
   uint64_t calls = 0;
-  const bool good = child > 0 && follow(child, *counting, &calls);
-  if (child > 0 && !good) {
+  const Child end = child > 0 ? follow(child, *counting, &calls) : Child::kGone;
+  if (end == Child::kThere) {
     kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    int status = 0;
+    wait_for(child, &status);
   }
   munmap(page, sizeof(std::atomic<int>));
-  return good ? std::optional(calls) : std::nullopt;
+  return end == Child::kGood ? std::optional(calls) : std::nullopt;
 }
 
 }  // namespace fsccl::perf

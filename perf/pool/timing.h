@@ -1,11 +1,15 @@
 // The time of an allocation and its release, over batches: a clock read costs as much as either.
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <vector>
 
 #include "allocators/pool/step_schedule.h"
 
 namespace fsccl::perf {
+
+// At least so many steps, and all equally often: a block that one step leaves is freed by the next.
+constexpr size_t whole_rounds(size_t steps, size_t at_least) { return (at_least + steps - 1) / steps * steps; }
 
 class BatchTimes {
  public:

@@ -37,6 +37,7 @@ class Parser {
     if (trace_.steps.back().empty()) trace_.steps.pop_back();
     if (trace_.steps.empty())
       return fail("the trace ends without a step; it needs alloc and free records of a pool's kinds"), std::nullopt;
+    if (!held_.empty()) return fail_held(), std::nullopt;
     finish();
     return std::move(trace_);
   }
@@ -44,9 +45,21 @@ class Parser {
  private:
   struct Block {
     uint32_t key = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, line = 0;
     bool of_pool = false;
   };
+
+  // The steps of a trace are run again and again, so what they allocate they must free.
+  bool fail_held() {
+    const std::pair<const uint64_t, Block>* first = nullptr;
+    for (const auto& block : blocks_)
+      if (block.second.of_pool && (!first || block.second.line < first->second.line)) first = &block;
+    line_ = first->second.line;
+    return fail(
+        fmt::format("{} blocks are not freed at the end of the trace, the first is block {}; add their free records, for the "
+                    "steps of a trace are repeated",
+                    held_.size(), first->first));
+  }
 
   bool fail(const std::string& what) {
     *error_ = fmt::format("{}:{}: {}", source_, line_, what);
@@ -97,7 +110,7 @@ class Parser {
         !stream(record, &event.stream) || !text(record, "kind", &kind) || !text(record, "key", &key))
       return false;
     if (event.bytes == 0) return fail(fmt::format("block {} has 0 bytes; leave such blocks out", id));
-    Block block{.bytes = event.bytes, .of_pool = kPoolKinds.contains(kind)};
+    Block block{.bytes = event.bytes, .line = line_, .of_pool = kPoolKinds.contains(kind)};
     if (block.of_pool) {
       block.key = free_key(kind + ':' + key);
       event.key = block.key;

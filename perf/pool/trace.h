@@ -6,9 +6,9 @@
 //   {"op":"event","id":4,"stream":"compute"}                     recorded behind everything on that stream so far
 //   {"op":"wait","stream":"ag","event":4}                        what comes on the stream is ordered behind the event
 //   {"op":"mark","what":"step_end"}                              or eval_end
-// More members may be there. Kinds that a pool of units owns: ag_out (gathered units), param (parameters apart from them), grad,
-// rs_in, rs_out; records of blocks of other kinds are passed over. Parameters have one offset in all occurrences of their key:
-// param where there is any, else ag_out.
+// What is allocated is freed before the trace ends: its steps are repeated. More members may be there. Kinds that a pool of units
+// owns: ag_out (gathered units), param (parameters apart from them), grad, rs_in, rs_out; records of blocks of other kinds are
+// passed over. Parameters have one offset in all occurrences of their key: param where there is any, else ag_out.
 #pragma once
 #include <cstdint>
 #include <optional>

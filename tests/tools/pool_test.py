@@ -105,6 +105,9 @@ def check_refused(folder):
     refused(take, json.dumps({'op': 'wait', 'event': 999, 'stream': 'ag'}), '999')
     refused(take + 1, lines[take], 'there already')
     refused(take, json.dumps({'op': 'mark', 'what': 'lunch'}), 'lunch')
+    freed = [line for line in lines if json.loads(line).get('op') != 'free' or json.loads(line)['id'] != block['id']]
+    error = run(folder, {'held': '\n'.join(freed)}, status=2)
+    expect(f'held.jsonl:{take + 1}:' in error and 'not freed' in error and f'block {block["id"]}' in error, error)
     expect('without a step' in run(folder, {'empty': '{"op":"meta","name":"x"}\n'}, status=2), 'an empty trace')
     missing = subprocess.run([program, 'pool', str(pathlib.Path(folder) / 'none')], capture_output=True, text=True,
                              check=False)

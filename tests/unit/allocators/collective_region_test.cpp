@@ -191,6 +191,21 @@ TEST(CollectiveRegion, AStepThatNeverEndsIsNotRemembered) {
   EXPECT_EQ(region.plan_bytes(), kPage);
 }
 
+TEST(CollectiveRegion, ADeclaredStepThatIsTooLongIsRefused) {
+  CollectiveRegion region(kCapacity, false);
+  std::vector<StepEvent> events;
+  for (size_t i = 0; i < CollectiveRegion::kMostEvents / 2; ++i) {
+    events.push_back(take_event(i % 7, 1));
+    events.push_back(give_event(i % 7));
+  }
+  EXPECT_TRUE(region.declare(events).ok());
+  EXPECT_EQ(region.plan_bytes(), kPage);
+  events.push_back(take_event(1, 1));
+  const Status status = region.declare(events);
+  EXPECT_EQ(status.code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_NE(status.text().find("the schedule has 262145 events, at most 262144"), std::string::npos) << status.text();
+}
+
 TEST(CollectiveRegion, StableKeysHaveOneOffset) {
   const std::vector<StepEvent> events = model_step(2);
   Driver declared(false), recorded(true);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <iterator>
+#include <map>
 #include <random>
 
 #include "step_events.h"
@@ -116,6 +119,86 @@ TEST(Planner, PinnedSlotsStay) {
 TEST(Planner, RequestsThatMakeNoSenseMeetEverything) {
   const SlotPlan plan = plan_slots({{.bytes = 64, .first = -5, .last = 900}, {.bytes = 64, .first = 1, .last = 1}}, 4, kAlignment);
   EXPECT_EQ(plan.bytes, 128U);
+}
+
+TEST(Planner, RequestsOfNoBytesHaveConflictsToo) {
+  const std::vector<SlotRequest> requests = {{.bytes = 0, .first = 0, .last = 2},
+                                             {.bytes = 0, .first = 1, .last = 3},
+                                             {.bytes = 64, .first = 0, .last = 3},
+                                             {.bytes = 0, .first = 3, .last = 3}};
+  const SlotPlan plan = plan_and_check(requests, 4);
+  EXPECT_EQ(plan.bytes, 3 * kAlignment);
+  EXPECT_NE(plan.offset[0], plan.offset[1]);
+}
+
+// Without the graph of conflicts: what long steps get.
+TEST(Planner, RandomRequestsAreValidInTheOrderOfTheStep) {
+  std::mt19937_64 random(17);
+  for (int i = 0; i < 200; ++i) {
+    const int64_t events = 2 + static_cast<int64_t>(random() % 80);
+    std::vector<SlotRequest> requests = random_requests(random, events, 1 + random() % 40);
+    requests.push_back({.bytes = 100, .first = 0, .last = 0, .pinned = 4096});
+    requests.push_back({.bytes = 100, .first = 1, .last = 1, .pinned = 4096});
+    const SlotPlan plan = plan_slots(requests, events, kAlignment, 0);
+    ASSERT_TRUE(plan_valid(requests, plan, events, kAlignment));
+  }
+}
+
+// Takes and gives back in the order of the events, and looks whether anything overlaps.
+bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& plan) {
+  std::vector<std::tuple<int64_t, bool, size_t>> edges;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    edges.emplace_back(requests[i].first, true, i);
+    edges.emplace_back(requests[i].last + 1, false, i);
+  }
+  std::sort(edges.begin(), edges.end());
+  std::map<uint64_t, uint64_t> used;  // offset -> end
+  for (const auto& [event, begins, i] : edges) {
+    const uint64_t offset = plan.offset[i], end = offset + requests[i].bytes;
+    if (!begins) {
+      used.erase(offset);
+      continue;
+    }
+    const auto [place, placed] = used.emplace(offset, end);
+    if (!placed || end > plan.bytes) return false;
+    if (place != used.begin() && std::prev(place)->second > offset) return false;
+    if (std::next(place) != used.end() && std::next(place)->first < end) return false;
+  }
+  return true;
+}
+
+double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, SlotPlan& plan) {
+  const auto start = std::chrono::steady_clock::now();
+  plan = plan_slots(requests, events, kAlignment);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The work on a long step is bounded, whatever is live at once. The limit is loose: sanitizers are slow.
+TEST(Planner, LongStepsArePlannedInSeconds) {
+  constexpr int64_t kEvents = int64_t{1} << 17;
+  constexpr size_t kSlots = kEvents / 2;
+  for (const size_t live : {size_t{4}, size_t{40}, size_t{500}, kSlots}) {
+    std::mt19937_64 random(live);
+    std::vector<SlotRequest> requests;
+    std::vector<size_t> held;
+    for (int64_t event = 0; event < kEvents; ++event) {
+      const bool full = requests.size() == kSlots || (held.size() >= live && random() % 2 == 0) || held.size() >= 2 * live;
+      if (full || (held.size() > live / 2 && live < kSlots && random() % 2 == 0)) {
+        const size_t at = random() % held.size();
+        requests[held[at]].last = event;
+        std::swap(held[at], held.back());
+        held.pop_back();
+      } else {
+        held.push_back(requests.size());
+        requests.push_back({.bytes = (1 + random() % 64) * kAlignment, .first = event, .last = kEvents - 1});
+      }
+    }
+    SlotPlan plan;
+    const double seconds = seconds_of(requests, kEvents, plan);
+    EXPECT_LT(seconds, 30) << live;
+    EXPECT_TRUE(valid_in_order(requests, plan)) << live;
+    EXPECT_LE(static_cast<double>(plan.bytes), 2 * static_cast<double>(plan.bound)) << live;
+  }
 }
 
 // plan_valid is what the other tests rest on: it must see every kind of damage.

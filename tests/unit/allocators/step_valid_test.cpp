@@ -92,6 +92,24 @@ TEST(StepValid, PlansOfRandomStepsAreProved) {
   EXPECT_GT(refused, 100);
 }
 
+// What a step gets whose slots are too many for the graph of their conflicts.
+TEST(StepValid, PlansInTheOrderOfTheStepAreProved) {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 300; ++i) {
+    const std::vector<StepEvent> events = random_stream_step(random, 20 + random() % 80, kPage);
+    ASSERT_EQ(step_problem(plan_step(events, {}, kPage, 0), {}, kPage), "") << "step " << i;
+  }
+  const HeldSlots held = {{2, {.offset = 3 * kPage, .bytes = 2 * kPage, .stable = true}}};
+  for (int units = 1; units < 12; ++units) {
+    std::vector<uint64_t> bytes;
+    for (int u = 0; u < units; ++u) bytes.push_back((1 + random() % 9) * kPage);
+    const std::vector<StepEvent> events = StreamStep(bytes).build();
+    ASSERT_EQ(step_problem(plan_step(events, {}, kPage, 0), {}, kPage), "") << units;
+    const StepSchedule kept = plan_step(events, held, kPage, 0);
+    ASSERT_EQ(step_problem(kept, held, kPage), "") << units;
+  }
+}
+
 TEST(StepValid, PlansOfStepsOverStreamsAreProvedAndSmall) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 60; ++i) {

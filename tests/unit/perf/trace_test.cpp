@@ -1,6 +1,10 @@
 #include "perf/pool/trace.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include "perf/pool/peers.h"
+#include "perf/pool/system_calls.h"
 
 namespace fsccl::perf {
 namespace {
@@ -48,6 +52,8 @@ TEST(Trace, BlocksOfOneKeyThatAreThereTogetherAreTold) {
 {"op":"alloc","id":2,"bytes":1,"stream":"s","kind":"grad","key":"g"}
 {"op":"free","id":1,"stream":"s"}
 {"op":"alloc","id":3,"bytes":1,"stream":"s","kind":"grad","key":"g"}
+{"op":"free","id":3,"stream":"s"}
+{"op":"free","id":2,"stream":"s"}
 )",
                                                  "keys.jsonl", &error);
   ASSERT_TRUE(trace) << error;
@@ -71,6 +77,66 @@ TEST(Trace, DamageIsNamedByItsLine) {
     if (parse_trace(whole.substr(0, at), "cut.jsonl", &error)) continue;
     EXPECT_EQ(error.rfind("cut.jsonl:", 0), 0U) << error;
   }
+}
+
+TEST(Trace, BlocksThatAreThereAtTheEndAreRefused) {
+  std::string error;
+  EXPECT_FALSE(parse_trace(R"({"op":"alloc","id":1,"bytes":1,"stream":"s","kind":"act","key":"a"}
+{"op":"alloc","id":5,"bytes":1,"stream":"s","kind":"grad","key":"g"}
+{"op":"alloc","id":4,"bytes":1,"stream":"s","kind":"grad","key":"h"}
+{"op":"mark","what":"step_end"}
+)",
+                           "held.jsonl", &error));
+  EXPECT_EQ(error.rfind("held.jsonl:2: 2 blocks are not freed at the end of the trace, the first is block 5", 0), 0U) << error;
+}
+
+// Three steps; each but the first begins with a block that the one before has left.
+TEST(Replay, BlocksMayBeHeldAcrossSteps) {
+  std::string text, error;
+  for (int step = 0; step < 3; ++step) {
+    const std::string id = std::to_string(step), before = std::to_string(step - 1);
+    if (step > 0) text += R"({"op":"free","id":)" + before + R"(,"stream":"s"})" + "\n";
+    if (step < 2) text += R"({"op":"alloc","id":)" + id + R"(,"bytes":4096,"stream":"s","kind":"ag_out","key":"u"})" + "\n";
+    text += R"({"op":"mark","what":"step_end"})"
+            "\n";
+  }
+  const std::optional<Trace> trace = parse_trace(text, "across.jsonl", &error);
+  ASSERT_TRUE(trace) << error;
+  for (const bool recorded : {false, true})
+    for (const ReplayRow& row : replay_pool(*trace, {.steps = 5, .recorded = recorded})) {
+      EXPECT_FALSE(row.failed) << row.how << " " << row.note;
+    }
+}
+
+// Numbers of events between streams are no keys of blocks.
+TEST(Replay, ATraceMayHaveMoreEventsThanBlocks) {
+  for (const bool with_block : {false, true}) {
+    std::string text, error;
+    if (with_block)
+      text += R"({"op":"alloc","id":1,"bytes":4096,"stream":"s","kind":"ag_out","key":"u"})"
+              "\n";
+    for (int event = 0; event < 3000; ++event) {
+      const std::string id = std::to_string(event);
+      text += R"({"op":"event","id":)" + id + R"(,"stream":"s"})" + "\n";
+      text += R"({"op":"wait","event":)" + id + R"(,"stream":"t"})" + "\n";
+    }
+    if (with_block)
+      text += R"({"op":"free","id":1,"stream":"s"})"
+              "\n";
+    const std::optional<Trace> trace = parse_trace(text, "events.jsonl", &error);
+    ASSERT_TRUE(trace) << error;
+    ASSERT_EQ(trace->keys, with_block ? 1U : 0U);
+    const ReplayRow row = replay_malloc(malloc_peers()[0], *trace, {.steps = 3});
+    EXPECT_EQ(row.note, "");
+    EXPECT_TRUE(row.reserved) << "the child that touches the blocks has ended well";
+    for (const ReplayRow& pool : replay_pool(*trace, {.steps = 3})) EXPECT_FALSE(pool.failed) << pool.note;
+  }
+}
+
+TEST(CountSystemCalls, WorkThatFailsOrIsKilledHasNoCount) {
+  EXPECT_FALSE(count_system_calls([](const CallCounter&) { return false; }));
+  EXPECT_FALSE(count_system_calls([](const CallCounter&) { return raise(SIGKILL) == 0; }));
+  EXPECT_FALSE(count_system_calls([](const CallCounter&) { return raise(SIGTERM) == 0; }));
 }
 
 }  // namespace
