@@ -5,15 +5,10 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/hash.h"
+
 namespace fsccl {
 namespace {
-
-uint64_t mix(uint64_t a, uint64_t b) {
-  uint64_t x = a * 0x9e3779b97f4a7c15U + b + 0x7f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
 
 template <typename Values>
 void make_set(Values& values) {
@@ -97,18 +92,19 @@ Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events, const
   std::sort(order.begin(), order.end());
   std::vector<uint64_t> label;
   for (const auto& [event, takes, request] : order)
-    label.push_back(mix(requests[request].bytes, (takes ? 1 : 0) + (requests[request].key >= 0 ? 2 : 0)));
+    label.push_back(mix_in_order(requests[request].bytes, (takes ? 1 : 0) + (requests[request].key >= 0 ? 2 : 0)));
   for (int reach = 0; reach <= kLargestReach; ++reach) {
     std::vector<uint64_t> likeness(whole.items.size(), 0);
     for (size_t i = 0; i < order.size(); ++i) {
       uint64_t& of_item = likeness[whole.item_of[std::get<2>(order[i])]];
-      of_item = mix(of_item, label[i]);
+      of_item = mix_in_order(of_item, label[i]);
     }
     likeness_.push_back(std::move(likeness));
     const size_t distance = size_t{1} << reach;
     std::vector<uint64_t> wider(label.size());
     for (size_t i = 0; i < label.size(); ++i)
-      wider[i] = mix(mix(label[i], i >= distance ? label[i - distance] : 1), i + distance < label.size() ? label[i + distance] : 2);
+      wider[i] = mix_in_order(mix_in_order(label[i], i >= distance ? label[i - distance] : 1),
+                              i + distance < label.size() ? label[i + distance] : 2);
     label = std::move(wider);
   }
 }

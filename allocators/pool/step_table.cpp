@@ -1,22 +1,12 @@
 #include "allocators/pool/step_table.h"
 
 #include "allocators/pool/byte_history.h"
+#include "base/hash.h"
 
 namespace fsccl {
-namespace {
-
-// The finalizer of splitmix64 over what came before and the value.
-uint64_t mix(uint64_t before, uint64_t value) {
-  uint64_t x = before * 0x9e3779b97f4a7c15U + value + 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 uint64_t StepTable::digest(const StepEvent& event, uint64_t offset) {
-  return mix(mix(mix(uint64_t{event.stream} << 8 | static_cast<uint64_t>(event.op), event.key), offset), event.bytes);
+  return mix_in_order(mix_in_order(mix_in_order(uint64_t{event.stream} << 8 | static_cast<uint64_t>(event.op), event.key), offset),
+                      event.bytes);
 }
 
 void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std::vector<uint64_t>& positions) {

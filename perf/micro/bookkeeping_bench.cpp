@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "allocators/pool/collective_region.h"
+#include "base/hash.h"
 #include "engine/fingerprint.h"
 #include "plan/unit_plans.h"
 
@@ -37,7 +38,7 @@ bool run_step(CollectiveRegion& region, const std::vector<StepEvent>& events, ui
   bool good = true;
   for (const StepEvent& event : events)
     good &= event.takes() ? region.take(event.key, event.bytes, event.stable, ++*position).ok()
-                       : region.give_back(event.key, ++*position).ok();
+                          : region.give_back(event.key, ++*position).ok();
   region.end_step();
   return good;
 }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "api/objects.h"
+#include "base/hash.h"
 
 using namespace fsccl;
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "engine/engine.h"
 #include "engine/select.h"
 #include "plan/collectives.h"

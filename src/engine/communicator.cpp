@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "engine/agreement.h"
 #include "engine/calibration.h"

@@ -59,12 +59,4 @@ std::string describe(const Fingerprint& fingerprint);
 // Names what differs: "count 10 and 20, dtype float32 and int8".
 std::string difference(const Fingerprint& mine, const Fingerprint& theirs);
 
-// Mixes a value into a hash (splitmix64's finaliser, Steele et al. 2014).
-constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
-  uint64_t x = hash + 0x9e3779b97f4a7c15ull + value;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 }  // namespace fsccl

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/progress.h"

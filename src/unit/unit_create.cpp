@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
 #include "engine/progress.h"
 #include "unit/unit.h"
 

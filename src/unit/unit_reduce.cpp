@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/futex.h"
+#include "base/hash.h"
 #include "unit/unit.h"
 
 namespace fsccl {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/hash.h"
 #include "unit/unit.h"
 
 namespace fsccl {

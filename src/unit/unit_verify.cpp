@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/hash.h"
 #include "unit/unit.h"
 
 namespace fsccl {

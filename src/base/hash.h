@@ -1,0 +1,18 @@
+// Hashes of histories and definitions, which all ranks compute alike. Not against anybody's intent.
+#pragma once
+#include <cstdint>
+
+namespace fsccl {
+
+// Mixes a value into a hash (splitmix64's finaliser, Steele et al. 2014). The two may be exchanged.
+constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
+  uint64_t x = hash + 0x9e3779b97f4a7c15ull + value;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+// The same where their order counts.
+constexpr uint64_t mix_in_order(uint64_t before, uint64_t value) { return mix_hash(before * 0x9e3779b97f4a7c15ull, value); }
+
+}  // namespace fsccl
