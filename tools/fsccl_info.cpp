@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fsccl/fsccl.h"
+#include "info_error.h"
 #include "info_layout.h"
 #include "info_topology.h"
 
@@ -31,11 +32,7 @@ void add_variable(void* context, const fsccl_config_entry_t* entry) {
 
 // Ends the program with the library's words when the call failed.
 void require(fsccl_status_t status) {
-  if (status == FSCCL_OK) return;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  fmt::print(stderr, "fsccl-info: {}\n", info.text);
-  std::exit(1);
+  if (failed(status)) std::exit(1);
 }
 
 std::vector<Variable> variables() {

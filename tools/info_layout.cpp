@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "fsccl/fsccl.h"
+#include "info_error.h"
 #include "model_layout.h"
 
 namespace {
@@ -83,11 +84,7 @@ bool plan(fsccl_layout_t layout, const std::vector<fsccl_param_t>& params, Row* 
   const fsccl_status_t status =
       fsccl_layout_plan(layout, params.data(), params.size(), row->world, FSCCL_ALL_RANKS, nullptr, &row->stats);
   row->plan_us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-  if (status == FSCCL_OK) return true;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  fmt::print(stderr, "fsccl-info: unit {}: {}\n", row->kind.unit->name, info.text);
-  return false;
+  return !failed(status, fmt::format("unit {}: ", row->kind.unit->name));
 }
 
 }  // namespace

@@ -7,18 +7,11 @@
 #include <cstring>
 
 #include "fsccl/fsccl.h"
+#include "info_error.h"
 
 namespace {
 
 void append(void* text, const char* more, size_t bytes) { static_cast<std::string*>(text)->append(more, bytes); }
-
-bool failed(fsccl_status_t status) {
-  if (status == FSCCL_OK) return false;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  fmt::print(stderr, "fsccl-info: {}\n", info.text);
-  return true;
-}
 
 bool write_file(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "w");

@@ -2,24 +2,18 @@
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+
+from program import expect
+from program import run as run_program
 
 program, samples = sys.argv[1], pathlib.Path(sys.argv[2])
 
 
 def run(*arguments, status=0):
-    done = subprocess.run([program, "topology", *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    if (done.returncode == 0) != (status == 0):
-        sys.exit(f"topology {' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout if status == 0 else done.stderr + done.stdout
-
-
-def expect(holds, what):
-    if not holds:
-        sys.exit(f"failed: {what}")
+    return run_program(program, "topology", *arguments, status=status, timeout=60)
 
 
 def cores(node):

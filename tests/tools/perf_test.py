@@ -7,9 +7,11 @@ import json
 import os
 import pathlib
 import resource
-import subprocess
 import sys
 import tempfile
+
+from program import expect
+from program import run as run_program
 
 program, case = sys.argv[1:]
 COLLECTIVE_KEYS = {'coll', 'dtype', 'bytes', 'ranks', 'in_place', 'memory', 'p10_us', 'p50_us', 'p99_us', 'algbw', 'busbw', 'wrong'}
@@ -20,20 +22,11 @@ TINY = {'name': 'tiny', 'units': [{'name': 'root', 'params': [['embedding', [100
 
 
 def run(*arguments, status=0):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=200,
-                          env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'})
-    if done.returncode != status:
-        sys.exit(f'{" ".join(arguments)}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}')
-    return done.stdout if status == 0 else done.stderr + done.stdout
+    return run_program(program, *arguments, status=status, env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000'})
 
 
 def rows(*arguments):
     return [json.loads(line) for line in run(*arguments, '--json').splitlines()]
-
-
-def expect(holds, what):
-    if not holds:
-        sys.exit(f'failed: {what}')
 
 
 def near(a, b):

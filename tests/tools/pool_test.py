@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import fsdp_trace
+from program import expect
 
 program, case = sys.argv[1:]
 KEYS = {'trace', 'live', 'clique_bound', 'reserved', 'ratio', 'plan_us', 'system_calls', 'added_waits', 'growths',
@@ -36,11 +37,6 @@ def run(folder, traces, *arguments, status=0):
 
 def rows(folder, traces, *arguments):
     return [json.loads(line) for line in run(folder, traces, '--json', '--steps', '100', *arguments).splitlines()]
-
-
-def expect(holds, what):
-    if not holds:
-        sys.exit(f'failed: {what}')
 
 
 def check_steady(folder):

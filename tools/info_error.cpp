@@ -1,0 +1,13 @@
+#include "info_error.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+bool failed(fsccl_status_t status, const std::string& concerning) {
+  if (status == FSCCL_OK) return false;
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  fmt::print(stderr, "fsccl-info: {}{}\n", concerning, info.text);
+  return true;
+}
