@@ -16,9 +16,9 @@ struct LinkTraits {
   double ns;        // until what one side wrote is seen by the other
   double gb_per_s;  // one way, where the topology does not say
 };
-// Of hosts' memory: measured on an AMD EPYC between two threads (core, cache), else typical of today's servers (loaded latency of a
-// remote cache line; what NCCL 2.28 takes in src/graph/topo.h for links between packages, PCIe 4 x16 and NVLink 4; network: RoCE
-// within a rack). They only order what has not been measured: a communicator measures at its start.
+// The latency of `cache` is what two threads on an AMD EPYC showed whose cores were near each other, the bandwidth of `host` what
+// NCCL 2.28 takes for AMD (src/graph/topo.h). All else is typical of today's servers, with 10 Gbit/s between hosts, and not
+// measured. They order what nothing else is known of; a communicator measures at its start.
 const LinkTraits& traits(LinkClass link);
 
 struct Connection {
