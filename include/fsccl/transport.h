@@ -9,10 +9,12 @@
  *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the
  *             engine guarantees that all peers have read it by then.
  *   bytes     Each rank has slots in a ring that it alone writes and every rank reads: each tick that needs one takes the next
- *             bytes of it. read() copies from a peer's private memory.
+ *             bytes of it. read() copies from a peer's private memory. A transport without shared memory *mirrors* slots: a rank has
+ *             a copy of every peer's ring, in which it sees what that peer has put() there for it.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
- * Threads: signal, poll, word and read of one channel are called by one thread at a time; fail and failure by any thread.
+ * Threads: signal, put, unsent, rest, poll, word and read of one channel are called by one thread at a time; fail and failure by any
+ * thread.
  * Errors: functions that can fail fill `error` with text that says what to do.
  */
 #ifndef FSCCL_TRANSPORT_H
@@ -53,11 +55,20 @@ typedef struct fsccl_transport_failure {
   char text[500];
 } fsccl_transport_failure_t;
 
+/* What the library gives a transport that connects the ranks of a job before it opens channels between them. */
+typedef struct fsccl_transport_job {
+  size_t size;
+  int rank, ranks;
+  const unsigned char* key; /* 32 bytes that only the ranks of the job know, the same on all */
+} fsccl_transport_job_t;
+
 /* What the library gives a transport to open a channel. */
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
-  const int32_t* pids; /* process of each rank */
+  void* node;             /* from join(); NULL if the transport has none */
+  const int32_t* members; /* rank of the job of each rank */
+  const int32_t* pids;    /* process of each rank */
   uint64_t tag;        /* of the channel, none other of the job has it; the same on all ranks, or they disagree who they are */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
   int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
@@ -77,6 +88,16 @@ typedef struct fsccl_transport_ops {
   const char* name;
   /* Whether it can work on this machine; *why* is filled when it cannot. */
   int (*available)(char* why, size_t capacity);
+
+  /* All three NULL, or what the channels of a rank of a job share. join() is called once a job and fills `card`, which has room for
+   * *card_bytes and takes so many as it leaves there, with what the other ranks need to reach this one. connect() gets the cards of
+   * all ranks, each `card_bytes` apart; it blocks for nobody. leave() comes after the last channel is closed, and returns when what
+   * was sent has left, or a second has passed. */
+  fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes, char* error,
+                         size_t capacity);
+  fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity);
+  void (*leave)(void* node);
+
   /* Collective over the ranks of the request; blocking until its deadline. *first_tick: the first tick that the engine may use,
    * equal on all ranks. */
   fsccl_status_t (*open)(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
@@ -93,10 +114,17 @@ typedef struct fsccl_transport_ops {
   /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds FSCCL_TRANSPORT_SLOTS or more.
    * Multiples of 64, the same for all ranks. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
-  /* Makes sure of the memory of this rank's ring; called before it is written. */
+  /* Makes sure of the memory of the rings; called before they are written. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
-  /* Writes the board if nobody has. */
+  /* All three only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes
+   * at `source` once it has polled the next line that is signalled. `source` must not change while unsent() tells of a peer: a rank
+   * to which bytes have yet to leave, or -1. rest: the caller goes away; what was signalled must arrive nevertheless. */
+  void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
+  int (*unsent)(void* channel);
+  void (*rest)(void* channel);
+
+  /* Writes the board if nobody has. When it returns, no source of a put is read any more. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
   const fsccl_transport_failure_t* (*failure)(void* channel);

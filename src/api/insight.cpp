@@ -4,7 +4,7 @@
 #include "api/guard.h"
 #include "api/objects.h"
 #include "base/fork.h"
-#include "transports/shm/shm.h"
+#include "transports/transports.h"
 
 using namespace fsccl;
 
@@ -14,15 +14,12 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_tra
   return guarded("fsccl_transport_list", [&]() -> Status {
     if (forked()) return forked_status();
     if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");
-    char why[256] = "";
-    const fsccl_transport_ops_t* shm = shm_transport();
-    const int available = shm->available(why, sizeof why) != 0;
-    const fsccl_transport_info_t known[] = {
-        {shm->name, available, available ? "" : why},
-        {"ucx", 0, "comes with a later release: ranks must share a host"},
-        {"nccl", 0, "comes with a later release: operands must be in host memory"},
-    };
-    for (const fsccl_transport_info_t& info : known) visit(context, &info);
+    for (const KnownTransport& known : known_transports()) {
+      std::string why;
+      const bool usable = usable_transport(known.name, &why) != nullptr;
+      const fsccl_transport_info_t info{known.name.data(), usable ? 1 : 0, why.c_str()};
+      visit(context, &info);
+    }
     return success();
   });
 }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "wire/authentication.h"
 
 namespace fsccl {
 
@@ -48,6 +49,8 @@ class Job {
   virtual int size() const = 0;
   virtual uint64_t id() const = 0;  // random, the same on all ranks, not secret
   virtual const Member& member(int rank) const = 0;
+  // A key that follows from the job's secret, if it has one, and from `with`, which all ranks give alike.
+  virtual SecretKey derive_key(std::string_view label, ByteView with) const = 0;
 
   // Over the tree. Collective: all members, same order, same size. Blocking; not thread safe against itself.
   virtual Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) = 0;

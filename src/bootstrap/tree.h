@@ -50,6 +50,9 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   int size() const override { return place_.ranks; }
   uint64_t id() const override { return place_.job; }
   const Member& member(int rank) const override { return members_[static_cast<size_t>(rank)]; }
+  SecretKey derive_key(std::string_view label, ByteView with) const override {
+    return SecretKey(authenticate(place_.credentials.key, label, with));
+  }
   Status all_gather(const void* mine, void* all, size_t bytes, Deadline deadline) override;
   Status barrier(Deadline deadline) override { return all_gather(nullptr, nullptr, 0, deadline); }
   Status publish_fd(uint64_t tag, int fd) override;

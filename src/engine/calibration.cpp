@@ -26,28 +26,31 @@ constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use
 constexpr uint32_t kTicks = kSamples * kGroup * (1 + 2 * Cost::kSizes.size()) + kWarm + 2;
 constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
 constexpr double kSlowExchange = 3000;     // likewise: the two share a core for now
+constexpr double kSlowNetwork = 2'000'000;
+constexpr uint8_t kNetworkUnit = 64;  // ns
 
 // Rank 1's findings as they travel, in the payload of a line.
 struct Findings {
-  uint16_t exchange = 0;  // ns, as all of these
+  uint16_t exchange = 0;  // in `unit` ns, as all of these
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
-  uint8_t valid = 0, can_read = 0;
+  uint8_t unit = 0, can_read = 0;  // 0: nothing found
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
-
-uint16_t pack(double value) { return static_cast<uint16_t>(std::clamp(value, 1.0, 65535.0)); }
-void unpack(Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& ns) { std::copy(ns.begin(), ns.end(), cost->ns.begin()); }
 
 Costs unpack(const Findings& found) {
   Costs costs;
   costs.can_read = found.can_read != 0;
-  if (!found.valid) return costs;
-  costs.exchange = found.exchange;
+  if (!found.unit) return costs;
+  const auto ns = [&](uint16_t value) { return static_cast<double>(value) * found.unit; };
+  const auto unpack = [&](Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& values) {
+    std::transform(values.begin(), values.end(), cost->ns.begin(), ns);
+  };
+  costs.exchange = ns(found.exchange);
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
-  costs.copy_per_byte = static_cast<double>(found.copy) / static_cast<double>(kLarge);
+  costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
   return costs;
 }
 
@@ -65,20 +68,24 @@ class Probe {
 
   Findings run() {
     Findings found;
+    found.unit = mirrored_ ? kNetworkUnit : 1;
+    const auto pack = [&](double ns) { return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0)); };
     found.can_read = transport_.can_read(meeting_.channel) != 0;
     const double exchange = sample([this] { this->exchange(); });
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
-    for (size_t i = 0; i < std::min<size_t>(kWarm, twice); i++) through_slot(kLarge, Stores::cached);
+    for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
       const size_t bytes = Cost::kSizes[i];
       const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
       found.cached[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::cached); }) - exchange));
-      found.streaming[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::streaming); }) - exchange));
+      found.streaming[i] = found.cached[i];
+      if (!mirrored_) found.streaming[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::streaming); }) - exchange));
     }
-    if (found.can_read) found.can_read = reads(&found);
+    if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
     found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
-    found.valid = !stopped_ && exchange < kSlowExchange;
+    if (mirrored_) settle_puts();
+    if (stopped_ || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) found.unit = 0;
     return found;
   }
 
@@ -112,12 +119,13 @@ class Probe {
   template <class Action>
   double sample(const Action& action) {
     int64_t least = std::numeric_limits<int64_t>::max();
-    for (uint32_t i = 0; i < kSamples; i++) {
+    const uint32_t samples = mirrored_ ? 2 : kSamples, group = mirrored_ ? 4 : kGroup;
+    for (uint32_t i = 0; i < samples; i++) {
       const int64_t begin = now_ns();
-      for (uint32_t k = 0; k < kGroup; k++) action();
+      for (uint32_t k = 0; k < group; k++) action();
       least = std::min(least, now_ns() - begin);
     }
-    return static_cast<double>(least) / kGroup;
+    return static_cast<double>(least) / group;
   }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores) {
@@ -126,15 +134,26 @@ class Probe {
     const size_t buffer = next_buffer();
     std::byte* slot = rings_[meeting_.rank] + ring_at_;
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
-    if (cores == Cores::near)
+    if (mirrored_)
+      put(&in_[buffer], bytes);
+    else if (cores == Cores::near)
       copy_between_cores(slot, &in_[buffer], bytes, cores);
     else
       copy_bytes(slot, &in_[buffer], bytes, stores);
     if (exchange()) copy_between_cores(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
+  void settle_puts() const {
+    while (transport_.unsent(meeting_.channel) >= 0 && !meeting_.over()) {
+    }
+  }
+  void put(const void* source, size_t bytes) {
+    settle_puts();
+    transport_.put(meeting_.channel, 1 - meeting_.rank, ring_at_, source, bytes);
+  }
   // Both read at once; the second exchange keeps the memory until both are through.
-  bool reads(Findings* found) {
+  template <class Pack>
+  bool reads(Findings* found, const Pack& pack) {
     const std::optional<uint64_t> address = exchange(reinterpret_cast<uint64_t>(in_.data()));
     bool read = address.has_value();
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
@@ -150,6 +169,7 @@ class Probe {
 
   const Meeting& meeting_;
   const fsccl_transport_ops_t& transport_;
+  const bool mirrored_ = transport_.put != nullptr;
   const int64_t began_ns_ = now_ns();
   uint32_t tick_;
   bool stop_ = false, stopped_ = false;
@@ -197,7 +217,7 @@ Costs calibrate(const Meeting& meeting, uint32_t* tick) {
   FSCCL_LOG(
       kInfo,
       "measured{}: exchange {} ns; {} bytes through slots {} ns, past the caches {}, read by the system {}; copy {:.0f} ns/KiB",
-      found.valid ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
+      found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
       text(costs.slot_cached), text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);
   return costs;
 }

@@ -5,14 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/agreement.h"
 #include "engine/calibration.h"
-#include "transports/shm/shm.h"
 
 namespace fsccl {
 namespace {
@@ -88,17 +86,6 @@ struct Exchange {
   }
 };
 
-Status check_one_host(Job& job, const std::vector<int>& members) {
-  std::set<uint64_t> hosts;
-  for (const int member : members) hosts.insert(job.member(member).host);
-  if (hosts.size() == 1) return success();
-  return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "the ranks are on {} hosts, and this release has only the shm transport, which joins the ranks of one host. Run one "
-              "job per host; "
-              "if they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them",
-              hosts.size());
-}
-
 }  // namespace
 
 int Communicator::rank_of(int job_rank) const {
@@ -118,7 +105,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
                                                          uint64_t name, const CommunicatorOptions& options, Communicator* parent) {
   const ConfigRef settings = config();
-  FSCCL_TRY(check_one_host(context->job(), members));
+  FSCCL_ASSIGN(const fsccl_transport_ops_t* transport, context->transport_for(members));
   std::unique_ptr<Communicator> comm(new Communicator);
   comm->context_ = std::move(context);
   comm->members_ = std::move(members);
@@ -130,6 +117,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
 
   comm->oversubscribed_ = (parent && parent->oversubscribed_) || comm->context_->oversubscribed(comm->members_);
+
+  // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
+  const bool fresh = !parent || parent->engine().options().transport != transport;
 
   Exchange exchange{*comm->context_, comm->members_, name, comm->deadline(), parent, {}};
   std::vector<int32_t> pids;
@@ -144,11 +134,13 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.size = sizeof request;
   request.rank = comm->rank_;
   request.ranks = comm->size();
+  request.node = comm->context_->node();
+  request.members = comm->members_.data();
   request.pids = pids.data();
   request.tag = comm->tag_;
   request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = settings->single_copy != SingleCopy::kOff && (!parent || parent->engine().single_copy()) ? 1 : 0;
-  request.known = parent ? 1 : 0;
+  request.single_copy = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy()) ? 1 : 0;
+  request.known = fresh ? 0 : 1;
   request.slot_bytes = settings->slot_bytes != kConfigAuto                  ? static_cast<size_t>(settings->slot_bytes)
                        : comm->oversubscribed_ && comm->size() <= kFewRanks ? kLargeSlotBytes
                                                                             : 0;
@@ -157,7 +149,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.fetch_fd = Exchange::fetch;
   request.cancelled = Exchange::cancelled;
 
-  engine.transport = shm_transport();
+  engine.transport = transport;
   char error[512] = "";
   fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
@@ -165,7 +157,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   for (const int member : comm->members_) known_as.push_back(exchange.known_as(member));
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
                         exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
-  const bool measures = !parent && comm->size() > 1 && !comm->oversubscribed_;
+  const bool measures = fresh && comm->size() > 1 && !comm->oversubscribed_;
   Status ready;
   if (measures && comm->rank_ < 2) {
     code = engine.transport->reserve(engine.channel, error, sizeof error);
@@ -176,7 +168,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     engine.transport->close(engine.channel);
     return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   }
-  Costs costs = parent     ? parent->collectives_->options().select.costs
+  Costs costs = !fresh     ? parent->collectives_->options().select.costs
                 : measures ? calibrate(meeting, &engine.first_tick)
                            : Costs{.can_read = true};
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
@@ -276,6 +268,20 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
               "listed ranks call, with the same list and tag",
               made.status().text(), rank_, fmt::join(ranks, ", "), tag)
       .with_peer(rank_, made.status().error().peer);
+}
+
+bool Communicator::one_host() const { return ranks_here().size() == members_.size(); }
+
+std::vector<int> Communicator::ranks_here() const {
+  Job& job = context_->job();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); rank++)
+    if (job.member(job_rank(rank)).host == job.member(job.rank()).host) ranks.push_back(rank);
+  return ranks;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::host_subset(uint64_t tag, const CommunicatorOptions& options) {
+  return subset(ranks_here(), tag, options);
 }
 
 Communicator::~Communicator() {

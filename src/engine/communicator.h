@@ -27,6 +27,9 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
   // Of these ranks of this communicator, this rank among them, in this order; called by them alone. Any thread.
   Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag, const CommunicatorOptions& options);
+  // Of the ranks of this host, by those alone; this communicator must have others, too.
+  Result<std::unique_ptr<Communicator>> host_subset(uint64_t tag, const CommunicatorOptions& options);
+  bool one_host() const;
   // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
   // destroyed before this one.
   Result<std::unique_ptr<Communicator>> pair(int from, int to);
@@ -55,6 +58,7 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
                                                     const CommunicatorOptions& options, Communicator* parent);
   void start(EngineOptions engine, const Costs& costs);
+  std::vector<int> ranks_here() const;
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank

@@ -192,6 +192,7 @@ bool Engine::gate_open(Operation& op) {
 }
 
 void Engine::stop_driving(Calls calls) {
+  if (transport_.rest) transport_.rest(channel_);
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
     missed_.store(false, std::memory_order_relaxed);

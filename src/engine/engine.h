@@ -62,6 +62,8 @@ class Engine {
   bool single_copy() const { return can_read_; }
   size_t slot_bytes() const { return slot_bytes_; }
   bool one_process() const { return one_process_; }
+  // Peers see of this rank's slots what is put there for them, no more.
+  bool mirrored() const { return transport_.put != nullptr; }
 
   // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);
@@ -112,6 +114,7 @@ class Engine {
     uint32_t tick = 0;
     const std::byte* data = nullptr;  // fetched while we poll
     uint32_t data_bytes = 0;
+    bool unsent = false;  // else that what was put for `peer` has left
   };
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }

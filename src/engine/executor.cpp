@@ -205,6 +205,24 @@ bool Executor::move(const Step& step) {
   return true;
 }
 
+bool Executor::put(const Step& step) {
+  if (op_.dry_run) return true;
+  const Slice part = slice(step);
+  if (part.count == 0) return true;
+  const Remote src = there(step.src, step.src.rank, part.begin, step.from);
+  const size_t at = engine_.slot_at_[plan_->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
+  engine_.transport_.put(engine_.channel_, step.peer, at, src.mapped, part.count * dtype_size(step.from));
+  return true;
+}
+
+// What was put is the caller's again.
+bool Executor::all_sent() {
+  const int peer = engine_.transport_.unsent(engine_.channel_);
+  if (peer < 0) return true;
+  engine_.blocked_ = {nullptr, 0, peer, 0, nullptr, 0, true};
+  return false;
+}
+
 bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
   Reduce args{};
   args.sources = sources;
@@ -317,6 +335,8 @@ bool Executor::perform(const Step& step) {
     case StepKind::copy:
     case StepKind::cast:
       return move(step);
+    case StepKind::put:
+      return put(step);
     case StepKind::reduce:
       return fold(step);
     case StepKind::reduce_local:
@@ -338,6 +358,7 @@ bool Executor::run_round() {
       return go_otherwise();
     if (!perform(step)) return false;
   }
+  if (plan_->mirrored && op_.round + 1 >= plan_->rounds && !all_sent()) return false;
   return engine_.round_done(op_);
 }
 

@@ -26,6 +26,8 @@ class Executor {
   bool learn_location(int peer, uint32_t index, const Location& location);
   bool go_otherwise();
   bool move(const Step& step);  // copy and cast
+  bool put(const Step& step);
+  bool all_sent();
   bool fold(const Step& step);  // reduce
   bool fold_windowed(const Step& step, const Slice& part);
   bool fold_local(const Step& step);

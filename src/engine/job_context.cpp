@@ -4,38 +4,113 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
+#include "base/config.h"
 #include "engine/communicator.h"
+#include "transports/shm/shm.h"
+#include "transports/transports.h"
 
 namespace fsccl {
 
 std::atomic<int> oversubscribed_communicators{0};
+
+namespace {
+constexpr size_t kCardBytes = 1016;  // of UCX addresses: a few dozen a device
+}
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
   auto context = std::make_shared<JobContext>();
   FSCCL_ASSIGN(context->job_, Job::join(request));
   context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
-  FSCCL_TRY(context->exchange_cores(request.deadline));
+  FSCCL_TRY(context->meet(request.deadline));
   return context;
 }
 
 JobContext::~JobContext() {
+  if (node_) network_->leave(node_);
   if (job_) job_->leave();
 }
 
-Status JobContext::exchange_cores(Deadline deadline) {
-  Cores mine{};
+bool JobContext::between_hosts() const {
+  for (int rank = 1; rank < job_->size(); rank++)
+    if (job_->member(rank).host != job_->member(0).host) return true;
+  return false;
+}
+
+// What the ranks of a job must know of each other before any of them makes a channel.
+Status JobContext::meet(Deadline deadline) {
+  Facts mine{};
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0)
     for (size_t cpu = 0; cpu < 1024 && cpu < CPU_SETSIZE; cpu++)
       if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
   mine.taken = oversubscribed_communicators > 0;
-  cores_.resize(static_cast<size_t>(job_->size()));
-  FSCCL_TRY(job_->all_gather(&mine, cores_.data(), sizeof mine, deadline));
-  for (const Cores& cores : cores_) taken_ |= cores.taken != 0;
-  return success();
+  const TransportChoice choice = config()->transport;
+  mine.transport = static_cast<uint32_t>(choice);
+  random_bytes(mine.salt, sizeof mine.salt);
+  facts_.resize(static_cast<size_t>(job_->size()));
+  FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
+  for (size_t rank = 0; rank < facts_.size(); rank++) {
+    taken_ |= facts_[rank].taken != 0;
+    if (facts_[rank].transport != mine.transport)
+      return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have FSCCL_TRANSPORT set differently: set it alike on all ranks",
+                  job_->rank(), rank)
+          .with_peer(job_->rank(), static_cast<int>(rank));
+  }
+  const bool network = choice == TransportChoice::kUcx || (choice == TransportChoice::kAuto && between_hosts());
+  return network ? join_network(deadline) : success();
+}
+
+// A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.
+Status JobContext::join_network(Deadline deadline) {
+  struct Card {
+    uint32_t ok;
+    uint32_t bytes;
+    unsigned char content[kCardBytes];
+  };
+  const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
+  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data()};
+  std::string why;
+  const fsccl_transport_ops_t* network = usable_transport("ucx", &why);
+  Card mine{};
+  if (network) {
+    size_t bytes = sizeof mine.content;
+    char error[512] = "";
+    mine.ok = network->join(&job, &node_, mine.content, &bytes, error, sizeof error) == FSCCL_OK ? 1 : 0;
+    mine.bytes = static_cast<uint32_t>(bytes);
+    why = error;
+  }
+  network_ = network;
+  if (!mine.ok) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
+  std::vector<Card> all(facts_.size());
+  FSCCL_TRY(job_->all_gather(&mine, all.data(), sizeof mine, deadline));
+  std::vector<unsigned char> cards(all.size() * kCardBytes);
+  for (size_t rank = 0; rank < all.size(); rank++) {
+    if (!all[rank].ok)
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the ucx transport, which {}: {}", rank,
+                  between_hosts() ? "joins ranks of several hosts" : "FSCCL_TRANSPORT asks for",
+                  std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
+          .with_peer(job_->rank(), static_cast<int>(rank));
+    std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
+  }
+  char error[512] = "";
+  const fsccl_status_t code = network_->connect(node_, cards.data(), kCardBytes, error, sizeof error);
+  return code == FSCCL_OK ? success() : fail(code, "{}", error);
+}
+
+Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
+  const TransportChoice choice = config()->transport;
+  const bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return job_->member(rank).host == job_->member(ranks.front()).host;
+  });
+  if (node_ && (!one_host || choice == TransportChoice::kUcx)) return network_;
+  if (one_host) return shm_transport();
+  return fail(FSCCL_ERR_NOT_AVAILABLE,
+              "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "
+              "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them");
 }
 
 bool JobContext::oversubscribed(const std::vector<int>& ranks) const {
@@ -43,7 +118,7 @@ bool JobContext::oversubscribed(const std::vector<int>& ranks) const {
   size_t cores = 0;
   for (size_t word = 0; word < 16; word++) {
     uint64_t together = 0;
-    for (const int rank : ranks) together |= cores_[static_cast<size_t>(rank)].words[word];
+    for (const int rank : ranks) together |= facts_[static_cast<size_t>(rank)].words[word];
     cores += static_cast<size_t>(std::popcount(together));
   }
   return cores < ranks.size();

@@ -7,6 +7,7 @@
 
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
+#include "fsccl/transport.h"
 
 namespace fsccl {
 
@@ -26,18 +27,27 @@ class JobContext {
   // such a communicator when the job was joined: its cores are then taken by others than these. The same on all ranks.
   bool oversubscribed(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
+  // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
+  Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
+  void* node() const { return node_; }
 
  private:
-  struct Cores {
+  struct Facts {
     uint64_t words[16];  // 1024 processors
-    uint64_t taken;      // see oversubscribed()
+    uint32_t taken;      // see oversubscribed()
+    uint32_t transport;  // FSCCL_TRANSPORT
+    uint8_t salt[kKeyBytes];
   };
-  Status exchange_cores(Deadline deadline);
+  Status meet(Deadline deadline);
+  bool between_hosts() const;
+  Status join_network(Deadline deadline);
   void on_loss(int rank, bool left);
 
   std::shared_ptr<Job> job_;
   ArenaTable arenas_;
-  std::vector<Cores> cores_;
+  const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
+  void* node_ = nullptr;
+  std::vector<Facts> facts_;  // of each rank
   bool taken_ = false;
   std::atomic<uint32_t> arena_numbers_{0};
   std::atomic<bool> lost_{false};

@@ -24,6 +24,7 @@ inline void relax() {
 // How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that
 // shares our core.
 constexpr int kBarePolls = 400;
+constexpr int kNetworkPolls = 20;  // each asks the network's driver
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
 constexpr int64_t kIdleYieldNs = 1'500;
@@ -70,6 +71,7 @@ bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
 bool Engine::met(const Blocked& blocked) const {
   if (blocked.release)
     return std::atomic_ref(const_cast<uint64_t&>(blocked.release->position)).load(std::memory_order_acquire) >= blocked.position;
+  if (blocked.unsent) return transport_.unsent(channel_) < 0;
   for (uint32_t at = 0; at < blocked.data_bytes; at += 64) __builtin_prefetch(blocked.data + at);
   return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
 }
@@ -90,7 +92,7 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     }
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
     bool on = false;
-    for (int i = 0; i < kBarePolls && !on; i++) on = met(blocked_);
+    for (int i = 0, polls = mirrored() ? kNetworkPolls : kBarePolls; i < polls && !on; i++) on = met(blocked_);
     if (on) [[likely]]
       continue;
     fsccl_transport_word_t word;

@@ -64,8 +64,21 @@ Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<Host
 Pool::Pool(Communicator& comm, std::byte* control)
     : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
 
+// Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config) {
   FSCCL_TRY(config_status());
+  if (comm.one_host()) return create_on_host(comm, config);
+  constexpr uint64_t kTag = 0x706f6f6c;
+  FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
+               comm.host_subset(kTag, {comm.timeout_ms(), fmt::format("{}, ranks of this host", comm.name())}));
+  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, config));
+  pool->host_ = std::move(host);
+  pool->whole_ = &comm;
+  comm.dependents++;
+  return pool;
+}
+
+Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsccl_pool_config_t& config) {
   const ConfigRef settings = fsccl::config();
   const uint64_t memory = std::min(read_limits().memory_bytes.value, uint64_t{1} << 40);
   uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
@@ -119,6 +132,7 @@ Pool::~Pool() {
   Progress::instance().settle();  // of a failed operation the service thread may still sleep on a release line
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
+  if (whole_) whole_->dependents--;
 }
 
 Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {

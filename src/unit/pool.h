@@ -73,13 +73,16 @@ class Pool {
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
+  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config);
   Result<void*> alloc(uint64_t bytes, uint64_t alignment);
   Status free_block(void* pointer);
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);  // alone: other ranks may not have failed
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
-  Communicator& comm_;
+  std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
+  Communicator* whole_ = nullptr;
+  Communicator& comm_;  // whose ranks share the arena
   std::string name_;
   uint32_t arena_id_ = 0;
   uint64_t part_bytes_ = 0;

@@ -113,6 +113,7 @@ class Unit {
   Status finish(uint64_t sequence);           // waits for an operation of this unit
   Status finish_replicas(uint64_t sequence);  // ... on the replicate_comm
   Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
+  Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);  // broadcast_state between hosts
   Status take_grad_slot();
   void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
   void place_sharded_grads(void* const* places);

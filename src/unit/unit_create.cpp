@@ -250,6 +250,7 @@ void Unit::make_tables() {
 // Where every replica's shards are, for broadcast_state.
 Status Unit::exchange_shards() {
   Communicator& replicas = *spec_.replicate_comm;
+  if (replicas.engine().mirrored()) return success();  // nobody reaches another's memory: broadcast_state sends a list
   const auto ranks = static_cast<size_t>(replicas.size());
   const ArenaTable& arenas = replicas.context().arenas();
   std::vector<Location> mine(count());

@@ -183,6 +183,7 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root,
                 replicas.size() - 1);
   FSCCL_TRY(check_idle());
+  if (replicas.engine().mirrored()) return send_state(root, wait, state, submitted);
   Operation* op = nullptr;
   FSCCL_TRY(replicas.engine().acquire(&op, OperationSettings{}, Fingerprint{}));
   const Planned& planned = broadcast_plans_[static_cast<size_t>(root)];
@@ -196,6 +197,32 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
   replica_sequence_ = broadcast_sequence_ = op->fingerprint.sequence;
   *submitted = {&replicas.engine(), op->fingerprint.sequence};
   return replicas.engine().submit(*op, wait, state);
+}
+
+Status Unit::send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  Communicator& replicas = *spec_.replicate_comm;
+  std::vector<fsccl_tensor_t> tensors;
+  std::vector<size_t> counts;
+  counts.reserve(count());
+  for (size_t i = 0; i < count(); i++) {
+    if (layout_->tied(i) || !shards_[i]) continue;
+    counts.push_back(layout_->piece(comm().rank(), i).count);
+    fsccl_tensor_t tensor{};
+    tensor.recv = shards_[i];
+    tensor.counts = &counts.back();
+    tensor.dtype = spec_.params[i].dtype;
+    tensors.push_back(tensor);
+  }
+  ListCall call{};
+  call.kind = ListKind::broadcast;
+  call.tensors = tensors.data();
+  call.count = tensors.size();
+  call.root = root;
+  changed_ = true;
+  FSCCL_TRY(replicas.lists().run(replicas.collectives(), call, wait, state));
+  replica_sequence_ = broadcast_sequence_ = replicas.engine().submitted();
+  *submitted = {&replicas.engine(), replica_sequence_};
+  return success();
 }
 
 }  // namespace fsccl

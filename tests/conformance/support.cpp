@@ -33,11 +33,9 @@ void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_l
 }
 
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options) {
-  fsccl_unique_id_t id;
-  ASSERT_OK(fsccl_unique_id_create(&id));
-  auto run = [&](int rank) {
+  const auto run = [&](const fsccl_unique_id_t* id, int rank) {
     fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
-    config.unique_id = &id;
+    config.unique_id = id;
     config.rank = rank;
     config.ranks = ranks;
     config.timeout_ms = options.timeout_ms;
@@ -49,9 +47,12 @@ void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOpt
     if (::testing::Test::HasFailure() || options.abort_at_end) fsccl_comm_abort(self.comm);
     EXPECT_OK(fsccl_comm_destroy(self.comm));
   };
+  if (hosts_given()) return run_ranks_on_hosts(ranks, run);
+  fsccl_unique_id_t id;
+  ASSERT_OK(fsccl_unique_id_create(&id));
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, rank);
-  run(0);
+  for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, &id, rank);
+  run(&id, 0);
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -43,6 +43,10 @@ struct RanksOptions {
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
 
+// The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
+bool hosts_given();
+void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run);
+
 // Sets variables for the communicators that are created while it lives.
 class Settings {
  public:

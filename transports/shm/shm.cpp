@@ -363,23 +363,29 @@ namespace fsccl {
 
 const fsccl_transport_ops_t* shm_transport() {
   using namespace shm;
-  static const fsccl_transport_ops_t ops = {sizeof(fsccl_transport_ops_t),
-                                            FSCCL_TRANSPORT_ABI,
-                                            "shm",
-                                            op_available,
-                                            op_open,
-                                            op_close,
-                                            op_signal,
-                                            op_poll,
-                                            op_word,
-                                            op_can_read,
-                                            op_read,
-                                            op_slots,
-                                            op_reserve,
-                                            op_fail,
-                                            op_failure,
-                                            op_left,
-                                            op_pair};
+  static const fsccl_transport_ops_t ops = {.size = sizeof(fsccl_transport_ops_t),
+                                            .abi = FSCCL_TRANSPORT_ABI,
+                                            .name = "shm",
+                                            .available = op_available,
+                                            .join = nullptr,
+                                            .connect = nullptr,
+                                            .leave = nullptr,
+                                            .open = op_open,
+                                            .close = op_close,
+                                            .signal = op_signal,
+                                            .poll = op_poll,
+                                            .word = op_word,
+                                            .can_read = op_can_read,
+                                            .read = op_read,
+                                            .slots = op_slots,
+                                            .reserve = op_reserve,
+                                            .put = nullptr,
+                                            .unsent = nullptr,
+                                            .rest = nullptr,
+                                            .fail = op_fail,
+                                            .failure = op_failure,
+                                            .left = op_left,
+                                            .pair = op_pair};
   return &ops;
 }
 

@@ -1,0 +1,96 @@
+// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS), run_ranks() forks a process for each rank,
+// which enters its host, before the library has been used in this one. What a body leaves in memory stays in its process.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "support.h"
+
+namespace fsccl::testing {
+namespace {
+
+std::vector<std::string> host_names() {
+  std::vector<std::string> names;
+  const char* const given = std::getenv("TEST_HOSTS");
+  if (!given) return names;
+  std::stringstream list(given);
+  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  if (names.size() == 1 && names[0][0] != '/') names.assign(static_cast<size_t>(std::atoi(given)), "");
+  return names;
+}
+
+// Enters the network of the host, or, where the kernel has none for it, takes its name.
+void enter(const std::string& name, size_t host) {
+  if (name.empty()) {
+    EXPECT_OK(fsccl_config_set("FSCCL_HOST_ID", ("host " + std::to_string(host)).c_str()));
+    return;
+  }
+  const int fd = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(fd >= 0 && setns(fd, CLONE_NEWNET) == 0) << name << ": " << std::strerror(errno);
+  close(fd);
+}
+
+// What rank 0 tells the others: written once, then the pipe ends.
+struct Shared {
+  fsccl_unique_id_t id;
+};
+
+int seconds() {
+  const char* const given = std::getenv("TEST_SECONDS");
+  return given ? std::atoi(given) : 120;
+}
+
+}  // namespace
+
+bool hosts_given() { return !host_names().empty(); }
+
+void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run) {
+  const std::vector<std::string> hosts = host_names();
+  auto* shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(shared, MAP_FAILED);
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      alarm(static_cast<unsigned>(seconds()));
+      const size_t host = static_cast<size_t>(rank) * hosts.size() / static_cast<size_t>(ranks);
+      enter(hosts[host], host);
+      close(ready[rank == 0 ? 0 : 1]);
+      char byte;
+      if (rank == 0) {
+        EXPECT_OK(fsccl_unique_id_create(&shared->id));
+        close(ready[1]);
+      } else if (read(ready[0], &byte, 1) != 0) {
+        _exit(1);
+      }
+      run(&shared->id, rank);
+      fflush(nullptr);
+      _exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  close(ready[0]);
+  close(ready[1]);
+  for (size_t rank = 0; rank < children.size(); ++rank) {
+    int status = 0;
+    while (waitpid(children[rank], &status, 0) < 0 && errno == EINTR) {
+    }
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
+  }
+  munmap(shared, sizeof(Shared));
+}
+
+}  // namespace fsccl::testing

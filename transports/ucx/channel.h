@@ -1,0 +1,111 @@
+// A channel over UCX: the lines and rings of all its ranks, mirrored. What a peer puts lands in this rank's mirror of its ring; its
+// line counts once all that was put before it has landed, in whatever order messages come: each line says how many bytes that is.
+//
+// What is sent is not copied: the engine keeps the source until unsent() is over. A mirror is written by its peer's messages alone,
+// and the engine's window (engine.h) sees to it that what lies there has been read by then.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "transports/ucx/node.h"
+
+namespace fsccl::ucx {
+
+// Anonymous memory for one ring a rank, which exists where it is written.
+class Mirrors {
+ public:
+  static Result<std::shared_ptr<Mirrors>> make(size_t bytes);
+  Mirrors(std::byte* base, size_t bytes) : base_(base), bytes_(bytes) {}
+  ~Mirrors();
+  Mirrors(const Mirrors&) = delete;
+  std::byte* at(size_t offset) const { return base_ + offset; }
+
+ private:
+  std::byte* base_;
+  size_t bytes_;
+};
+
+// The failure of a channel and those inside it, as known here.
+struct Board {
+  std::atomic<bool> written{false};  // under the mutex of the node
+  fsccl_transport_failure_t failure{};
+};
+
+class Channel {
+ public:
+  struct Place {  // in the job
+    Node* node = nullptr;
+    uint64_t tag = 0;
+    int rank = 0;
+    std::vector<int32_t> members;
+    size_t slot_bytes = 0;  // 0: chosen
+    std::shared_ptr<Board> board;
+  };
+  static Result<std::unique_ptr<Channel>> open(Place place);
+  ~Channel();
+  Channel(const Channel&) = delete;
+
+  // For the engine (transport.h).
+  void signal(const fsccl_transport_line_t& line);
+  const fsccl_transport_line_t* poll(int peer, uint32_t tick);
+  void word(fsccl_transport_word_t* word);
+  std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const;
+  void put(int peer, size_t at, const void* source, size_t bytes);
+  int unsent();
+  void rest() { place_.node->rest(); }
+  void fail(const fsccl_transport_failure_t& failure);
+  const fsccl_transport_failure_t* failure();
+  bool left(int peer) const { return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire); }
+  Result<std::unique_ptr<Channel>> pair(int from, int to) const;
+
+  // For the node, with its mutex held.
+  uint64_t tag() const { return place_.tag; }
+  int member(int job_rank) const;
+  const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
+  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring.
+  std::byte* place(int peer, const Header& header, size_t bytes);
+  void landed(int peer, const Header& header, size_t bytes);
+  void hear(int peer, MessageKind kind, const void* data, size_t bytes);
+  void lost(int job_rank);
+  void departed(int peer);  // one message with bytes
+
+ private:
+  struct Put {
+    int peer;
+    size_t at, bytes;
+    const void* source;
+  };
+  struct Held {
+    fsccl_transport_line_t line;
+    uint64_t sent;
+  };
+  struct Peer {
+    fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS]{};
+    uint64_t sent = 0, landed = 0;     // bytes to it, and from it
+    std::vector<Held> held;            // lines whose bytes have not all landed
+    std::atomic<uint32_t> leaving{0};  // messages with bytes that have yet to leave for it
+    std::atomic<bool> left{false};
+    bool known = false;  // something came from it, or was sent to it
+  };
+
+  explicit Channel(Place place);
+  void publish(Peer& peer, const fsccl_transport_line_t& line);
+  void arrived();
+  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put);
+  bool write_board(const fsccl_transport_failure_t& failure);
+  void tell(const fsccl_transport_failure_t& failure);
+  void empty_outbox(int64_t patience_ms);  // afterwards nothing that was put is read any more
+
+  const Place place_;
+  size_t ring_bytes_ = 0, slot_bytes_ = 0;
+  std::shared_ptr<Mirrors> mirrors_;
+  std::vector<Peer> peers_;
+  std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
+  std::vector<Put> puts_;                       // since the last line
+  std::atomic<int64_t> lost_ns_{0};             // when the first connection broke whose rank has not left
+  int lost_peer_ = -1;
+  alignas(64) uint32_t arrivals_ = 0;  // what waiters sleep on
+};
+
+}  // namespace fsccl::ucx

@@ -1,0 +1,32 @@
+// What goes between two ranks: UCX active messages of one kind, each this header and then its bytes.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "fsccl/transport.h"
+
+namespace fsccl::ucx {
+
+enum class MessageKind : uint32_t {
+  bytes,    // for the mirror, from `at` on
+  line,     // a signal; its bytes, if any, likewise
+  failure,  // the bytes are a fsccl_transport_failure_t
+  left,     // the sender has closed its channel
+};
+
+// Who speaks, and that it belongs to the job: a proof over the nonces of both, which only the ranks of the job can make. UCX itself
+// knows no such thing: whoever can connect can send.
+using Token = std::array<uint64_t, 2>;
+
+struct Header {
+  Token token;
+  uint64_t channel;  // tag of the channel
+  uint32_t from;     // rank of the job
+  MessageKind kind;
+  uint64_t at;    // in the sender's ring
+  uint64_t sent;  // bytes that the sender has put for this receiver on this channel, with those of this message
+  fsccl_transport_line_t line;
+};
+static_assert(sizeof(Header) == 112);
+
+}  // namespace fsccl::ucx

@@ -1,0 +1,460 @@
+#include "transports/ucx/node.h"
+
+#include <poll.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "transports/ucx/channel.h"
+
+namespace fsccl::ucx {
+namespace {
+
+constexpr unsigned kMessage = 1;                 // id of the active message
+constexpr int64_t kNeededNs = 2'000'000;         // between need() and the sleep that it announces
+constexpr int kSleepMs = 100;                    // of the thread, when nothing comes
+constexpr int64_t kLeaveMs = 1000;
+constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
+
+// What a rank tells the others of itself.
+struct CardHead {
+  uint32_t address_bytes = 0;
+  uint16_t major = 0, minor = 0;
+  Nonce nonce{};
+};
+
+Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) {
+  return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));
+}
+
+// One context for all ranks of this process; it lives as long as the process.
+Result<ucp_context_h> context_of(const UcxLibrary& ucx) {
+  static std::mutex mutex;
+  static ucp_context_h context = nullptr;
+  const std::lock_guard lock(mutex);
+  if (context) return context;
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucx.config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return problem_of(ucx, "its configuration (UCX_*) cannot be read", status);
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.mt_workers_shared = 1;
+  params.name = "fsccl";
+  status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+  ucx.config_release(config);
+  if (status != UCS_OK) return problem_of(ucx, "it does not start", status);
+  return context;
+}
+
+// A rendezvous whose bytes are on their way to `place`; keeps the memory there, whatever becomes of the channel.
+struct Fetching {
+  Node* node;
+  uint64_t channel;
+  int peer;
+  Header header;
+  std::shared_ptr<Mirrors> memory;
+};
+
+}  // namespace
+
+Node::Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job)
+    : ucx_(ucx), rank_(job.rank), key_(ByteView(job.key, kKeyBytes)), peers_(static_cast<size_t>(job.ranks)) {
+  for (size_t rank = 0; rank < peers_.size(); rank++) {
+    peers_[rank].node = this;
+    peers_[rank].rank = static_cast<int>(rank);
+  }
+}
+
+Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job) {
+  std::string why;
+  const UcxLibrary* ucx = ucx_library(&why);
+  if (!ucx) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why);
+  std::unique_ptr<Node> node(new Node(*ucx, job));
+  FSCCL_TRY(node->start());
+  return node;
+}
+
+Status Node::start() {
+  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_));
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX | UCP_WAKEUP_EDGE;
+  params.events &= ~static_cast<unsigned>(UCP_WAKEUP_EDGE);
+  ucs_status_t status = ucx_.worker_create(context, &params, &worker_);
+  if (status != UCS_OK) return problem_of(ucx_, "a worker cannot be made", status);
+  status = ucx_.worker_get_efd(worker_, &events_);
+  if (status != UCS_OK) return problem_of(ucx_, "its transports have no events to sleep on (UCX_TLS)", status);
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessage;
+  handler.cb = on_message;
+  handler.arg = this;
+  status = ucx_.worker_set_am_recv_handler(worker_, &handler);
+  if (status != UCS_OK) return problem_of(ucx_, "active messages cannot be received", status);
+
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  status = ucx_.worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return problem_of(ucx_, "a worker has no address", status);
+  CardHead head;
+  unsigned major = 0, minor = 0, release = 0;
+  ucx_.get_version(&major, &minor, &release);
+  head.address_bytes = static_cast<uint32_t>(bytes);
+  head.major = static_cast<uint16_t>(major);
+  head.minor = static_cast<uint16_t>(minor);
+  random_bytes(head.nonce.data(), head.nonce.size());
+  card_.resize(sizeof head + bytes);
+  std::memcpy(card_.data(), &head, sizeof head);
+  std::memcpy(card_.data() + sizeof head, address, bytes);
+  ucx_.worker_release_address(worker_, address);
+  thread_ = std::thread([this] { serve(); });
+  return success();
+}
+
+Status Node::connect(const uint8_t* cards, size_t bytes) {
+  std::vector<Nonce> nonces(peers_.size());
+  CardHead mine;
+  std::memcpy(&mine, card_.data(), sizeof mine);
+  for (size_t rank = 0; rank < peers_.size(); rank++) {
+    const uint8_t* card = cards + rank * bytes;
+    CardHead head;
+    if (bytes < sizeof head) return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes", rank, bytes);
+    std::memcpy(&head, card, sizeof head);
+    if (head.address_bytes > bytes - sizeof head)
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an address of {}", rank, bytes, head.address_bytes);
+    if (head.major != mine.major)
+      return fail(FSCCL_ERR_VERSION, "rank {} runs UCX {}.{}, rank {} runs {}.{}: use versions of one generation on all hosts", rank,
+                  head.major, head.minor, rank_, mine.major, mine.minor);
+    peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
+    nonces[rank] = head.nonce;
+  }
+  const std::lock_guard lock(mutex_);
+  nonces_ = std::move(nonces);
+  return success();
+}
+
+Token Node::token(int from, int to) const {
+  Bytes pair;
+  for (const int rank : {from, to}) {
+    const Nonce& nonce = nonces_[static_cast<size_t>(rank)];
+    pair.insert(pair.end(), nonce.begin(), nonce.end());
+    const auto* number = reinterpret_cast<const uint8_t*>(&rank);
+    pair.insert(pair.end(), number, number + sizeof rank);
+  }
+  const Digest digest = authenticate(key_, "fsccl ucx message", pair);
+  Token made;
+  std::memcpy(&made, digest.data(), sizeof made);
+  return made;
+}
+
+// ---- sending
+
+bool Node::reach(Peer& peer) {
+  if (peer.broken) return false;
+  if (peer.endpoint) return true;
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = on_broken;
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
+  if (status != UCS_OK) {
+    peer.endpoint = nullptr;
+    broke(peer, fmt::format("no connection to rank {}: {}", peer.rank, ucx_.status_string(status)));
+    return false;
+  }
+  peer.to = token(rank_, peer.rank);
+  return true;
+}
+
+void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
+  sending->header.token = peer.to;
+  sending->header.from = static_cast<uint32_t>(rank_);
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = on_sent;
+  param.user_data = sending;
+  const ucs_status_ptr_t request =
+      ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, sizeof(Header), data, bytes, &param);
+  unflushed_.store(true, std::memory_order_relaxed);
+  if (UCS_PTR_IS_PTR(request)) return;
+  on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
+  if (UCS_PTR_IS_ERR(request))
+    broke(peer, fmt::format("nothing can be sent to rank {}: {}", peer.rank, ucx_.status_string(UCS_PTR_RAW_STATUS(request))));
+}
+
+void Node::send(int rank, const Header& header, const void* data, size_t bytes, Channel* channel, int to) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (!reach(peer)) {
+    if (channel) channel->departed(to);
+    return;
+  }
+  if (idle_sendings_.empty()) {
+    sendings_.emplace_back();
+    sendings_.back().node = this;
+    idle_sendings_.push_back(&sendings_.back());
+  }
+  Sending* sending = idle_sendings_.back();
+  idle_sendings_.pop_back();
+  sending->header = header;
+  sending->channel = channel;
+  sending->peer = to;
+  if (header.kind == MessageKind::failure) {
+    std::memcpy(&sending->failure, data, sizeof sending->failure);
+    data = &sending->failure;
+  }
+  post(peer, sending, data, bytes);
+}
+
+void Node::on_sent(void* request, ucs_status_t, void* user) {
+  auto* sending = static_cast<Sending*>(user);
+  if (sending->channel) sending->channel->departed(sending->peer);
+  sending->node->idle_sendings_.push_back(sending);
+  if (request) sending->node->ucx_.request_free(request);
+}
+
+void Node::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
+  auto& peer = *static_cast<Peer*>(user);
+  peer.node->broke(peer, fmt::format("the connection to rank {} broke: {}", peer.rank, peer.node->ucx_.status_string(status)));
+}
+
+void Node::broke(Peer& peer, std::string why) {
+  if (peer.broken) return;
+  peer.broken = true;
+  peer.problem = std::move(why);
+  for (auto& [tag, channel] : channels_) channel->lost(peer.rank);
+}
+
+void Node::cut(int rank, std::string why) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  broke(peer, std::move(why));
+  if (!peer.endpoint) return;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  settle(ucx_.ep_close_nbx(peer.endpoint, &param), Deadline::in_ms(kLeaveMs));
+  peer.endpoint = nullptr;
+}
+
+// ---- receiving
+
+ucs_status_t Node::on_message(void* self, const void* header_at, size_t header_bytes, void* data, size_t bytes,
+                              const ucp_am_recv_param_t* param) {
+  Node& node = *static_cast<Node*>(self);
+  Header header;
+  const bool whole = header_bytes == sizeof header;
+  if (whole) std::memcpy(&header, header_at, sizeof header);
+  const bool known = whole && header.from < node.peers_.size() && !node.nonces_.empty();
+  if (known) {
+    Peer& peer = node.peers_[header.from];
+    if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
+    const uint64_t differs = (peer.from[0] ^ header.token[0]) | (peer.from[1] ^ header.token[1]);
+    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (differs == 0) return node.take(header, data, bytes, rendezvous) ? UCS_INPROGRESS : UCS_OK;
+  }
+  if (!std::exchange(node.complained_, true))
+    FSCCL_LOG(kWarn, "a message that no rank of this job can have sent came to the UCX port; it and others like it are dropped");
+  return UCS_OK;
+}
+
+bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous) {
+  const auto found = channels_.find(header.channel);
+  if (found == channels_.end()) return keep(header, data, bytes, rendezvous);
+  Channel& channel = *found->second;
+  const int peer = channel.member(static_cast<int>(header.from));
+  if (peer < 0) return false;
+  if (header.kind == MessageKind::failure || header.kind == MessageKind::left) {
+    channel.hear(peer, header.kind, data, rendezvous ? 0 : bytes);
+    return false;
+  }
+  std::byte* place = channel.place(peer, header, bytes);
+  if (!place) return false;
+  if (rendezvous) {
+    fetch(data, place, bytes, channel, peer, header);
+    return true;
+  }
+  std::memcpy(place, data, bytes);
+  channel.landed(peer, header, bytes);
+  return false;
+}
+
+// For a channel that this rank has yet to open.
+bool Node::keep(const Header& header, void* data, size_t bytes, bool rendezvous) {
+  if (closed_.count(header.channel) || early_bytes_ + bytes > kMostEarlyBytes) return false;
+  early_bytes_ += bytes;
+  Early early;
+  early.header = header;
+  if (rendezvous) {
+    early.descriptor = data;
+    early.descriptor_bytes = bytes;
+  } else {
+    early.bytes.assign(static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + bytes);
+  }
+  early_[header.channel].push_back(std::move(early));
+  return rendezvous;
+}
+
+void Node::fetch(void* descriptor, std::byte* place, size_t bytes, Channel& channel, int peer, const Header& header) {
+  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.tag(), peer, header, channel.memory()});
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.recv_am = on_fetched;
+  param.user_data = fetching.get();
+  const ucs_status_ptr_t request = ucx_.am_recv_data_nbx(worker_, descriptor, place, bytes, &param);
+  if (UCS_PTR_IS_PTR(request)) {
+    (void)fetching.release();
+  } else if (UCS_PTR_IS_ERR(request)) {
+    broke(peers_[header.from], fmt::format("the bytes that rank {} offered cannot be fetched: {}", header.from,
+                                           ucx_.status_string(UCS_PTR_RAW_STATUS(request))));
+  } else {
+    channel.landed(peer, header, bytes);
+  }
+}
+
+void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* user) {
+  const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
+  Node& node = *fetching->node;
+  const auto found = node.channels_.find(fetching->channel);
+  if (status == UCS_OK && found != node.channels_.end()) found->second->landed(fetching->peer, fetching->header, bytes);
+  if (request) node.ucx_.request_free(request);
+}
+
+void Node::add(Channel* channel) {
+  channels_[channel->tag()] = channel;
+  const auto found = early_.find(channel->tag());
+  if (found == early_.end()) return;
+  std::vector<Early> early = std::move(found->second);
+  early_.erase(found);
+  for (Early& message : early) {
+    early_bytes_ -= message.descriptor ? message.descriptor_bytes : message.bytes.size();
+    if (message.descriptor) {
+      if (!take(message.header, message.descriptor, message.descriptor_bytes, true))
+        ucx_.am_data_release(worker_, message.descriptor);
+    } else {
+      take(message.header, message.bytes.data(), message.bytes.size(), false);
+    }
+  }
+}
+
+void Node::remove(Channel* channel) {
+  channels_.erase(channel->tag());
+  closed_.insert(channel->tag());
+}
+
+// ---- progress
+
+void Node::poll() {
+  if (!mutex_.try_lock()) return;
+  advance();
+  mutex_.unlock();
+}
+
+// Whether all that was sent has left this rank.
+bool Node::flushed() {
+  if (flush_) {
+    if (ucx_.request_check_status(flush_) == UCS_INPROGRESS) return false;
+    ucx_.request_free(flush_);
+    flush_ = nullptr;
+  }
+  if (!unflushed_.exchange(false, std::memory_order_relaxed)) return true;
+  const ucp_request_param_t param{};
+  const ucs_status_ptr_t request = ucx_.worker_flush_nbx(worker_, &param);
+  if (!UCS_PTR_IS_PTR(request)) return true;
+  flush_ = request;
+  return false;
+}
+
+void Node::wake() {
+  if (!dozing_.load(std::memory_order_seq_cst)) return;
+  const std::lock_guard lock(sleep_mutex_);
+  wake_.notify_all();
+}
+
+void Node::need() {
+  needed_until_ns_.store(now_ns() + kNeededNs, std::memory_order_seq_cst);
+  wake();
+}
+
+void Node::rest() {
+  if (!unflushed_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (flushed()) return;
+  }
+  leaving_.store(true, std::memory_order_seq_cst);
+  wake();
+}
+
+void Node::serve() {
+  const auto wanted = [&] {
+    return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
+           now_ns() < needed_until_ns_.load(std::memory_order_seq_cst);
+  };
+  while (!stop_) {
+    if (!wanted()) {
+      std::unique_lock lock(sleep_mutex_);
+      dozing_.store(true, std::memory_order_seq_cst);
+      wake_.wait(lock, [&] { return stop_ || wanted(); });
+      dozing_.store(false, std::memory_order_seq_cst);
+      continue;
+    }
+    ucs_status_t armed;
+    {
+      const std::lock_guard lock(mutex_);
+      while (advance()) {
+      }
+      if (leaving_) leaving_ = !flushed();
+      armed = ucx_.worker_arm(worker_);
+    }
+    if (armed != UCS_OK) continue;
+    const bool stays = leaving_ || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0;
+    pollfd events{events_, POLLIN, 0};
+    ::poll(&events, 1, stays ? kSleepMs : static_cast<int>(kNeededNs / 1'000'000));
+  }
+}
+
+// ---- the end
+
+// Moves the worker on until the request is over; frees it.
+bool Node::settle(void* request, Deadline deadline) {
+  if (!UCS_PTR_IS_PTR(request)) return true;
+  while (ucx_.request_check_status(request) == UCS_INPROGRESS && !deadline.passed()) advance();
+  const bool over = ucx_.request_check_status(request) != UCS_INPROGRESS;
+  ucx_.request_free(request);
+  return over;
+}
+
+Node::~Node() {
+  if (thread_.joinable()) {
+    {
+      const std::lock_guard lock(sleep_mutex_);
+      stop_ = true;
+      wake_.notify_all();
+    }
+    ucx_.worker_signal(worker_);
+    thread_.join();
+  }
+  if (!worker_) return;
+  const std::lock_guard lock(mutex_);
+  const Deadline deadline = Deadline::in_ms(kLeaveMs);
+  for (auto& [tag, messages] : early_)
+    for (Early& message : messages)
+      if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);
+  while (!flushed() && !deadline.passed()) advance();
+  if (flush_) ucx_.request_free(flush_);
+  std::vector<void*> closing;
+  for (Peer& peer : peers_) {
+    if (!peer.endpoint) continue;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = peer.broken || deadline.passed() ? UCP_EP_CLOSE_FLAG_FORCE : 0;
+    closing.push_back(ucx_.ep_close_nbx(peer.endpoint, &param));
+  }
+  for (void* request : closing) settle(request, deadline);
+  ucx_.worker_destroy(worker_);
+}
+
+}  // namespace fsccl::ucx

@@ -1,0 +1,7 @@
+// The UCX transport's table (see README.md).
+#pragma once
+#include "fsccl/transport.h"
+
+namespace fsccl {
+const fsccl_transport_ops_t* ucx_transport();
+}
