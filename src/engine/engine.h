@@ -62,6 +62,8 @@ class Engine {
   bool single_copy() const { return can_read_; }
   size_t slot_bytes() const { return slot_bytes_; }
   bool one_process() const { return one_process_; }
+  // Slots are not mapped by their readers, but put (plan.h).
+  bool mirrored() const { return transport_.put != nullptr; }
 
   // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);

@@ -379,7 +379,9 @@ const fsccl_transport_ops_t* shm_transport() {
                                             op_fail,
                                             op_failure,
                                             op_left,
-                                            op_pair};
+                                            op_pair,
+                                            nullptr,
+                                            nullptr};
   return &ops;
 }
 
