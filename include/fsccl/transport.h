@@ -133,6 +133,13 @@ typedef struct fsccl_transport_ops {
   /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its ranks 0 and 1. Called by each of
    * the two when it first needs it, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots. */
   fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity);
+
+  /* Only of a transport that mirrors slots, else NULL. put() brings `bytes` from `source` to byte `at` of this rank's ring, as
+   * `peer` sees it: there they are once `peer` has polled the next line that this rank signals. `source` must not change before
+   * sent() is 1 or `peer` has answered that line. */
+  fsccl_status_t (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes, char* error, size_t capacity);
+  /* 1: the bytes of all puts so far have left. */
+  int (*sent)(void* channel);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

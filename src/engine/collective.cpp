@@ -21,7 +21,7 @@ void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
   *read = *written = 0;
   for (const Step& step : plan.steps) {
     const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
-    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast) continue;
+    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast && step.kind != StepKind::put) continue;
     *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
     *written += step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
   }
@@ -46,6 +46,7 @@ Shape Collectives::shape_of(const CollectiveCall& call) const {
   shape.dtype = call.dtype;
   shape.root = call.root;
   shape.slot_bytes = engine_.slot_bytes();
+  shape.mirrored = engine_.mirrored();
   if (!call.counts) return shape;
   shape.counts.assign(call.counts, call.counts + shape.ranks);
   shape.count = std::accumulate(shape.counts.begin(), shape.counts.end(), uint64_t{0});

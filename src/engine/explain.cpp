@@ -30,6 +30,7 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   shape.rank = std::min(engine_.rank(), shape.ranks - 1);
   shape.count = whole ? bytes : bytes / static_cast<uint64_t>(shape.ranks);
   shape.slot_bytes = engine_.slot_bytes();
+  shape.mirrored = engine_.mirrored();
   std::vector<Candidate> candidates;
   select(*found, shape, options_.select, &candidates);
 

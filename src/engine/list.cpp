@@ -45,6 +45,7 @@ ListShape shape_of(const ListCall& call, const Engine& engine) {
   shape.rank = engine.rank();
   shape.ranks = engine.ranks();
   shape.root = call.root;
+  shape.mirrored = engine.mirrored();
   const size_t parts = parts_of(call, engine);
   for (size_t t = 0; t < call.count; t++)
     shape.tensors.push_back({call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}});
@@ -150,9 +151,10 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   const uint64_t hash = hash_of(call, parts_of(call, engine));
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
-  const bool packed = engine.ranks() == 1 || entry.windows.size() == 1, broadcast = call.kind == ListKind::broadcast;
+  const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
+  const bool at_once = alone || entry.windows.size() == 1 || engine.mirrored();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
-  if (!packed) run->mine.reserve(call.count);
+  if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     const auto [send_bytes, recv_bytes] = entry.bytes[t];
@@ -163,7 +165,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
     recv.base = static_cast<std::byte*>(tensor.recv);
     run->bindings.push_back(send);
     run->bindings.push_back(recv);
-    if (!packed)
+    if (!at_once)
       run->mine.push_back(broadcast ? collectives.locate(tensor.recv, recv_bytes) : collectives.locate(tensor.send, send_bytes));
   }
   run->bindings.emplace_back();  // the slot
@@ -187,9 +189,10 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   Operation* op = nullptr;
   FSCCL_TRY(engine.acquire(&op, settings, fingerprint));
   op->owner = run.get();
-  if (packed) {
-    op->plan = engine.ranks() == 1 ? &entry.direct : &entry.windows[0];
+  if (at_once) {
+    op->plan = alone ? &entry.direct : &entry.windows[0];
     op->bindings = run->bindings.data();
+    if (!alone && entry.windows.size() > 1) op->complete = next_window;
   } else {
     run->all.resize(run->mine.size() * static_cast<size_t>(engine.ranks()));
     Shape exchange;

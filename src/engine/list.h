@@ -1,5 +1,6 @@
 // The list forms: many tensors in one operation. Where all of them fit a slot they travel packed, in one exchange. Else the ranks
-// first exchange where their buffers are, and so all know whether the bytes can go straight between them or must go through slots.
+// first exchange where their buffers are, and so all know whether the bytes can go straight between them or must go through slots;
+// mirrored slots (plan.h) are the only way there is.
 #pragma once
 #include "engine/collective.h"
 #include "plan/list_plans.h"

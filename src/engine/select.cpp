@@ -170,16 +170,22 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
 
   Contest contest(shape, options.costs);
   const Slots slots = cheapest_slots(ways, contest);
+  std::vector<Candidate>& candidates = contest.candidates;
+  Selection selection;
+  if (shape.mirrored) {
+    selection.plan = (*slots.make)(shape);
+    candidates[slots.at].chosen = true;
+    if (considered) *considered = std::move(candidates);
+    return selection;
+  }
   const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
   const Price direct_price = contest.price_of(direct);
   const size_t direct_at = contest.enter(direct, direct_price, "pool");
   const bool can_read = options.costs.can_read && ways.readable;
   const size_t read_at = can_read ? contest.enter(direct, contest.price_of(direct, true), "private", ", read by the system") : 0;
-  std::vector<Candidate>& candidates = contest.candidates;
 
   const bool eager = options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_price.ns, options.costs.exchange)
                                                         : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
-  Selection selection;
   if (eager) {
     selection.plan = (*slots.make)(shape);
     candidates[slots.at].chosen = true;

@@ -1,4 +1,5 @@
 // Which plan carries out a collective. Where more than one can, the cost model (plan/cost.h) prices each and the cheapest wins.
+// Where slots are mirrored (plan.h), no peer's buffer can be touched, and none but slots are considered.
 #pragma once
 #include <string>
 #include <vector>

@@ -32,6 +32,7 @@ Movement movement_of(const Exchange& x) {
   made.ranks = x.engine.ranks();
   made.dtype = x.call.dtype;
   made.mutual = true;
+  made.mirrored = x.engine.mirrored();
   const auto ranks = static_cast<size_t>(made.ranks);
   made.flows.resize(ranks * ranks);
   made.input_bytes.resize(ranks);
@@ -94,7 +95,7 @@ Completion table_is_here(Operation& op) {
   x.otherwise = move_slots(movement, x.engine.slot_bytes());
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
-  x.plan = most <= eager_bytes ? x.otherwise : move_direct(movement);
+  x.plan = most <= eager_bytes || movement.mirrored ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
   op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most));
@@ -155,6 +156,7 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
   table.ranks = engine_.ranks();
   table.count = x->mine.size();
   table.dtype = FSCCL_UINT64;
+  table.mirrored = engine_.mirrored();
   x->table_plan = move_slots(all_gather_movement(table), engine_.slot_bytes());
   Fingerprint fingerprint;
   fingerprint.op = OpCode::all_to_all_v;

@@ -57,6 +57,7 @@ class Builder {
     plan_.rounds = static_cast<uint32_t>((bytes + chunk - 1) / chunk);
   }
   void lazy() { plan_.lazy = true; }
+  void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
 
   Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
@@ -88,6 +89,18 @@ class Builder {
   }
   void wait_released(uint32_t buffer) { add(StepKind::wait_released).dst = here(buffer, 0); }
   void copy(Place dst, Place src, uint64_t count, fsccl_dtype_t dtype) { move(StepKind::copy, dst, dtype, src, dtype, count); }
+  void put(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
+    if (count == 0) return;
+    move(StepKind::put, slot, dtype, src, dtype, count);
+    plan_.steps.back().peer = peer;
+  }
+  // To where `peer` reads it in this rank's slot. Unless slots are mirrored, it is there for every other peer as well.
+  void offer(int peer, Place slot, Place src, uint64_t count, fsccl_dtype_t dtype) {
+    if (plan_.mirrored)
+      put(peer, slot, src, count, dtype);
+    else
+      copy(slot, src, count, dtype);
+  }
   void cast(Place dst, fsccl_dtype_t to, Place src, fsccl_dtype_t from, uint64_t count) {
     move(from == to ? StepKind::copy : StepKind::cast, dst, to, src, from, count);
   }

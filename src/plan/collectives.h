@@ -3,7 +3,7 @@
 //
 //   ..._inline   payload rides in the signals: tiny ones, one exchange
 //   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory that peers cannot touch
-//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once
+//   ..._direct   from, and to, peers' buffers where they are: each byte is moved once; not where slots are mirrored
 //
 // All are right, too, when any of the ranks passes input and output that are the same memory as the public header allows: a copy
 // from a place to itself is then skipped.
@@ -22,6 +22,7 @@ struct Shape {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   int root = 0;
   uint64_t slot_bytes = 32768;
+  bool mirrored = false;  // slots are (plan.h); as in Movement and Folding
   // The v forms: the part of each rank, and where it lies in the larger buffer. Empty: `count` each, end to end.
   std::vector<uint64_t> counts, displacements;
 
@@ -49,7 +50,8 @@ struct Movement {
   bool same_to_all = false;  // a rank sends the same bytes to everybody
   bool one_buffer = false;   // broadcast: output is the input
   bool mutual = false;       // everybody sends to everybody: the call ends when all have entered, whatever the counts
-  std::vector<Flow> flows;   // [from * ranks + to]
+  bool mirrored = false;
+  std::vector<Flow> flows;                          // [from * ranks + to]
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
 
   const Flow& flow(int from, int to) const { return flows[static_cast<size_t>(from * ranks + to)]; }
@@ -72,7 +74,8 @@ struct Folding {
   fsccl_dtype_t dtype = FSCCL_UINT8;
   Deliver deliver = Deliver::self;
   bool everybody_folds_all = false;  // then a rank's slot holds its input once, not a part for each folder
-  std::vector<Shape::Part> parts;    // by rank
+  bool mirrored = false;
+  std::vector<Shape::Part> parts;  // by rank
   uint64_t input_bytes = 0, output_bytes = 0;
 };
 Folding reduce_scatter_folding(const Shape&);

@@ -62,6 +62,7 @@ class Follower {
       }
       case StepKind::copy:
       case StepKind::cast:
+      case StepKind::put:
         clock += move(plans_[who], step, step.src.rank != plans_[who].rank, step.dst);
         return true;
       case StepKind::reduce:

@@ -44,6 +44,9 @@ std::string describe(const Plan& plan, const Step& step) {
     case StepKind::reduce_local:
       return fmt::format("reduce {} x {}: {} <- {} {} and {} more, {} bytes apart", step.count, to, describe(plan, step.dst), from,
                          describe(plan, step.src), plan.ranks - 1, step.stride);
+    case StepKind::put:
+      return fmt::format("put {} x {} for rank {}: {} <- {}", step.count, from, step.peer, describe(plan, step.dst),
+                         describe(plan, step.src));
     case StepKind::signal:
       if (step.count == 0) return fmt::format("signal tick {}", step.tick);
       return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count, describe(plan, step.src));
@@ -61,8 +64,9 @@ std::string describe(const Plan& plan, const Step& step) {
 }
 
 std::string describe(const Plan& plan) {
-  std::string text = fmt::format("{}: rank {} of {}, {} ticks{}\n", plan.name, plan.rank, plan.ranks, plan.ticks,
-                                 plan.rounds > 1 ? fmt::format(" in each of {} rounds of {} bytes", plan.rounds, plan.chunk) : "");
+  std::string text = fmt::format("{}: rank {} of {}, {} ticks{}{}\n", plan.name, plan.rank, plan.ranks, plan.ticks,
+                                 plan.rounds > 1 ? fmt::format(" in each of {} rounds of {} bytes", plan.rounds, plan.chunk) : "",
+                                 plan.mirrored ? ", slots are mirrored" : "");
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.bytes == 0) continue;
     text += fmt::format("  {}: {}, {} bytes{}{}{}{}{}\n", buffer.name, role_name(buffer.role), buffer.bytes,

@@ -42,7 +42,10 @@ std::optional<Conflict> find_conflict(std::vector<Access>& accesses, const Happe
   std::vector<const Access*> reads, writes;  // those that reach the current place
   const auto unordered = [&](const Access& a, const Access& b) {
     const bool same_step = a.moment.rank == b.moment.rank && a.moment.step == b.moment.step;
-    return !same_step && !order.before(a.moment, b.moment) && !order.before(b.moment, a.moment);
+    const auto over = [&](const Access& first, const Access& second) {
+      return first.over && order.before(*first.over, second.moment);
+    };
+    return !same_step && !over(a, b) && !over(b, a);
   };
   for (const Access& access : accesses) {
     if (access.begin == access.end) continue;

@@ -43,7 +43,8 @@ class HappensBefore {
 struct Access {
   uint64_t begin = 0, end = 0;  // bytes
   bool write = false;
-  Moment moment;
+  Moment moment;               // the step
+  std::optional<Moment> over;  // the step with which it is certain to be over: its own, or another rank's; none: nobody knows
 };
 
 struct Conflict {

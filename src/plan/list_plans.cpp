@@ -90,18 +90,36 @@ const std::vector<Piece>& window_of(const Windows& windows, size_t k) {
   return k < windows.size() ? windows[k] : none;
 }
 
+// Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get several in one put, packed in
+// the own slot before, which costs less than a put of each; a piece alone is put from where it is.
+template <class SourceOf>
+void offer(Builder& build, const ListShape& shape, const std::vector<Piece>& pieces, Place at, SourceOf source,
+           const std::vector<int>& readers) {
+  if (pieces.empty() || readers.empty()) return;
+  const bool packs = !shape.mirrored || pieces.size() > 1;
+  if (packs)
+    for (const Piece& piece : pieces)
+      build.copy({at.buffer, at.rank, at.offset + piece.offset}, source(piece), piece.count, shape.tensors[piece.tensor].dtype);
+  if (!shape.mirrored) return;
+  const Piece& last = pieces.back();
+  const uint64_t bytes = last.offset + last.count * size_of(shape, last.tensor);
+  for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
+}
+
 Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
   Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, 1);
+  build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
   build.slot("slot", chunk, 0);
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
-  if (shape.ranks > 1 && (!broadcast || shape.rank == shape.root))
-    for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k))
-      build.copy(
-          build.here(slot, piece.offset),
-          build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor), piece.begin * size_of(shape, piece.tensor)),
-          piece.count, shape.tensors[piece.tensor].dtype);
+  const auto source = [&](const Piece& piece) {
+    return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
+                      piece.begin * size_of(shape, piece.tensor));
+  };
+  std::vector<int> readers;
+  for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++) readers.push_back(build.peer(i));
+  offer(build, shape, window_of(parts[static_cast<size_t>(shape.rank)], k), build.here(slot, 0), source, readers);
   build.signal(0);
   if (!broadcast && k == 0) own_parts(build, shape);
   for (int i = 1; i < shape.ranks; i++) {
@@ -120,6 +138,7 @@ Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, si
 
 Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t slot_bytes, uint64_t chunk) {
   Builder build("reduce_scatter_list_slots", shape.rank, shape.ranks, 1);
+  build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
   build.slot("slot", slot_bytes, 0);
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
@@ -129,8 +148,8 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
-    for (const Piece& piece : window_of(parts[static_cast<size_t>(q)], k))
-      build.copy(build.here(slot, place(q) + piece.offset), source(piece, q), piece.count, shape.tensors[piece.tensor].dtype);
+    const auto its = [&](const Piece& piece) { return source(piece, q); };
+    offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)), its, {q});
   }
   build.signal(0);
   build.wait_all(0);

@@ -2,8 +2,7 @@
 // 2t (send) and 2t + 1 (recv); a broadcast has recv alone. Two ways:
 //   list_direct    between the ranks' buffers, whose locations were exchanged before (`tabled`)
 //   list_windows   through slots: a series of plans, each of which fills a slot with pieces of as many tensors as it holds, so
-//   small
-//                  tensors travel packed
+//                  that small tensors travel packed
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,6 +16,7 @@ enum class ListKind : uint8_t { all_gather, reduce_scatter, broadcast };
 struct ListShape {
   ListKind kind{};
   int rank = 0, ranks = 1, root = 0;
+  bool mirrored = false;  // slots are (plan.h): then list_direct cannot be used
   struct Tensor {
     fsccl_dtype_t dtype = FSCCL_UINT8;
     std::vector<uint64_t> counts;  // elements, of each rank's part; broadcast: one

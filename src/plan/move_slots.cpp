@@ -1,6 +1,7 @@
 // Moving through slots: a rank puts what it sends into its slot, signals, and copies what is meant for it from the senders' slots.
 // One exchange for what fits; the rest goes in rounds, whose slots alternate, so that a sender may be some rounds ahead. No peer's
-// buffer is touched, and the slots are so small that the second copy reads from the caches.
+// buffer is touched, and the slots are so small that the second copy reads from the caches. Mirrored slots are filled by a put for
+// each receiver, straight from the input.
 //
 // Where everybody sends and receives, what does not fit a slot is cut into a part for each of several ticks, and a round fills the
 // slots of all of them before it empties the first: a rank that is late holds nobody up, and the ranks do not write slots while
@@ -35,6 +36,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const int ticks = m.mutual && m.ranks > 1 ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
   const uint64_t most = part_of(longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
+  build.mirrored(m.mirrored);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
   if (!m.one_buffer) build.buffer("output", Role::output, m.output_bytes[rank]);
   for (int t = 0; t < ticks; ++t) build.slot("slot", m.same_to_all ? chunk : chunk * ranks, t);
@@ -45,9 +47,10 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const auto flow = [&](int from, int to, int tick) { return part_of(m.flow(from, to), tick, ticks, size); };
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
-      const Flow part = flow(m.rank, build.peer(i), t);
-      build.copy(build.here(slot(t), place(build.peer(i))), build.here(0, part.src * size), part.count, m.dtype);
-      if (m.same_to_all && part.count) break;
+      const int q = build.peer(i);
+      const Flow part = flow(m.rank, q, t);
+      build.offer(q, build.here(slot(t), place(q)), build.here(0, part.src * size), part.count, m.dtype);
+      if (m.same_to_all && !m.mirrored && part.count) break;
     }
     build.signal(t);
   }

@@ -13,12 +13,21 @@
 //      window (slots).
 //   3. ticks <= kMaxTicks.
 //
+// Mirrored slots. Where ranks share no memory, each has a copy, a mirror, of every other rank's slots. In a plan that is `mirrored`
+// a rank sees of a peer's slot what that peer has `put` there for it, and nothing else; its own slots are memory that nobody else
+// sees. Rules, which the verifier checks too:
+//   4. A put into the slot of tick t comes before its rank's signal(t). The bytes are there for `peer` once that has itself waited
+//      for this rank's tick t: to have heard of it from a third rank is not enough.
+//   5. What a put reads stays unchanged until the plan ends, which the engine lets it do only when the bytes have left, or until
+//      this rank has waited for a signal that `peer` gave when it had them (rule 4).
+//   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but its own.
+//
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move
 // `chunk` bytes a round: round k does elements [k, k + 1) * chunk / element size of each step's count, at places that advance by as
-// much. What lies in slots does not advance: every tick has a slot of its own.
+// much, and so do puts. What lies in slots does not advance: every tick has a slot of its own.
 //
 // Places. `Place` is bytes at `offset` in `buffer` as seen by `rank`. Buffers marked `shared` are one piece of memory that all
-// ranks map (a host-shared slot): every rank's is the same bytes. Reading a place of another rank is a get, writing one is a put.
+// ranks map (a host-shared slot): every rank's is the same bytes.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -41,6 +50,8 @@ enum class StepKind : uint8_t {
            //   accumulate and norm come with the operation (they do not change the plan)
   reduce_local,   // dst = fold over k = 0 .. ranks-1 of the block of `count` elements at src.offset + k * stride, all in one buffer
                   // of this rank
+  put,            // dst = src, `count` elements of dtype `from`: src is any place of this rank, dst one in a slot of this rank, as
+                  // `peer` sees that slot (mirrored)
   signal,         // reach `tick`; with `count` > 0 carries count (<= kInlineBytes) bytes from src, which lies on this rank
   wait,           // until `peer` (or every peer) has reached `tick`; with count > 0 stores the carried bytes at dst, on this rank
   wait_released,  // until every rank of the operation has released what was in buffer dst.buffer before (release counters)
@@ -58,8 +69,8 @@ struct Step {
   StepKind kind{};
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
-  uint16_t tick = 0;
-  int32_t peer = kAllPeers;
+  uint16_t tick = 0;         // signal, wait
+  int32_t peer = kAllPeers;  // wait, put
   Place dst, src;
   uint64_t count = 0;   // elements (signal, wait: bytes)
   uint64_t stride = 0;  // reduce_local: bytes from one block to the next
@@ -99,6 +110,7 @@ struct Plan {
   std::array<uint64_t, kMaxTicks> slots{};  // bytes of the slot of each tick, a multiple of 64; alike on all ranks
   uint64_t chunk = 0;                       // bytes that a step moves in a round, a multiple of 64; 0: all of them
   bool lazy = false;                        // this rank does not wait for every peer to enter
+  bool mirrored = false;                    // slots are seen by those for whom they were put
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 };

@@ -12,6 +12,7 @@ Movement movement(const char* name, const Shape& shape) {
   made.rank = shape.rank;
   made.ranks = shape.ranks;
   made.dtype = shape.dtype;
+  made.mirrored = shape.mirrored;
   const auto ranks = static_cast<size_t>(shape.ranks);
   made.flows.resize(ranks * ranks);
   made.input_bytes.resize(ranks);
@@ -32,6 +33,7 @@ Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t 
   made.ranks = shape.ranks;
   made.root = shape.root;
   made.dtype = shape.dtype;
+  made.mirrored = shape.mirrored;
   made.deliver = deliver;
   made.input_bytes = input_count * shape.size();
   made.output_bytes = output_count * shape.size();

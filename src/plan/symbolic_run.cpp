@@ -32,6 +32,7 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
   waited_enter_.assign(ranks * ranks, false);
   released_.assign(buffers * ranks, false);
   payloads_.resize(ranks * static_cast<size_t>(plans[0].ticks));
+  puts_.resize(ranks * ranks);
   for (size_t m = 0; m < memories_.size(); ++m)
     locations_.push_back({plans[0].buffers[m / ranks].shared ? m / ranks * ranks : m, 0});
   for (const Alias& alias : aliases) {
@@ -41,7 +42,9 @@ SymbolicRun::SymbolicRun(const std::vector<Plan>& plans, const std::vector<Alias
   for (const Plan& plan : plans) {
     for (uint32_t i = 0; i < buffers; ++i) {
       const Buffer& buffer = plan.buffers[i];
-      if (buffer.role != Role::input && buffer.role != Role::inout) continue;
+      // An own slot that is mirrored may be put as a whole, gaps included: they are what they were, which is no expected value.
+      const bool mine = buffer.slot && !buffer.tabled;
+      if (buffer.role != Role::input && buffer.role != Role::inout && !mine) continue;
       const SymbolicValue initial{buffer.shared ? 0 : plan.rank, i, 0};
       const Location location = locate({i, plan.rank, 0});
       memories_[location.memory].set_initial(location.offset, buffer.bytes, initial);
@@ -112,6 +115,8 @@ Status SymbolicRun::execute(int rank, uint32_t index, const Step& step) {
     case StepKind::copy:
     case StepKind::cast:
       return do_move(rank, index, step);
+    case StepKind::put:
+      return do_put(rank, index, step);
     case StepKind::reduce:
     case StepKind::reduce_local:
       return do_fold(rank, index, step);
@@ -146,6 +151,8 @@ Status SymbolicRun::check_place(int rank, const Place& place, uint64_t bytes, bo
     return fail(FSCCL_ERR_INTERNAL, "{} bytes from {} on exceed the {} bytes of {} on rank {}", bytes, place.offset, buffer.bytes,
                 buffer.name, place.rank);
   if (write && buffer.role == Role::input) return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
+  if (write && buffer.slot && place.rank != rank)
+    return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name, place.rank);
   if (write && buffer.guarded && !released_[static_cast<size_t>(rank) * plan.buffers.size() + place.buffer])
     return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release", buffer.name);
   if (place.rank == rank || buffer.shared) return success();
@@ -170,7 +177,7 @@ Status SymbolicRun::check_alias(const Place& dst, uint64_t dst_bytes, const Plac
 Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, const Place& place, uint64_t bytes) {
   FSCCL_TRY(check_place(rank, place, bytes, false));
   const Location from = locate(place);
-  accesses_[from.memory].push_back({from.offset, from.offset + bytes, false, order_.now(rank, index)});
+  note(from.memory, from.offset, bytes, false, order_.now(rank, index));
   auto ranges = memories_[from.memory].read(from.offset, bytes);
   if (!ranges.ok())
     return fail(FSCCL_ERR_INTERNAL, "reads buffer {} of rank {}: {}", place.buffer, place.rank, ranges.status().text());
@@ -181,9 +188,33 @@ Result<std::vector<SymbolicRange>> SymbolicRun::read(int rank, uint32_t index, c
 Status SymbolicRun::write(int rank, uint32_t index, const Place& place, uint64_t bytes, const SymbolicValue& value) {
   FSCCL_TRY(check_place(rank, place, bytes, true));
   const Location to = locate(place);
-  accesses_[to.memory].push_back({to.offset, to.offset + bytes, true, order_.now(rank, index)});
+  note(to.memory, to.offset, bytes, true, order_.now(rank, index));
   const bool once = plans_[static_cast<size_t>(place.rank)].buffers[place.buffer].role != Role::scratch;
   return memories_[to.memory].write(to.offset, bytes, value, once);
+}
+
+// As a copy, but one that lasts until `peer` certainly has the bytes: when it has waited for the tick of the slot.
+Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
+  const Plan& plan = plans_[static_cast<size_t>(rank)];
+  if (!plan.mirrored) return fail(FSCCL_ERR_INTERNAL, "puts into a slot that is not mirrored");
+  if (step.peer < 0 || step.peer >= plan.ranks || step.peer == rank)
+    return fail(FSCCL_ERR_INTERNAL, "puts for a rank that is not a peer");
+  FSCCL_TRY(check_place(rank, step.dst, 0, true));
+  FSCCL_TRY(check_place(rank, step.src, 0, false));
+  if (!plan.buffers[step.dst.buffer].slot) return fail(FSCCL_ERR_INTERNAL, "puts into what is not a slot");
+  if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "puts what lies on another rank");
+  if (step.tick >= plan.ticks) return fail(FSCCL_ERR_INTERNAL, "the plan has no such tick");
+  if (order_.signalled(rank, step.tick))
+    return fail(FSCCL_ERR_INTERNAL, "puts into the slot of tick {} after its signal", step.tick);
+  const size_t memories[] = {locate(step.src).memory, locate(step.dst).memory};
+  const size_t before[] = {accesses_[memories[0]].size(), accesses_[memories[1]].size()};
+  FSCCL_TRY(do_move(rank, index, step));
+  for (const size_t i : {0, 1})
+    for (size_t access = before[i]; access < accesses_[memories[i]].size(); ++access) {
+      accesses_[memories[i]][access].over.reset();
+      puts_[pair(rank, step.peer)].push_back({memories[i], access, step.tick});
+    }
+  return success();
 }
 
 Status SymbolicRun::do_move(int rank, uint32_t index, const Step& step) {
@@ -286,6 +317,11 @@ Status SymbolicRun::do_wait(int rank, uint32_t index, const Step& step) {
     order_.wait(rank, q, step.tick);
     waited_[pair(rank, q)] = true;
     if (step.tick == 0) waited_enter_[pair(rank, q)] = true;
+    std::erase_if(puts_[pair(q, rank)], [&](const OnItsWay& put) {
+      if (put.tick != step.tick) return false;
+      accesses_[put.memory][put.access].over = order_.now(rank, index);
+      return true;
+    });
   }
   if (step.count == 0) return success();
   if (step.peer == kAllPeers) return fail(FSCCL_ERR_INTERNAL, "a wait for all peers stores no bytes");

@@ -36,14 +36,24 @@ class SymbolicRun {
     std::vector<SymbolicRange> ranges;  // relative to the first byte
   };
 
+  // An access of a put, which is over when its peer has waited for the tick.
+  struct OnItsWay {
+    size_t memory, access;
+    uint16_t tick;
+  };
+
   size_t pair(int rank, int peer) const { return static_cast<size_t>(rank) * plans_.size() + static_cast<size_t>(peer); }
   Result<bool> advance(int rank);  // runs `rank` to its next unmet wait; whether it moved
   bool met(int rank, const Step& step) const;
   Status execute(int rank, uint32_t index, const Step& step);
+  Status do_put(int rank, uint32_t index, const Step& step);
   Status do_move(int rank, uint32_t index, const Step& step);
   Status do_fold(int rank, uint32_t index, const Step& step);
   Status do_signal(int rank, uint32_t index, const Step& step);
   Status do_wait(int rank, uint32_t index, const Step& step);
+  void note(size_t memory, uint64_t begin, uint64_t bytes, bool write, const Moment& now) {
+    accesses_[memory].push_back({begin, begin + bytes, write, now, now});
+  }
   Status check_place(int rank, const Place& place, uint64_t bytes, bool write);
   Status check_alias(const Place& dst, uint64_t dst_bytes, const Place& src, uint64_t src_bytes, bool same_allowed) const;
   // What the place holds, its ranges relative to its first byte.
@@ -60,6 +70,7 @@ class SymbolicRun {
   std::vector<bool> waited_, waited_enter_;  // by (rank, peer): directly, for any tick; for tick 0
   std::vector<bool> released_;               // by (rank, buffer)
   std::vector<Payload> payloads_;            // by (rank, tick)
+  std::vector<std::vector<OnItsWay>> puts_;  // by (rank that put, peer)
 };
 
 // "all_gather_direct, rank 3, step 5 (wait for tick 0 of all): " + why

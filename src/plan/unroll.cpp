@@ -8,9 +8,10 @@ namespace {
 struct Unroller {
   const Plan& plan;
   Plan out;
-  uint32_t first_slot = 0;  // of the kWindow buffers that stand for slots
+  const uint32_t views;     // of a slot, by who looks at it; one if all see the same
+  uint32_t first_slot = 0;  // of the kWindow * views buffers that stand for slots
 
-  explicit Unroller(const Plan& given) : plan(given), out(given) {
+  explicit Unroller(const Plan& given) : plan(given), out(given), views(given.mirrored ? static_cast<uint32_t>(given.ranks) : 1) {
     out.steps.clear();
     out.ticks = plan.ticks * static_cast<int>(plan.rounds);
     out.rounds = 1;
@@ -23,25 +24,29 @@ struct Unroller {
     }
     first_slot = static_cast<uint32_t>(out.buffers.size());
     if (!slot_bytes) return;
-    for (int i = 0; i < kWindow; i++) {
+    for (uint32_t i = 0; i < kWindow * views; i++) {
+      const uint32_t tick = i / views, view = i % views;
       Buffer slot;
-      slot.name = "slot of tick " + std::to_string(i) + " mod " + std::to_string(kWindow);
+      slot.name = "slot of tick " + std::to_string(tick) + " mod " + std::to_string(kWindow);
+      if (plan.mirrored) slot.name += " for rank " + std::to_string(view);
       slot.role = Role::scratch;
       slot.bytes = slot_bytes;
-      slot.slot = slot.tabled = true;
+      slot.slot = true;
+      slot.tabled = !plan.mirrored || static_cast<int>(view) != plan.rank;  // what nobody else sees is the rank's own
       out.buffers.push_back(slot);
     }
   }
 
-  // Bytes a place advances per element before it; slots do not.
-  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick) const {
+  // Bytes a place advances per element before it; slots do not. `viewer`: who sees it.
+  Place moved(Place place, uint64_t elements, fsccl_dtype_t dtype, int first_tick, int viewer) const {
     if (place.buffer >= plan.buffers.size()) {  // for verify() to find
       place.buffer += static_cast<uint32_t>(out.buffers.size() - plan.buffers.size());
       return place;
     }
     const Buffer& buffer = plan.buffers[place.buffer];
     if (buffer.slot)
-      place.buffer = first_slot + static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow);
+      place.buffer = first_slot + static_cast<uint32_t>((first_tick + buffer.slot_tick) % kWindow) * views +
+                     (plan.mirrored ? static_cast<uint32_t>(viewer) : 0);
     else
       place.offset += elements * dtype_size(dtype);
     return place;
@@ -64,9 +69,12 @@ struct Unroller {
         const uint64_t each = plan.chunk ? plan.chunk / dtype_size(step.from) : step.count, begin = each * r;
         if (begin >= step.count) continue;
         step.count = std::min(each, step.count - begin);
-        step.dst = moved(step.dst, begin, step.to, first_tick);
-        step.src = moved(step.src, begin, step.from, first_tick);
-        step.own = moved(step.own, begin, step.from, first_tick);
+        const bool puts = step.kind == StepKind::put;
+        if (puts && step.dst.buffer < plan.buffers.size())
+          step.tick = static_cast<uint16_t>(first_tick + plan.buffers[step.dst.buffer].slot_tick);
+        step.dst = moved(step.dst, begin, step.to, first_tick, puts ? step.peer : plan.rank);
+        step.src = moved(step.src, begin, step.from, first_tick, plan.rank);
+        step.own = moved(step.own, begin, step.from, first_tick, plan.rank);
       }
       out.steps.push_back(step);
     }

@@ -23,8 +23,9 @@ Status check_shape(const std::vector<Plan>& plans) {
     };
     if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
     if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
-    if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk)
-      return wrong("its algorithm, its ticks or its rounds differ from rank 0's");
+    if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk ||
+        plan.mirrored != first.mirrored)
+      return wrong("its algorithm, its ticks, its rounds or its kind of slots differ from rank 0's");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
     if (plan.buffers.size() != first.buffers.size()) return wrong("its number of buffers differs from rank 0's");
     size_t published = 0;
@@ -34,6 +35,8 @@ Status check_shape(const std::vector<Plan>& plans) {
       if (mine.role != other.role || mine.shared != other.shared || mine.guarded != other.guarded)
         return wrong("a buffer's role, shared or guarded differs from rank 0's");
       if (mine.shared && mine.bytes != other.bytes) return wrong("a shared buffer's size differs from rank 0's");
+      if (plan.mirrored && (mine.shared || mine.published || mine.symmetric || mine.tabled))
+        return wrong("its slots are mirrored, and peers touch another buffer of it");
       published += mine.published && !mine.shared && !mine.symmetric && !mine.tabled;
     }
     if (published > kMaxPublished) return wrong("more than 2 buffers are published: their locations do not fit the signal");
@@ -65,8 +68,10 @@ Status check_conflicts(const std::vector<Plan>& plans, SymbolicRun& run) {
   for (size_t m = 0; m < run.memories(); ++m) {
     const auto conflict = find_conflict(run.accesses(m), run.order());
     if (!conflict) continue;
-    return fail(FSCCL_ERR_INTERNAL, "two accesses to buffer {} of rank {} are not ordered. First: {}. Second: {}", m / plans.size(),
-                m % plans.size(), text_of(plans, conflict->first), text_of(plans, conflict->second));
+    const Plan& owner = plans[m % plans.size()];
+    return fail(FSCCL_ERR_INTERNAL, "two accesses to {} of rank {} are not ordered. First: {}. Second: {}",
+                owner.buffers[m / plans.size()].name, owner.rank, text_of(plans, conflict->first),
+                text_of(plans, conflict->second));
   }
   return success();
 }

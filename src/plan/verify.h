@@ -4,8 +4,8 @@
 //
 // Checked: the rules of plan.h; every place within its buffer and every access to a peer allowed; no deadlock; no read of what
 // nobody wrote; no two accesses to the same bytes, one of them a write, that signals and waits do not order (vector clocks, so the
-// verdict holds for every timing, not for one); no access to a rank's memory after its plan ended; results written once, with the
-// right value, and nothing else written.
+// verdict holds for every timing, not for one; a put lasts from its step until its peer has the bytes); no access to a rank's
+// memory after its plan ended; results written once, with the right value, and nothing else written.
 #pragma once
 #include <vector>
 

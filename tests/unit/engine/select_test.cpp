@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/collective.h"
+
 namespace fsccl::testing {
 namespace {
 
@@ -81,25 +83,58 @@ TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), machine()), "broadcast_balanced else broadcast_slots");
 }
 
+// No peer's buffer can be touched: nothing direct is asked for, and none is a candidate.
+TEST(Select, MirroredSlotsAreTheOnlyWay) {
+  SelectOptions options = machine();
+  options.always_read = true;
+  for (const int64_t eager_bytes : {kConfigAuto, int64_t{0}})
+    for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
+                            OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
+      options.eager_bytes = eager_bytes;
+      Shape shape = shape_of(4, 1 << 20);
+      shape.mirrored = true;
+      EXPECT_TRUE(chosen(op, shape, options).ends_with("_slots"));
+      std::vector<Candidate> considered;
+      const Selection selection = select(op, shape, options, &considered);
+      EXPECT_TRUE(selection.plan.mirrored);
+      EXPECT_FALSE(selection.reads);
+      for (const Candidate& candidate : considered) EXPECT_TRUE(candidate.plan.ends_with("_slots")) << candidate.plan;
+    }
+  Shape tiny = shape_of(4, 4);
+  tiny.mirrored = true;
+  EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
+}
+
+TEST(Select, PutsAreCountedAsBytes) {
+  Shape shape = shape_of(3, 1000);
+  shape.mirrored = true;
+  uint64_t read = 0, written = 0;
+  count_bytes(move_slots(all_gather_movement(shape), shape.slot_bytes), &read, &written);
+  EXPECT_EQ(read, 5000u);  // two puts, the own part, two peers'
+  EXPECT_EQ(written, 5000u);
+}
+
 TEST(Select, AllRanksAlike) {
-  for (const int ranks : {1, 2, 3, 5, 16})
-    for (const uint64_t count : {0u, 1u, 100u, 5000u, 70'000u, 1u << 20})
-      for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
-                              OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
-        Shape shape = shape_of(ranks, count);
-        shape.root = ranks - 1;
-        const Selection first = select(op, shape, machine());
-        for (shape.rank = 1; shape.rank < ranks; shape.rank++) {
-          const Selection other = select(op, shape, machine());
-          ASSERT_EQ(first.plan.name, other.plan.name);
-          ASSERT_EQ(first.plan.slots, other.plan.slots);
-          ASSERT_EQ(first.otherwise.name, other.otherwise.name);
-          ASSERT_EQ(first.otherwise.chunk, other.otherwise.chunk);
-          ASSERT_EQ(first.otherwise.rounds, other.otherwise.rounds);
-          ASSERT_EQ(first.otherwise.slots, other.otherwise.slots);
-          ASSERT_EQ(first.reads, other.reads);
+  for (const bool mirrored : {false, true})
+    for (const int ranks : {1, 2, 3, 5, 16})
+      for (const uint64_t count : {0u, 1u, 100u, 5000u, 70'000u, 1u << 20})
+        for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
+                                OpCode::gather, OpCode::scatter, OpCode::all_to_all}) {
+          Shape shape = shape_of(ranks, count);
+          shape.root = ranks - 1;
+          shape.mirrored = mirrored;
+          const Selection first = select(op, shape, machine());
+          for (shape.rank = 1; shape.rank < ranks; shape.rank++) {
+            const Selection other = select(op, shape, machine());
+            ASSERT_EQ(first.plan.name, other.plan.name);
+            ASSERT_EQ(first.plan.slots, other.plan.slots);
+            ASSERT_EQ(first.otherwise.name, other.otherwise.name);
+            ASSERT_EQ(first.otherwise.chunk, other.otherwise.chunk);
+            ASSERT_EQ(first.otherwise.rounds, other.otherwise.rounds);
+            ASSERT_EQ(first.otherwise.slots, other.otherwise.slots);
+            ASSERT_EQ(first.reads, other.reads);
+          }
         }
-      }
 }
 
 }  // namespace

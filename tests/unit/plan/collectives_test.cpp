@@ -49,8 +49,9 @@ TEST_P(Collectives, EveryShapeIsProved) {
       for (const uint64_t count : counts)
         for (const int root : roots(collective, ranks)) {
           // Element size changes only where parts are cut and what fits; in the large groups one size is enough.
-          if ((ranks > 8 || collective.rooted) && count > 24 && dtype != FSCCL_FLOAT32) continue;
-          if (ranks > 16 && count > 4096) continue;
+          const bool large = ranks > 16 && collective.fits == Fits::any;
+          if ((((ranks > 8 || collective.rooted) && count > 24) || large) && dtype != FSCCL_FLOAT32) continue;
+          if (count > (ranks <= 16 ? 20'000 : ranks <= 33 ? 4096 : 333)) continue;
           ASSERT_NO_FATAL_FAILURE(verify_shape(collective, shape_of(ranks, count, dtype, root)));
         }
 }

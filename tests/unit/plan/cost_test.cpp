@@ -51,6 +51,16 @@ TEST(Cost, AllGatherThroughSlots) {
   EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns, 10240 + 5120 + 10240, 100);
 }
 
+TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
+  const auto mirrored = [](const Shape& given, uint64_t slot) {
+    Shape shape = given;
+    shape.mirrored = true;
+    return gather_slots(shape, slot);
+  };
+  EXPECT_DOUBLE_EQ(price(pair_of(mirrored, 10240, 65536), round_numbers(), false).ns,
+                   price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns);
+}
+
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
   // Own part, while the signals travel, and the peer's; another exchange.

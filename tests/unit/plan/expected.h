@@ -83,7 +83,7 @@ inline Alias same_buffer(const Shape& shape) { return {shape.rank, 0, 1, 0}; }
 
 enum class Fits : uint8_t { any, part_in_signal, whole_in_signal };
 struct Collective {
-  const char* name;
+  std::string name;
   Builder build;
   std::vector<Expected> (*expect)(const Shape&);
   Alias (*alias)(const Shape&);  // null: has no in-place form
@@ -94,6 +94,7 @@ struct Collective {
 };
 
 inline const std::vector<Collective>& collectives() {
+  // Those through slots twice: slots that all ranks map, and mirrored ones.
   static const std::vector<Collective> all = [] {
     constexpr uint64_t kSlot = 4096;
     const auto direct = [](auto movement) -> Builder { return [=](const Shape& s) { return move_direct(movement(s)); }; };
@@ -101,7 +102,7 @@ inline const std::vector<Collective>& collectives() {
     const auto folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_direct(folding(s)); }; };
     const auto slot_folds = [](auto folding) -> Builder { return [=](const Shape& s) { return fold_slots(folding(s), kSlot); }; };
     const Fits any = Fits::any, part = Fits::part_in_signal, whole = Fits::whole_in_signal;
-    return std::vector<Collective>{
+    std::vector<Collective> made{
         {"all_gather_inline", all_gather_inline, expect_all_gather, small_in_output, part, false, true, false},
         {"all_gather_direct", direct(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
         {"all_gather_slots", slots(all_gather_movement), expect_all_gather, small_in_output, any, false, true, false},
@@ -126,6 +127,17 @@ inline const std::vector<Collective>& collectives() {
         {"reduce_slots", slot_folds(reduce_folding), expect_reduce, same_buffer, any, true, false, true},
         {"small_reduce_slots", slot_folds(small_reduce_folding), expect_reduce, same_buffer, any, true, false, true},
     };
+    for (size_t i = 0, mapped = made.size(); i < mapped; ++i) {
+      if (!made[i].name.ends_with("_slots")) continue;
+      Collective mirrored = made[i];
+      mirrored.name += "_mirrored";
+      mirrored.build = [build = made[i].build](Shape shape) {
+        shape.mirrored = true;
+        return build(shape);
+      };
+      made.push_back(std::move(mirrored));
+    }
+    return made;
   }();
   return all;
 }

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "expected.h"
+#include "hand_made.h"
 #include "layout/layout.h"
 #include "plan/describe.h"
 #include "plan/unit_plans.h"
@@ -77,7 +78,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-bool moves(const Step& step) { return step.kind <= StepKind::reduce_local; }
+bool moves(const Step& step) { return step.kind <= StepKind::put; }
 
 // Whether any rank waits for this signal: one that nobody waits for may come at any time.
 bool awaited(const std::vector<Plan>& plans, const Plan& plan, const Step& signal) {
@@ -224,6 +225,26 @@ TEST(Verify, SourceOfTheWrongPeer) {
   });
 }
 
+TEST(Verify, PutForTheWrongPeer) {
+  expect_all_caught("a put for the wrong peer", [](Plan& plan, size_t index) {
+    Step& step = plan.steps[index];
+    if (step.kind != StepKind::put) return false;
+    do step.peer = (step.peer + 1) % plan.ranks;
+    while (step.peer == plan.rank);
+    return true;
+  });
+}
+
+// Nothing orders puts, though their bytes are the same.
+TEST(Verify, PutTwice) {
+  expect_all_caught("a put made twice", [](Plan& plan, size_t index) {
+    const Step step = plan.steps[index];
+    if (step.kind != StepKind::put) return false;
+    plan.steps.insert(plan.steps.begin() + static_cast<std::ptrdiff_t>(index), step);
+    return true;
+  });
+}
+
 TEST(Verify, WrongTickOfSignal) {
   expect_all_caught("a skipped tick", [](Plan& plan, size_t index) {
     if (plan.steps[index].kind != StepKind::signal) return false;
@@ -289,21 +310,6 @@ std::vector<Plan> two_ranks() {
     plan.buffers[1] = {"output", Role::output, 64};
   }
   return plans;
-}
-
-Step copy_bytes_step(Place dst, Place src, uint64_t bytes) {
-  Step step;
-  step.kind = StepKind::copy;
-  step.dst = dst;
-  step.src = src;
-  step.count = bytes;
-  return step;
-}
-
-void expect_error(const std::vector<Plan>& plans, const char* part) {
-  const Status status = verify(plans, {});
-  ASSERT_FALSE(status.ok()) << part;
-  EXPECT_NE(status.text().find(part), std::string::npos) << status.text();
 }
 
 void insert_first(Plan& plan, const Step& step) { plan.steps.insert(plan.steps.begin(), step); }
@@ -382,6 +388,13 @@ TEST(Verify, UnorderedWrites) {
   for (Plan& plan : plans) plan.buffers[1].role = Role::scratch;
   plans[1].steps[0].dst.offset = 4;
   expect_error(plans, "are not ordered");
+}
+
+TEST(Verify, WritesTheSlotOfAPeer) {
+  auto plans = two_ranks();
+  for (Plan& plan : plans) plan.buffers[1].slot = true;
+  plans[0].steps.push_back(copy_bytes_step({1, 1, 0}, {0, 0, 0}, 8));
+  expect_error(plans, "slot of tick 0 mod 8 of rank 1 is written by another");
 }
 
 TEST(Verify, GuardedBufferNeedsItsRelease) {

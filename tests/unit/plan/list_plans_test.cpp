@@ -1,0 +1,146 @@
+// The plans of lists are proved for random lists: mixed dtypes, uneven and empty parts, lists of nothing, in place or not, through
+// slots that all ranks map and through mirrored ones. The windows of a list run one after the other: they are proved as one plan.
+#include "plan/list_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "plan/verify.h"
+
+namespace fsccl::testing {
+namespace {
+
+// A tick for each window, with a slot of its own; as many windows as a plan has ticks.
+Plan joined(const std::vector<Plan>& windows) {
+  Plan all = windows[0];
+  const auto slot = static_cast<uint32_t>(all.buffers.size() - 1);
+  all.ticks = static_cast<int>(windows.size());
+  all.steps.clear();
+  for (size_t k = 0; k < windows.size(); ++k) {
+    const auto window = static_cast<uint32_t>(k);
+    if (k > 0) all.buffers.push_back(all.buffers[slot]);
+    all.buffers.back().slot_tick = static_cast<uint16_t>(k);
+    all.slots[k] = windows[k].slots[0];
+    all.lazy |= windows[k].lazy;
+    for (Step step : windows[k].steps) {
+      step.tick = static_cast<uint16_t>(step.tick + window);
+      for (Place* place : {&step.dst, &step.src, &step.own})
+        if (place->buffer == slot) place->buffer += window;
+      all.steps.push_back(step);
+    }
+  }
+  return all;
+}
+
+std::vector<Expected> expect_list(const ListShape& shape) {
+  std::vector<Expected> expected;
+  for (int rank = 0; rank < shape.ranks; ++rank)
+    for (size_t t = 0; t < shape.tensors.size(); ++t) {
+      const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
+      const ListShape::Tensor& tensor = shape.tensors[t];
+      const uint64_t size = dtype_size(tensor.dtype);
+      const auto expect = [&](Place place, Place source, uint64_t count, bool folded) {
+        expected.push_back({place, source, count, tensor.dtype, tensor.dtype, folded});
+      };
+      if (shape.kind == ListKind::broadcast) expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
+      uint64_t before = 0;
+      for (int q = 0; q < shape.ranks && shape.kind != ListKind::broadcast; ++q) {
+        const uint64_t count = tensor.counts[static_cast<size_t>(q)];
+        if (shape.kind == ListKind::all_gather) expect({recv, rank, before * size}, {send, q, 0}, count, false);
+        if (shape.kind == ListKind::reduce_scatter && q == rank) expect({recv, rank, 0}, {send, 0, before * size}, count, true);
+        before += count;
+      }
+    }
+  return expected;
+}
+
+std::vector<Alias> in_place(ListShape shape, std::mt19937_64& random) {
+  std::vector<Alias> aliases;
+  if (shape.kind == ListKind::broadcast) return aliases;
+  for (shape.rank = 0; shape.rank < shape.ranks; ++shape.rank)
+    for (size_t t = 0; t < shape.tensors.size(); ++t) {
+      const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
+      const uint64_t at = shape.before(t, shape.rank) * dtype_size(shape.tensors[t].dtype);
+      const bool gathers = shape.kind == ListKind::all_gather;
+      if (random() % 2) aliases.push_back({shape.rank, gathers ? send : recv, gathers ? recv : send, at});
+    }
+  return aliases;
+}
+
+ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
+  constexpr fsccl_dtype_t kDtypes[] = {FSCCL_UINT8, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
+  ListShape shape;
+  shape.kind = kind;
+  shape.ranks = ranks;
+  shape.root = static_cast<int>(random() % static_cast<uint64_t>(ranks));
+  shape.tensors.resize(random() % 7);
+  const uint64_t most = random() % 2 ? 10 : 700;
+  for (ListShape::Tensor& tensor : shape.tensors) {
+    tensor.dtype = kDtypes[random() % 4];
+    for (int q = 0; q < (kind == ListKind::broadcast ? 1 : ranks); ++q)
+      tensor.counts.push_back(random() % 4 == 0 ? 0 : random() % most);
+  }
+  return shape;
+}
+
+Status verify_list(ListShape shape, bool direct, const std::vector<Alias>& aliases) {
+  std::vector<Plan> plans;
+  for (shape.rank = 0; shape.rank < shape.ranks; ++shape.rank) {
+    if (direct) {
+      plans.push_back(list_direct(shape));
+      continue;
+    }
+    uint64_t bytes = 4096;  // as little as gives no more windows than a plan has ticks
+    std::vector<Plan> windows = list_windows(shape, bytes);
+    while (windows.size() > static_cast<size_t>(kMaxTicks)) windows = list_windows(shape, bytes *= 2);
+    plans.push_back(joined(windows));
+  }
+  return verify(plans, expect_list(shape), aliases);
+}
+
+class Lists : public ::testing::TestWithParam<ListKind> {};
+
+TEST_P(Lists, AreProved) {
+  std::mt19937_64 random(23);
+  size_t several = 0;
+  for (int ranks = 1; ranks <= 17; ++ranks)
+    for (int round = 0; round < 40; ++round) {
+      ListShape shape = random_list(GetParam(), ranks, random);
+      const std::vector<Alias> aliases = round % 2 ? in_place(shape, random) : std::vector<Alias>{};
+      for (const bool direct : {true, false})
+        for (const bool mirrored : {false, true}) {
+          if (direct && mirrored) continue;
+          shape.mirrored = mirrored;
+          const Status status = verify_list(shape, direct, aliases);
+          ASSERT_TRUE(status.ok()) << ranks << " ranks, round " << round << (mirrored ? ", mirrored: " : ": ") << status.text();
+        }
+      several += list_windows(shape, 4096).size() > 1;
+    }
+  EXPECT_GT(several, 20u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Lists, ::testing::Values(ListKind::all_gather, ListKind::reduce_scatter, ListKind::broadcast));
+
+// One put for each peer, however many tensors there are; what is alone goes from where it is.
+TEST(Lists, MirroredSlotsGetOnePutForEachPeer) {
+  for (const size_t tensors : {1, 2, 30}) {
+    ListShape shape;
+    shape.kind = ListKind::all_gather;
+    shape.ranks = 3;
+    shape.mirrored = true;
+    shape.tensors.assign(tensors, {FSCCL_FLOAT32, {5, 6, 7}});
+    const std::vector<Plan> windows = list_windows(shape, 4096);
+    ASSERT_EQ(windows.size(), 1u);
+    size_t puts = 0, packed = 0;
+    for (const Step& step : windows[0].steps) {
+      puts += step.kind == StepKind::put;
+      packed += step.kind == StepKind::copy && windows[0].buffers[step.dst.buffer].slot;
+    }
+    EXPECT_EQ(puts, 2u);
+    EXPECT_EQ(packed, tensors == 1 ? 0 : tensors);
+  }
+}
+
+}  // namespace
+}  // namespace fsccl::testing
