@@ -69,7 +69,8 @@ typedef struct fsccl_transport_request {
   void* node;             /* from join(); NULL if the transport has none */
   const int32_t* members; /* rank of the job of each rank */
   const int32_t* pids;    /* process of each rank */
-  uint64_t tag;        /* of the channel, none other of the job has it; the same on all ranks, or they disagree who they are */
+  uint64_t meeting;       /* names the channel: none other of the job has it */
+  uint64_t tag;           /* likewise, and names its ranks: not the same on all, they disagree who they are */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
   int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
   int known;           /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who offers */
@@ -118,8 +119,8 @@ typedef struct fsccl_transport_ops {
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
   /* All three only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes
-   * at `source` once it has polled the next line that is signalled. `source` must not change while unsent() tells of a peer: a rank
-   * to which bytes have yet to leave, or -1. rest: the caller goes away; what was signalled must arrive nevertheless. */
+   * at `source` once it has polled the next line that is signalled. `source` must not change while unsent() tells of a peer (a rank
+   * to which bytes have yet to leave, or -1), unless `peer` has answered that line. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   int (*unsent)(void* channel);
   void (*rest)(void* channel);
@@ -133,13 +134,6 @@ typedef struct fsccl_transport_ops {
   /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its ranks 0 and 1. Called by each of
    * the two when it first needs it, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots. */
   fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity);
-
-  /* Only of a transport that mirrors slots, else NULL. put() brings `bytes` from `source` to byte `at` of this rank's ring, as
-   * `peer` sees it: there they are once `peer` has polled the next line that this rank signals. `source` must not change before
-   * sent() is 1 or `peer` has answered that line. */
-  fsccl_status_t (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes, char* error, size_t capacity);
-  /* 1: the bytes of all puts so far have left. */
-  int (*sent)(void* channel);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

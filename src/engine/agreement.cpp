@@ -40,6 +40,8 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
   for (int peer = 0; peer < meeting.ranks; peer++) {
     if (peer == meeting.rank) continue;
     const unsigned char* line = meeting.await(peer, at);
+    if (const fsccl_transport_failure_t* failure = line ? nullptr : meeting.transport->failure(meeting.channel))
+      return concerning(fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text), peer);
     if (!line && now_ns() > meeting.deadline_ns)
       return concerning(fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
     if (!line)

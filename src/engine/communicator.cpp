@@ -137,6 +137,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.node = comm->context_->node();
   request.members = comm->members_.data();
   request.pids = pids.data();
+  request.meeting = name;
   request.tag = comm->tag_;
   request.deadline_ns = exchange.deadline.at_ns();
   request.single_copy = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy()) ? 1 : 0;
@@ -164,6 +165,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
+  if (transport->rest) transport->rest(engine.channel);
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
     return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);

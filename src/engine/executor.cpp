@@ -341,8 +341,6 @@ bool Executor::perform(const Step& step) {
       return fold(step);
     case StepKind::reduce_local:
       return fold_local(step);
-    case StepKind::put:
-      break;
     case StepKind::choose:
       break;  // run() knows
   }

@@ -13,7 +13,7 @@ constexpr int64_t kSleepNs = 10'000'000;  // how soon it is seen that the meetin
 
 }  // namespace
 
-bool Meeting::over() const { return now_ns() > deadline_ns || cancelled(context); }
+bool Meeting::over() const { return now_ns() > deadline_ns || cancelled(context) || transport->failure(channel); }
 
 const unsigned char* Meeting::await(int peer, uint32_t tick) const {
   for (int tries = 0;; tries++) {

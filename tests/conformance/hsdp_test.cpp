@@ -232,10 +232,10 @@ TEST(Hsdp, VerifyAtTheWrongMoment) {
     TestUnit unit(simple_unit({{8}}, 2), mesh.shard, pool.get(), mesh.replicas);
     if (self.rank == 1) {
       while (!go.load()) std::this_thread::yield();
-      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 0, nullptr));
+      ASSERT_OK(fsccl_unit_broadcast_state(unit.get(), 1, nullptr));
     } else {
       fsccl_work_t work = nullptr;
-      ASSERT_EQ(fsccl_unit_broadcast_state(unit.get(), 0, &work), FSCCL_IN_PROGRESS);
+      ASSERT_EQ(fsccl_unit_broadcast_state(unit.get(), 1, &work), FSCCL_IN_PROGRESS);
       EXPECT_ERROR(fsccl_unit_verify_replicas(unit.get()), FSCCL_ERR_INVALID_STATE, "in flight");
       go = true;
       ASSERT_OK(fsccl_work_wait(work, -1));

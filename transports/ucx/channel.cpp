@@ -63,9 +63,10 @@ Channel::~Channel() {
   place_.node->remove(this);
 }
 
-Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) const {
+Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
   Place place = place_;
-  place.tag = mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
+  place.around = this;
+  place.meeting = place.tag = mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   place.rank = place_.rank == from ? 0 : 1;
   place.members = {place_.members[static_cast<size_t>(from)], place_.members[static_cast<size_t>(to)]};
   place.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
@@ -82,7 +83,8 @@ int Channel::member(int job_rank) const {
 void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   Header header{};
-  header.channel = place_.tag;
+  header.channel = place_.meeting;
+  header.tag = place_.tag;
   header.kind = kind;
   if (put) {
     header.at = put->at;
@@ -223,21 +225,26 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
 }
 
 void Channel::tell(const fsccl_transport_failure_t& failure) {
+  if (place_.around) return place_.around->tell(failure);
   const auto ranks = static_cast<int>(peers_.size());
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
     if (ranks > kTellAll && i > 1 && !peers_[static_cast<size_t>(peer)].known) continue;
     Header header{};
-    header.channel = place_.tag;
+    header.channel = place_.meeting;
+    header.tag = place_.tag;
     header.kind = MessageKind::failure;
     place_.node->send(place_.members[static_cast<size_t>(peer)], header, &failure, sizeof failure, nullptr, peer);
   }
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {
-  const std::lock_guard lock(place_.node->mutex());
-  if (write_board(failure)) tell(failure);
-  empty_outbox(kFailedMs);
+  {
+    const std::lock_guard lock(place_.node->mutex());
+    if (write_board(failure)) tell(failure);
+    empty_outbox(kFailedMs);
+  }
+  rest();
 }
 
 void Channel::hear(int from, MessageKind kind, const void* data, size_t bytes) {
@@ -263,6 +270,7 @@ void Channel::lost(int job_rank) {
 
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
+  if (!board.written.load(std::memory_order_acquire)) place_.node->poll();
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t lost_ns = lost_ns_.load(std::memory_order_acquire);
   if (!lost_ns || now_ns() - lost_ns < kVerdictNs) return nullptr;

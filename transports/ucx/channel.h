@@ -36,11 +36,12 @@ class Channel {
  public:
   struct Place {  // in the job
     Node* node = nullptr;
-    uint64_t tag = 0;
+    uint64_t meeting = 0, tag = 0;
     int rank = 0;
     std::vector<int32_t> members;
     size_t slot_bytes = 0;  // 0: chosen
     std::shared_ptr<Board> board;
+    Channel* around = nullptr;  // of a pair: what it is in, which tells of its failures
   };
   static Result<std::unique_ptr<Channel>> open(Place place);
   ~Channel();
@@ -57,9 +58,10 @@ class Channel {
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
   bool left(int peer) const { return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire); }
-  Result<std::unique_ptr<Channel>> pair(int from, int to) const;
+  Result<std::unique_ptr<Channel>> pair(int from, int to);
 
   // For the node, with its mutex held.
+  uint64_t meeting() const { return place_.meeting; }
   uint64_t tag() const { return place_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }

@@ -20,13 +20,14 @@ using Token = std::array<uint64_t, 2>;
 
 struct Header {
   Token token;
-  uint64_t channel;  // tag of the channel
+  uint64_t channel;  // where its ranks meet
+  uint64_t tag;      // and who they are
   uint32_t from;     // rank of the job
   MessageKind kind;
   uint64_t at;    // in the sender's ring
   uint64_t sent;  // bytes that the sender has put for this receiver on this channel, with those of this message
   fsccl_transport_line_t line;
 };
-static_assert(sizeof(Header) == 112);
+static_assert(sizeof(Header) == 120);
 
 }  // namespace fsccl::ucx

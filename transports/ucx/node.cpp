@@ -225,7 +225,7 @@ void Node::broke(Peer& peer, std::string why) {
   if (peer.broken) return;
   peer.broken = true;
   peer.problem = std::move(why);
-  for (auto& [tag, channel] : channels_) channel->lost(peer.rank);
+  for (auto& [meeting, channel] : channels_) channel->lost(peer.rank);
 }
 
 void Node::cut(int rank, std::string why) {
@@ -264,6 +264,10 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
   const auto found = channels_.find(header.channel);
   if (found == channels_.end()) return keep(header, data, bytes, rendezvous);
   Channel& channel = *found->second;
+  if (channel.tag() != header.tag) {
+    refuse(header);
+    return false;
+  }
   const int peer = channel.member(static_cast<int>(header.from));
   if (peer < 0) return false;
   if (header.kind == MessageKind::failure || header.kind == MessageKind::left) {
@@ -279,6 +283,21 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
   std::memcpy(place, data, bytes);
   channel.landed(peer, header, bytes);
   return false;
+}
+
+// The sender has another list of ranks for this channel: it learns so, unless it says so itself.
+void Node::refuse(const Header& header) {
+  if (header.kind == MessageKind::failure) return;
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_MISMATCH;
+  failure.rank = failure.peer = -1;
+  constexpr char kText[] = "the first of the ranks makes a communicator of other ranks";
+  std::memcpy(failure.text, kText, sizeof kText);
+  Header answer{};
+  answer.channel = header.channel;
+  answer.tag = header.tag;
+  answer.kind = MessageKind::failure;
+  send(static_cast<int>(header.from), answer, &failure, sizeof failure, nullptr, 0);
 }
 
 // For a channel that this rank has yet to open.
@@ -298,7 +317,7 @@ bool Node::keep(const Header& header, void* data, size_t bytes, bool rendezvous)
 }
 
 void Node::fetch(void* descriptor, std::byte* place, size_t bytes, Channel& channel, int peer, const Header& header) {
-  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.tag(), peer, header, channel.memory()});
+  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.meeting(), peer, header, channel.memory()});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = on_fetched;
@@ -323,8 +342,8 @@ void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* us
 }
 
 void Node::add(Channel* channel) {
-  channels_[channel->tag()] = channel;
-  const auto found = early_.find(channel->tag());
+  channels_[channel->meeting()] = channel;
+  const auto found = early_.find(channel->meeting());
   if (found == early_.end()) return;
   std::vector<Early> early = std::move(found->second);
   early_.erase(found);
@@ -340,8 +359,8 @@ void Node::add(Channel* channel) {
 }
 
 void Node::remove(Channel* channel) {
-  channels_.erase(channel->tag());
-  closed_.insert(channel->tag());
+  channels_.erase(channel->meeting());
+  closed_.insert(channel->meeting());
 }
 
 // ---- progress
@@ -440,7 +459,7 @@ Node::~Node() {
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
-  for (auto& [tag, messages] : early_)
+  for (auto& [meeting, messages] : early_)
     for (Early& message : messages)
       if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);
   while (!flushed() && !deadline.passed()) advance();

@@ -101,6 +101,7 @@ class Node {
                                  const ucp_am_recv_param_t* param);
   // Whether the descriptor `data` of a rendezvous is still in use.
   bool take(const Header& header, void* data, size_t bytes, bool rendezvous);
+  void refuse(const Header& header);
   bool keep(const Header& header, void* data, size_t bytes, bool rendezvous);
   void fetch(void* descriptor, std::byte* place, size_t bytes, Channel& channel, int peer, const Header& header);
   static void on_sent(void* request, ucs_status_t status, void* sending);

@@ -56,6 +56,7 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
                        size_t capacity) {
   Channel::Place place;
   place.node = static_cast<Node*>(request->node);
+  place.meeting = request->meeting;
   place.tag = request->tag;
   place.rank = request->rank;
   place.members.assign(request->members, request->members + request->ranks);
