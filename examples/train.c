@@ -7,7 +7,7 @@
  * fp32 sums are formed (by less than 0.01 %).
  *
  *   train --ranks 4           four local processes           train --mixed    bf16 for what travels
- *   mpirun -n 4 train         one rank of an existing job; torchrun likewise
+ *   mpirun -n 4 train         one rank of an existing job; mpiexec, srun and torchrun likewise
  *
  * The parts that know nothing of FSCCL: mlp.c (arithmetic), digits.c (data), train_options.c (command line), local_ranks.c
  * (processes).
@@ -324,15 +324,22 @@ static int run(const fsccl_comm_config_t* where, const train_options_t* options,
   return accuracy >= kWantedAccuracy ? 0 : 1;
 }
 
+/* Where a launcher's variables contradict each other, fsccl_comm_create() will say so. */
+static int launched(void) {
+  fsccl_launch_info_t info = FSCCL_LAUNCH_INFO_INIT;
+  return fsccl_launcher(&info) != FSCCL_OK || info.launcher != NULL;
+}
+
 int main(int argc, char** argv) {
   fsccl_comm_config_t where =
-      FSCCL_COMM_CONFIG_INIT; /* as it is: this rank's place comes from the environment (torchrun, mpirun) */
+      FSCCL_COMM_CONFIG_INIT; /* as it is: this rank's place comes from the environment (torchrun, mpirun, srun) */
   fsccl_unique_id_t id;
   train_options_t options;
   digit_set_t train, test;
   int status;
   if (train_options_parse(argc, argv, &options) != 0) return 2;
   if (digits_read(options.data_path, &train, &test) != 0) return 1;
+  if (options.ranks == 0 && !launched()) options.ranks = 2;
   if (options.ranks > 0) {
     where.unique_id = &id;
     where.ranks = options.ranks;

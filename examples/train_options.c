@@ -1,4 +1,4 @@
-/* getopt_long does the parsing; without --ranks, a job in the environment decides, else two local ranks are started. */
+/* getopt_long does the parsing. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,7 +14,7 @@
 
 static const char kUsage[] =
     "usage: train [options]\n"
-    "  --ranks N            start N local processes, 1 to 256 (default: 2, or the job of torchrun or mpirun)\n"
+    "  --ranks N            start N local processes, 1 to 256 (default: the job of torchrun, mpirun, mpiexec or srun; 2 without)\n"
     "  --mixed              bf16 for parameters and gradients, fp32 for the shards\n"
     "  --flat               cut the layers into equal parts instead of cutting each parameter by rows\n"
     "  --epochs N           1 to 1000 (default: 20)\n"
@@ -41,8 +41,7 @@ int train_options_parse(int argc, char** argv, train_options_t* options) {
                                            {"data", required_argument, NULL, 'd'},
                                            {"print-losses", required_argument, NULL, 'l'},
                                            {NULL, 0, NULL, 0}};
-  const int launched = getenv("WORLD_SIZE") != NULL || getenv("OMPI_COMM_WORLD_SIZE") != NULL;
-  const train_options_t defaults = {launched ? 0 : 2, 0, 0, 20, DIGITS_CSV, NULL};
+  const train_options_t defaults = {0, 0, 0, 20, DIGITS_CSV, NULL};
   int option;
   *options = defaults;
   while ((option = getopt_long(argc, argv, "", kOptions, NULL)) != -1) {

@@ -27,8 +27,9 @@ struct CommonOptions {
 void add_common(CLI::App* command, CommonOptions* common) {
   command->option_defaults()->always_capture_default();  // --help shows them
   command
-      ->add_option("--ranks", common->ranks,
-                   "start this many local ranks; without it: one rank of torchrun or mpirun where their variables are set, else 2")
+      ->add_option(
+          "--ranks", common->ranks,
+          "start this many local ranks; without it: one rank of torchrun, mpirun, mpiexec or srun where that runs it, else 2")
       ->check(CLI::Range(1, 4096))
       ->default_str("")
       ->type_name("N");

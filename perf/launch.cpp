@@ -116,8 +116,8 @@ bool parse_local_place(const std::string& text, LocalPlace* place) {
 }
 
 bool in_launcher_environment() {
-  const auto is_set = [](const char* name) { return getenv(name) != nullptr; };
-  return (is_set("RANK") && is_set("WORLD_SIZE")) || (is_set("OMPI_COMM_WORLD_RANK") && is_set("OMPI_COMM_WORLD_SIZE"));
+  fsccl_launch_info_t info = FSCCL_LAUNCH_INFO_INIT;
+  return fsccl_launcher(&info) != FSCCL_OK || info.launcher != nullptr;
 }
 
 int launch_local(int ranks, Binding binding, int argc, char** argv) {

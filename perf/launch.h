@@ -1,6 +1,6 @@
 // How the ranks of a measurement come to be. `--ranks N`: this program starts itself N times and waits; rank 0 makes the unique id
 // and hands it to the others over an inherited pipe, because it carries a secret (arguments and the environment can be read by
-// others). Otherwise this process is one rank of a launcher's (torchrun, mpirun) and finds its place in the environment. No rank
+// others). Otherwise this process is one rank of a launcher's (docs/clusters.md) and finds its place in the environment. No rank
 // outlives the process that started it.
 #pragma once
 #include <fsccl/fsccl.h>
@@ -22,7 +22,7 @@ bool parse_local_place(const std::string& text, LocalPlace* place);
 // which is slow.
 enum class Binding { kAuto, kCore, kNone };
 
-// True when torchrun's or Open MPI's variables are set.
+// True when a launcher's variables are set, also when they contradict each other: making the communicator says what is wrong.
 bool in_launcher_environment();
 
 // Starts `ranks` copies of this program with its own arguments and waits for them. Returns the exit status: 0, or of the first rank

@@ -58,7 +58,8 @@ def count(folder, runner_status):
         elif status == 0:
             passed += 1
         elif status == SKIP_STATUS:
-            skipped.append(name)
+            reason = record.with_suffix('.reason')
+            skipped.append(f'{name} ({reason.read_text(encoding="utf-8")})' if reason.exists() else name)
         else:
             failed.append(f'{name} (ended by force: too slow?)' if status is None else f'{name} (exit status {status})')
     if runner_status != 0 and not failed:
@@ -95,6 +96,7 @@ SELF_TESTS = [
     ({'1.command': 'x', '1.xml': '<testsuites'}, 1, '0 passed, 1 failed'),
     ({'1.command': 'x'}, 1, '0 passed, 1 failed'),
     ({'1.command': 'x', '1.status': '0', '2.command': '/a b/y\nz', '2.status': '77'}, 0, '1 passed, 0 failed, 1 skipped: y z'),
+    ({'1.command': 'x', '1.status': '77', '1.reason': 'no GPU'}, 0, '0 passed, 0 failed, 1 skipped: x (no GPU)'),
     ({'1.command': 'x', '1.status': '0'}, 1, '1 passed, 1 failed'),
 ]
 

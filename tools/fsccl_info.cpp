@@ -54,11 +54,20 @@ std::string cell(const std::string& text) {
 constexpr const char* kLaunchers =
     "\n## Launchers\n\n"
     "A communicator that is made without a unique id and without a callback takes its rank and the number of ranks from the "
-    "variables of the launcher:\n\n"
+    "variables of the launcher;\n"
+    "of several, the first of this list that is found. [clusters.md](clusters.md) has the whole story.\n\n"
     "| launcher | variables |\n|---|---|\n"
-    "| torchrun | `RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |\n"
-    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_SIZE`; between hosts also `MASTER_ADDR`, "
-    "`MASTER_PORT` |\n";
+    "| torchrun, or by hand | `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |\n"
+    "| Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`, `OMPI_COMM_WORLD_LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_SIZE` |\n"
+    "| MPICH and others with PMI | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCALRANKID`, `MPI_LOCALNRANKS`, `PMI_FD` |\n"
+    "| PMIx | `PMIX_RANK`, `PMIX_NAMESPACE`; the rest from `libpmix.so.2` |\n"
+    "| Slurm | `SLURM_PROCID`, `SLURM_LOCALID`, `SLURM_NODEID`, `SLURM_JOB_ID`, `SLURM_RESTART_COUNT`, `SLURM_CLUSTER_NAME` and "
+    "the "
+    "`SLURM_STEP_` variables "
+    "`ID`, `NUM_TASKS`, `NUM_NODES`, `TASKS_PER_NODE`, `NODELIST` |\n\n"
+    "Where all ranks share a host, nothing else is needed, except with MPICH where `PMI_FD` is closed. Between hosts: "
+    "`MASTER_ADDR`, unless Slurm "
+    "or PMIx tells it, and with MPICH also `MASTER_PORT`.\n";
 
 // Speaks of defaults only, so that its output depends on the library alone.
 void print_markdown() {

@@ -1,11 +1,13 @@
 #!/bin/sh
 # Runs one test and leaves a record of it in $TEST_RESULTS for tools/count_tests.py: NAME.command (what was run, a word a
-# line), NAME.status (its exit status; none when it was ended by force) and, from GoogleTest and pytest, NAME.xml (its cases).
+# line), NAME.status (its exit status; none when it was ended by force) and, from GoogleTest and pytest, NAME.xml (its cases). A
+# program that ends with status 77, skipped, may leave the reason in $TEST_RECORD.reason.
 record=$TEST_RESULTS/$TEST_TREE-$$
 printf '%s\n' "$@" >"$record.command"
 GTEST_OUTPUT="xml:$record.xml"
 PYTEST_ADDOPTS="--junitxml='$record.xml'"
-export GTEST_OUTPUT PYTEST_ADDOPTS
+TEST_RECORD=$record
+export GTEST_OUTPUT PYTEST_ADDOPTS TEST_RECORD
 "$@"
 status=$?
 printf '%s' "$status" >"$record.status"

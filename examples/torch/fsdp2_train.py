@@ -5,13 +5,16 @@
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --fused
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --backend gloo
+  mpirun -n 2 python examples/torch/fsdp2_train.py                 mpiexec, prterun and srun likewise
 
-Two lines concern FSCCL: the name of the backend, and, with --fused, enable(model) after fully_shard.
+Three lines concern FSCCL: from_launcher(), which torchrun makes needless; the name of the backend; and, with --fused, enable(model)
+after fully_shard.
 """
 import argparse
 import pathlib
 import time
 
+import fsccl_torch
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -72,6 +75,7 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
+    fsccl_torch.from_launcher()
     dist.init_process_group(arguments.backend)
     rank, ranks = dist.get_rank(), dist.get_world_size()
 

@@ -225,7 +225,7 @@ typedef struct fsccl_comm_config {
   size_t size; /* set by FSCCL_COMM_CONFIG_INIT, like `version` */
   int version;
   /* How the ranks find each other. unique_id: rank and ranks are required. all_gather: likewise, the callback carries the
-   * id. Neither: from the environment; see docs/env.md (torchrun and Open MPI are known), rank and ranks are taken from it. */
+   * id. Neither: from the environment, as fsccl_launcher() tells; rank and ranks are taken from it. */
   const fsccl_unique_id_t* unique_id;
   fsccl_all_gather_fn all_gather;
   void* all_gather_context;
@@ -246,6 +246,26 @@ typedef struct fsccl_comm_config {
  * text says how many joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG.
  */
 FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* config, fsccl_comm_t* comm);
+
+typedef struct fsccl_launch_info {
+  size_t size;          /* set by FSCCL_LAUNCH_INFO_INIT */
+  const char* launcher; /* "torchrun" (or whoever set RANK), "Open MPI", "MPICH", "PMIx" or "Slurm"; NULL: none */
+  int rank;
+  int ranks;
+  int local_rank;             /* among the ranks of this host; -1: unknown */
+  int local_ranks;            /* of this host; 0: unknown */
+  int one_host;               /* 1: the launcher says that all ranks are on this host */
+  const char* master_address; /* of the host of rank 0: MASTER_ADDR, else what the launcher says; NULL: unknown */
+  int master_port; /* MASTER_PORT, else one that follows from the job's name; 0: none. For the caller, such as a store of PyTorch */
+} fsccl_launch_info_t;
+#define FSCCL_LAUNCH_INFO_INIT \
+  { sizeof(fsccl_launch_info_t), NULL, -1, 0, -1, 0, 0, NULL, 0 }
+/*
+ * What the variables of a launcher say about this process; docs/clusters.md lists them. FSCCL_OK and launcher == NULL where there
+ * is none; FSCCL_ERR_CONFIG where they contradict each other, with the variable to change. Texts live until this thread's next call
+ * of this function. Joins nothing. Any thread.
+ */
+FSCCL_API fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info);
 
 #define FSCCL_COLOR_NONE (-1)
 /*

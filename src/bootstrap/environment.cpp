@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,45 +14,6 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kNamePatienceMs = 2000;  // an earlier communicator of the same name may just be ending
-
-struct Names {
-  const char *rank, *ranks, *local_ranks;
-};
-constexpr Names kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"};
-constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"};
-
-std::string text_of(const ReadVariable& read, const char* name) {
-  const char* const value = read(name);
-  return value ? value : "";
-}
-
-Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t minimum, int32_t maximum) {
-  const std::string text = text_of(read, name);
-  if (text.empty()) return fail(FSCCL_ERR_CONFIG, "{} is not set, though other variables of a launcher are", name);
-  int32_t value = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < minimum || value > maximum)
-    return fail(FSCCL_ERR_CONFIG, "{}={}: not a number from {} to {}", name, text, minimum, maximum);
-  return value;
-}
-
-bool means_this_host(const std::string& address) {
-  return address.empty() || address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
-}
-
-// A text that only the ranks of this job have. A restarted job of torchrun has the same address and run id.
-std::string torch_job(const ReadVariable& read, const LaunchEnvironment& launch) {
-  if (launch.master_address.empty()) return {};
-  return fmt::format("torch {}:{} {} {}", launch.master_address, launch.master_port, text_of(read, "TORCHELASTIC_RUN_ID"),
-                     text_of(read, "TORCHELASTIC_RESTART_COUNT"));
-}
-
-std::string open_mpi_job(const ReadVariable& read) {
-  for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri"})
-    if (const std::string text = text_of(read, name); !text.empty())
-      return fmt::format("mpi {} {}", text, text_of(read, "OMPI_MCA_orte_ess_jobid"));
-  return {};
-}
 
 std::string owner_of(const std::string& name) {
   const Result<Fd> fd = connect_to(unix_address(name), Deadline::in_ms(100));
@@ -118,15 +79,14 @@ Result<std::vector<Fd>> listen_between_hosts(uint16_t port, Deadline deadline) {
 
 Result<uint16_t> meeting_port(const LaunchEnvironment& launch, const Config& settings) {
   if (!settings.bootstrap_tcp)
-    return fail(FSCCL_ERR_CONFIG,
-                "FSCCL_BOOTSTRAP_TCP=0, but the launcher says that the {} ranks are on several hosts (LOCAL_WORLD_SIZE and "
-                "WORLD_SIZE differ)",
-                launch.ranks);
+    return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_TCP=0, but {} says that the {} ranks are on several hosts",
+                name_of(launch.launcher), launch.ranks);
   if (launch.master_address.empty())
-    return fail(
-        FSCCL_ERR_CONFIG,
-        "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of rank 0's (mpirun -x MASTER_ADDR=...)",
-        launch.ranks);
+    return fail(FSCCL_ERR_CONFIG,
+                "MASTER_ADDR is not set: the {} ranks are on several hosts and need the address of rank 0's, which {} does not "
+                "tell (mpirun -x "
+                "MASTER_ADDR=..., mpiexec -genv MASTER_ADDR ...)",
+                launch.ranks, name_of(launch.launcher));
   if (settings.bootstrap_port != 0) return static_cast<uint16_t>(settings.bootstrap_port);
   if (launch.master_port == 0 || launch.master_port == UINT16_MAX)
     return fail(FSCCL_ERR_CONFIG, "FSCCL_BOOTSTRAP_PORT is not set, and MASTER_PORT + 1, its default, is not a port");
@@ -134,37 +94,6 @@ Result<uint16_t> meeting_port(const LaunchEnvironment& launch, const Config& set
 }
 
 }  // namespace
-
-Result<LaunchEnvironment> read_environment(const ReadVariable& read) {
-  const bool torch = !text_of(read, kTorchrun.rank).empty() || !text_of(read, kTorchrun.ranks).empty();
-  const bool open_mpi = !torch && !text_of(read, kOpenMpi.rank).empty();
-  if (!torch && !open_mpi)
-    return fail(FSCCL_ERR_CONFIG,
-                "no launcher is known here: run under torchrun or Open MPI's mpirun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-                "MASTER_PORT, or "
-                "pass a unique id");
-  const Names& names = torch ? kTorchrun : kOpenMpi;
-  LaunchEnvironment launch;
-  FSCCL_ASSIGN(launch.ranks, number_of(read, names.ranks, 1, kMaxRanks));
-  FSCCL_ASSIGN(launch.rank, number_of(read, names.rank, 0, launch.ranks - 1));
-  launch.master_address = text_of(read, "MASTER_ADDR");
-  if (!text_of(read, "MASTER_PORT").empty()) {
-    FSCCL_ASSIGN(const int32_t port, number_of(read, "MASTER_PORT", 1, 65535));
-    launch.master_port = static_cast<uint16_t>(port);
-  }
-  int32_t local_ranks = means_this_host(launch.master_address) ? launch.ranks : 0;
-  if (!text_of(read, names.local_ranks).empty()) {
-    FSCCL_ASSIGN(local_ranks, number_of(read, names.local_ranks, 1, launch.ranks));
-  }
-  launch.one_host = local_ranks == launch.ranks;
-  launch.job = torch ? torch_job(read, launch) : open_mpi_job(read);
-  if (launch.job.empty() && launch.ranks > 1)
-    return fail(FSCCL_ERR_CONFIG, "{}: no variable names the job; {}",
-                torch ? "MASTER_ADDR is not set" : "neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri is set",
-                torch ? "set MASTER_ADDR and MASTER_PORT alike on all ranks (127.0.0.1 and any number on one host)"
-                      : "is this Open MPI 3 or newer?");
-  return launch;
-}
 
 Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance,
                                            Deadline deadline) {

@@ -60,6 +60,8 @@ uint64_t parse_start_time(const std::string& stat) {
   return result.ec == std::errc() ? ticks : 0;
 }
 
+uint64_t start_time_of(int32_t pid) { return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid).c_str())); }
+
 MemberRecord describe_process(const std::string& host_id) {
   MemberRecord record;
   record.host = host_number(host_id);

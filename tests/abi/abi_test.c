@@ -43,6 +43,7 @@ static void check_numbers(void) {
 static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_error_info_t);
   EXPECT_SIZE_FIRST(fsccl_comm_config_t);
+  EXPECT_SIZE_FIRST(fsccl_launch_info_t);
   EXPECT_SIZE_FIRST(fsccl_pool_config_t);
   EXPECT_SIZE_FIRST(fsccl_pool_stats_t);
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
@@ -54,6 +55,7 @@ static void check_structs(void) {
 
 static void check_initializers(void) {
   const fsccl_comm_config_t comm = FSCCL_COMM_CONFIG_INIT;
+  const fsccl_launch_info_t launch = FSCCL_LAUNCH_INFO_INIT;
   const fsccl_pool_config_t pool = FSCCL_POOL_CONFIG_INIT;
   const fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
   const fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
@@ -61,6 +63,8 @@ static void check_initializers(void) {
   const fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
   const fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
   EXPECT(comm.size == sizeof comm && comm.version == FSCCL_VERSION && comm.rank == -1 && comm.name == NULL);
+  EXPECT(launch.size == sizeof launch && launch.launcher == NULL && launch.rank == -1 && launch.ranks == 0 &&
+         launch.master_port == 0);
   EXPECT(pool.size == sizeof pool && pool.record == 1 && pool.name == NULL && pool.dry_run == 0);
   EXPECT(unit.size == sizeof unit && unit.wire_dtype == FSCCL_BFLOAT16 && unit.grad_dtype == FSCCL_FLOAT32 &&
          unit.marks_changes == 0);
@@ -78,6 +82,7 @@ static void check_library(void) {
   int version = 0;
   size_t known = 0, dtype;
   EXPECT(fsccl_version(&version) == FSCCL_OK && version == FSCCL_VERSION);
+  EXPECT(fsccl_launcher(NULL) == FSCCL_ERR_INVALID_ARGUMENT);
   for (dtype = 0; dtype < FSCCL_DTYPE_COUNT; ++dtype) known += fsccl_dtype_size((fsccl_dtype_t)dtype) > 0 ? 1u : 0u;
   EXPECT(known == FSCCL_DTYPE_COUNT);
   EXPECT(fsccl_dtype_size(FSCCL_DTYPE_COUNT) == 0);

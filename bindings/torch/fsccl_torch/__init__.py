@@ -9,8 +9,8 @@ import importlib
 import torch
 import torch.distributed as _dist
 
-__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "register", "stats",
-           "sync_module_states", "verify_replicas"]
+__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "register",
+           "stats", "sync_module_states", "verify_replicas"]
 
 if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
@@ -37,6 +37,7 @@ _check_torch()
 
 from ._capi import FscclError  # noqa: E402
 from .backend import NAME, FscclBackend, create  # noqa: E402
+from .launcher import from_launcher  # noqa: E402
 from .stats import stats  # noqa: E402
 
 

@@ -17,7 +17,7 @@ VERSION = (0, 1)  # major and minor of the header that the signatures below foll
 
 OK, IN_PROGRESS = 0, 1
 ERR_INVALID_ARGUMENT, ERR_INVALID_HANDLE, ERR_INVALID_STATE, ERR_NOT_AVAILABLE = -1, -2, -3, -4
-ERR_FORKED, ERR_PEER_DEAD, ERR_MISMATCH, ERR_TIMEOUT, ERR_ABORTED, ERR_COMM_FAILED = -7, -60, -61, -63, -80, -81
+ERR_CONFIG, ERR_FORKED, ERR_PEER_DEAD, ERR_MISMATCH, ERR_TIMEOUT, ERR_ABORTED, ERR_COMM_FAILED = -6, -7, -60, -61, -63, -80, -81
 
 INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64 = range(8)
 FLOAT16, BFLOAT16, FLOAT32, FLOAT64, BOOL, FLOAT8_E4M3, FLOAT8_E5M2 = range(8, 15)
@@ -58,6 +58,11 @@ class CommConfig(_Sized):
     _fields_ = [("size", c_size_t), ("version", c_int), ("unique_id", POINTER(UniqueId)), ("all_gather", c_void_p),
                 ("all_gather_context", c_void_p), ("rank", c_int), ("ranks", c_int), ("nonblocking", c_int),
                 ("timeout_ms", c_int64), ("name", c_char_p)]
+
+
+class LaunchInfo(_Sized):
+    _fields_ = [("size", c_size_t), ("launcher", c_char_p), ("rank", c_int), ("ranks", c_int), ("local_rank", c_int),
+                ("local_ranks", c_int), ("one_host", c_int), ("master_address", c_char_p), ("master_port", c_int)]
 
 
 class PoolConfig(_Sized):
@@ -113,6 +118,7 @@ _SIGNATURES = {
     "fsccl_version": [POINTER(c_int)],
     "fsccl_config_set": [c_char_p, c_char_p],
     "fsccl_unique_id_create": [POINTER(UniqueId)],
+    "fsccl_launcher": [POINTER(LaunchInfo)],
     "fsccl_comm_create": [POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_split": [c_void_p, c_int, c_int, POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_subset": [c_void_p, POINTER(c_int), c_size_t, c_uint64, POINTER(CommConfig), POINTER(c_void_p)],

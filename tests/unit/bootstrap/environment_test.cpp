@@ -1,4 +1,4 @@
-// What launchers say, and the file with the secret.
+// Where ranks meet that know their launcher alone, and the file with the secret.
 #include "bootstrap/environment.h"
 
 #include <fcntl.h>
@@ -9,7 +9,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
@@ -18,92 +17,15 @@ namespace fsccl {
 namespace {
 
 using ::testing::HasSubstr;
-using Variables = std::map<std::string, std::string>;
-
-Result<LaunchEnvironment> read(const Variables& variables) {
-  return read_environment([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
-
-const Variables kTorch = {{"RANK", "3"},
-                          {"WORLD_SIZE", "8"},
-                          {"LOCAL_RANK", "3"},
-                          {"LOCAL_WORLD_SIZE", "8"},
-                          {"MASTER_ADDR", "node7"},
-                          {"MASTER_PORT", "29500"},
-                          {"TORCHELASTIC_RUN_ID", "run"},
-                          {"TORCHELASTIC_RESTART_COUNT", "0"}};
-const Variables kMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
-                        {"OMPI_COMM_WORLD_SIZE", "4"},
-                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                        {"PMIX_NAMESPACE", "prterun-x-1@1"}};
-
-Variables with(Variables variables, const std::string& name, const std::string& value) {
-  variables[name] = value;
-  return variables;
-}
-
-TEST(Environment, Torchrun) {
-  const Result<LaunchEnvironment> launch = read(kTorch);
-  ASSERT_TRUE(launch.ok()) << launch.status().text();
-  EXPECT_EQ(launch.value().rank, 3);
-  EXPECT_EQ(launch.value().ranks, 8);
-  EXPECT_TRUE(launch.value().one_host);
-  EXPECT_EQ(launch.value().master_address, "node7");
-  EXPECT_EQ(launch.value().master_port, 29500);
-}
-
-TEST(Environment, TheNameTellsJobsApart) {
-  const std::string name = read(kTorch).value().job;
-  EXPECT_EQ(read(with(kTorch, "RANK", "0")).value().job, name);
-  for (const char* variable : {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
-    EXPECT_NE(read(with(kTorch, variable, "7")).value().job, name) << variable;
-  EXPECT_NE(read(with(kTorch, "MASTER_ADDR", "node8")).value().job, name);
-  EXPECT_NE(read(with(kMpi, "PMIX_NAMESPACE", "other")).value().job, read(kMpi).value().job);
-}
-
-TEST(Environment, SeveralHosts) {
-  EXPECT_FALSE(read(with(kTorch, "LOCAL_WORLD_SIZE", "4")).value().one_host);
-  EXPECT_FALSE(read(with(kMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2")).value().one_host);
-  // Without a count of local ranks the address decides.
-  EXPECT_TRUE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}}).value().one_host);
-  EXPECT_FALSE(read({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1"}}).value().one_host);
-}
-
-TEST(Environment, OpenMpi) {
-  const Result<LaunchEnvironment> launch = read(kMpi);
-  ASSERT_TRUE(launch.ok()) << launch.status().text();
-  EXPECT_EQ(launch.value().rank, 1);
-  EXPECT_EQ(launch.value().ranks, 4);
-  EXPECT_TRUE(launch.value().one_host);
-  Variables old = kMpi;
-  old.erase("PMIX_NAMESPACE");
-  EXPECT_EQ(read(old).status().code(), FSCCL_ERR_CONFIG);
-  EXPECT_TRUE(read(with(old, "OMPI_MCA_orte_hnp_uri", "1.0;tcp://h:1")).ok());
-}
-
-TEST(Environment, WhatIsWrongIsNamed) {
-  const auto text_of = [](const Variables& variables) {
-    const Result<LaunchEnvironment> launch = read(variables);
-    EXPECT_EQ(launch.status().code(), FSCCL_ERR_CONFIG);
-    return launch.ok() ? std::string() : launch.status().text();
-  };
-  EXPECT_THAT(text_of({}), HasSubstr("torchrun"));
-  EXPECT_THAT(text_of({{"RANK", "0"}}), HasSubstr("WORLD_SIZE is not set"));
-  EXPECT_THAT(text_of({{"WORLD_SIZE", "2"}}), HasSubstr("RANK is not set"));
-  EXPECT_THAT(text_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), HasSubstr("MASTER_ADDR"));
-  EXPECT_THAT(text_of(with(kTorch, "RANK", "8")), HasSubstr("RANK=8: not a number from 0 to 7"));
-  EXPECT_THAT(text_of(with(kTorch, "RANK", "-1")), HasSubstr("RANK=-1"));
-  EXPECT_THAT(text_of(with(kTorch, "RANK", "3x")), HasSubstr("RANK=3x"));
-  EXPECT_THAT(text_of(with(kTorch, "WORLD_SIZE", "99999999999")), HasSubstr("WORLD_SIZE=99999999999"));
-  EXPECT_THAT(text_of(with(kTorch, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT=70000"));
-  EXPECT_THAT(text_of(with(kTorch, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
-}
 
 TEST(Environment, SeveralHostsNeedASecretAPortAndTcp) {
-  const LaunchEnvironment launch = read(with(with(kTorch, "LOCAL_WORLD_SIZE", "4"), "MASTER_ADDR", "127.0.0.1")).take();
+  LaunchEnvironment launch;
+  launch.launcher = Launcher::kTorchrun;
+  launch.rank = 3;
+  launch.ranks = 8;
+  launch.job = "job";
+  launch.master_address = "127.0.0.1";
+  launch.master_port = 29500;
   Config settings = *config();
   settings.job_secret_file.clear();
   settings.insecure = false;
@@ -120,7 +42,10 @@ TEST(Environment, SeveralHostsNeedASecretAPortAndTcp) {
   settings.bootstrap_port = 4242;
   EXPECT_EQ(port_of(meet().value().addresses.at(0)), 4242);
   settings.bootstrap_tcp = false;
-  EXPECT_EQ(meet().status().code(), FSCCL_ERR_CONFIG);
+  EXPECT_THAT(meet().status().text(), HasSubstr("torchrun says that the 8 ranks are on several hosts"));
+  settings.bootstrap_tcp = true;
+  launch.master_address.clear();
+  EXPECT_THAT(meet().status().text(), HasSubstr("MASTER_ADDR is not set"));
 }
 
 class SecretFile : public ::testing::Test {

@@ -1,0 +1,43 @@
+// fsccl_launcher(): what the launcher of this process says.
+#include <cstdlib>
+
+#include "api/guard.h"
+#include "base/fork.h"
+#include "bootstrap/launcher.h"
+
+using namespace fsccl;
+
+namespace {
+
+const char* variable(const char* name) { return std::getenv(name); }
+
+}  // namespace
+
+extern "C" {
+
+fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info) {
+  return guarded("fsccl_launcher", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!info || info->size < sizeof(*info))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "info is NULL or its size is not set: initialise it with FSCCL_LAUNCH_INFO_INIT");
+    static thread_local LaunchEnvironment launch;
+    launch = {};
+    if (find_launcher(variable) != Launcher::kNone) {
+      FSCCL_ASSIGN(launch, read_environment(variable));
+    }
+    const bool found = launch.launcher != Launcher::kNone;
+    const size_t size = info->size;
+    *info = {size,
+             found ? name_of(launch.launcher) : nullptr,
+             launch.rank,
+             launch.ranks,
+             launch.local_rank,
+             launch.local_ranks,
+             launch.one_host,
+             launch.master_address.empty() || !found ? nullptr : launch.master_address.c_str(),
+             launch.master_port};
+    return success();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,251 @@
+#include "bootstrap/launcher.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "base/socket.h"
+#include "bootstrap/hostlist.h"
+#include "bootstrap/member_info.h"
+#include "wire/authentication.h"
+#include "wire/messages.h"
+
+namespace fsccl {
+
+namespace {
+
+// Ports that a job is given when nobody has chosen one, below those that systems hand out by themselves (32768 and up on Linux).
+constexpr uint16_t kFirstPort = 10000, kPorts = 20000;
+
+struct Names {
+  const char *rank, *ranks, *local_rank, *local_ranks;
+};
+constexpr Names kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kPmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""};
+
+std::string text_of(const ReadVariable& read, const char* name) {
+  const char* const value = *name ? read(name) : nullptr;
+  return value ? value : "";
+}
+
+bool is_set(const ReadVariable& read, const char* name) { return !text_of(read, name).empty(); }
+
+Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t minimum, int32_t maximum) {
+  const std::string text = text_of(read, name);
+  if (text.empty()) return fail(FSCCL_ERR_CONFIG, "{} is not set, though other variables of a launcher are", name);
+  int32_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < minimum || value > maximum)
+    return fail(FSCCL_ERR_CONFIG, "{}={}: not a number from {} to {}", name, text, minimum, maximum);
+  return value;
+}
+
+bool means_this_host(const std::string& address) {
+  return address.empty() || address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+}
+
+Status read_place(const ReadVariable& read, const Names& names, LaunchEnvironment* launch) {
+  FSCCL_ASSIGN(launch->ranks, number_of(read, names.ranks, 1, kMaxRanks));
+  FSCCL_ASSIGN(launch->rank, number_of(read, names.rank, 0, launch->ranks - 1));
+  if (is_set(read, names.local_ranks)) {
+    FSCCL_ASSIGN(launch->local_ranks, number_of(read, names.local_ranks, 1, launch->ranks));
+  }
+  if (is_set(read, names.local_rank)) {
+    FSCCL_ASSIGN(launch->local_rank, number_of(read, names.local_rank, 0, launch->ranks - 1));
+  }
+  return success();
+}
+
+// A restarted job of torchrun has the same address and run id.
+Status read_torchrun(const ReadVariable& read, LaunchEnvironment* launch) {
+  FSCCL_TRY(read_place(read, kTorchrun, launch));
+  if (launch->local_ranks == 0 && means_this_host(launch->master_address)) launch->local_ranks = launch->ranks;
+  launch->one_host = launch->local_ranks == launch->ranks;
+  if (launch->master_address.empty() && launch->ranks > 1)
+    return fail(
+        FSCCL_ERR_CONFIG,
+        "MASTER_ADDR is not set: no variable names the job; set MASTER_ADDR and MASTER_PORT alike on all ranks (127.0.0.1 and "
+        "any number on one host)");
+  launch->job = fmt::format("torch {}:{} {} {}", launch->master_address, launch->master_port, text_of(read, "TORCHELASTIC_RUN_ID"),
+                            text_of(read, "TORCHELASTIC_RESTART_COUNT"));
+  return success();
+}
+
+Status read_open_mpi(const ReadVariable& read, LaunchEnvironment* launch) {
+  FSCCL_TRY(read_place(read, kOpenMpi, launch));
+  launch->one_host = launch->local_ranks == launch->ranks;
+  for (const char* name :
+       {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_orte_local_daemon_uri"}) {
+    if (!is_set(read, name)) continue;
+    launch->job = fmt::format("mpi {} {}", text_of(read, name), text_of(read, "OMPI_MCA_orte_ess_jobid"));
+    return success();
+  }
+  return fail(FSCCL_ERR_CONFIG,
+              "neither PMIX_NAMESPACE nor OMPI_MCA_orte_hnp_uri is set: no variable names the job; is this Open MPI 3 or newer?");
+}
+
+// No variable of MPICH names the job, but each rank holds a socket that the process manager of its host has made for it, and the
+// kernel knows who that was.
+std::string manager_of(const ReadVariable& read) {
+  const Result<int32_t> fd = number_of(read, "PMI_FD", 0, INT32_MAX);
+  if (!fd.ok()) return {};
+  const Result<PeerUser> manager = peer_user(fd.value());
+  if (!manager.ok() || manager.value().pid <= 0) return {};  // closed, or in a namespace that is not seen from here
+  return fmt::format("process {} started at {}", manager.value().pid, start_time_of(manager.value().pid));
+}
+
+Status read_pmi(const ReadVariable& read, LaunchEnvironment* launch) {
+  FSCCL_TRY(read_place(read, kPmi, launch));
+  if (launch->local_ranks == 0 && launch->master_address.empty())
+    return fail(FSCCL_ERR_CONFIG,
+                "MPI_LOCALNRANKS is not set, so it is not known which ranks share a host: set MASTER_ADDR, 127.0.0.1 if all do");
+  launch->one_host = launch->local_ranks > 0 ? launch->local_ranks == launch->ranks : means_this_host(launch->master_address);
+  const std::string manager = launch->one_host ? manager_of(read) : "";
+  if (!manager.empty())
+    launch->job = "pmi " + manager;
+  else if (!launch->master_address.empty() && launch->master_port != 0)
+    launch->job = fmt::format("pmi {}:{}", launch->master_address, launch->master_port);
+  else
+    return fail(
+        FSCCL_ERR_CONFIG,
+        "no variable names the job{}: set MASTER_ADDR and MASTER_PORT alike on all ranks (mpiexec -genv MASTER_ADDR ... -genv "
+        "MASTER_PORT ...)",
+        launch->one_host ? " and PMI_FD is no socket of the process manager (is it closed?)" : " on several hosts");
+  return success();
+}
+
+Status read_pmix(const ReadVariable& read, const AskPmix& ask, LaunchEnvironment* launch) {
+  const Result<PmixJob> answer = ask();
+  if (!answer.ok())
+    return fail(FSCCL_ERR_CONFIG,
+                "PMIX_RANK is set, but only the PMIx library knows how many ranks there are, and asking it failed ({}): install "
+                "libpmix.so.2, "
+                "or let LD_LIBRARY_PATH name its folder, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                answer.status().text());
+  const PmixJob& job = answer.value();
+  if (job.ranks < 1 || job.ranks > kMaxRanks || job.local_ranks < 1 || job.local_ranks > job.ranks || job.local_rank >= job.ranks)
+    return fail(FSCCL_ERR_CONFIG, "PMIx says that rank {} of {} on this host belongs to a job of {}; accepted are 1 to {}",
+                job.local_rank, job.local_ranks, job.ranks, kMaxRanks);
+  launch->ranks = static_cast<int32_t>(job.ranks);
+  launch->local_ranks = static_cast<int32_t>(job.local_ranks);
+  launch->local_rank = job.local_rank;
+  FSCCL_ASSIGN(launch->rank, number_of(read, "PMIX_RANK", 0, launch->ranks - 1));
+  launch->one_host = launch->local_ranks == launch->ranks;
+  launch->job = "pmix " + text_of(read, "PMIX_NAMESPACE");
+  if (!launch->one_host && launch->master_address.empty()) launch->master_address = job.first_host;
+  return success();
+}
+
+Status read_slurm(const ReadVariable& read, LaunchEnvironment* launch) {
+  FSCCL_TRY(read_place(read, kSlurm, launch));
+  FSCCL_ASSIGN(const int32_t hosts, number_of(read, "SLURM_STEP_NUM_NODES", 1, launch->ranks));
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"})
+    if (!is_set(read, name)) return fail(FSCCL_ERR_CONFIG, "{} is not set, though other variables of Slurm are", name);
+  launch->one_host = hosts == 1;
+  launch->job = fmt::format("slurm {} {}.{} {}", text_of(read, "SLURM_CLUSTER_NAME"), text_of(read, "SLURM_JOB_ID"),
+                            text_of(read, "SLURM_STEP_ID"), text_of(read, "SLURM_RESTART_COUNT"));
+  launch->local_ranks = launch->one_host ? launch->ranks : 0;
+  if (!launch->one_host && is_set(read, "SLURM_STEP_TASKS_PER_NODE")) {
+    FSCCL_ASSIGN(const int32_t host, number_of(read, "SLURM_NODEID", 0, hosts - 1));
+    Result<int32_t> tasks = count_of_node(text_of(read, "SLURM_STEP_TASKS_PER_NODE"), host);
+    if (!tasks.ok()) return fail(FSCCL_ERR_CONFIG, "SLURM_STEP_TASKS_PER_NODE={}", tasks.status().text());
+    launch->local_ranks = tasks.take();
+  }
+  if (launch->one_host || !launch->master_address.empty()) return success();
+  const Result<std::vector<std::string>> names = expand_hosts(text_of(read, "SLURM_STEP_NODELIST"));
+  if (!names.ok())
+    return fail(FSCCL_ERR_CONFIG, "SLURM_STEP_NODELIST={}; set MASTER_ADDR to the address of rank 0's host", names.status().text());
+  launch->master_address = names.value().front();  // Slurm numbers tasks from the first host on
+  return success();
+}
+
+// Slurm's own PMI and PMIx plugins set variables that mpiexec and prterun set, too.
+bool is_pmi(const ReadVariable& read) {
+  const std::string slurm = text_of(read, "SLURM_JOB_ID") + '.' + text_of(read, "SLURM_STEP_ID");
+  return is_set(read, kPmi.rank) && is_set(read, kPmi.ranks) && text_of(read, "PMI_JOBID") != slurm;
+}
+bool is_pmix(const ReadVariable& read) {
+  const std::string job = text_of(read, "PMIX_NAMESPACE");
+  return is_set(read, "PMIX_RANK") && !job.empty() && job.rfind("slurm.pmix.", 0) != 0;
+}
+
+Status no_launcher(const ReadVariable& read) {
+  if (is_set(read, "SLURM_JOB_ID"))
+    return fail(FSCCL_ERR_CONFIG,
+                "this process belongs to Slurm's job {}, but is no task of srun's: start the ranks with srun, mpirun or torchrun",
+                text_of(read, "SLURM_JOB_ID"));
+  return fail(FSCCL_ERR_CONFIG,
+              "no launcher is known here: run under torchrun, mpirun, mpiexec or srun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
+              "MASTER_PORT, or pass a unique id");
+}
+
+uint16_t port_of_job(const std::string& job) {
+  const Digest digest = fingerprint_text(job);
+  uint16_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof(number));
+  return static_cast<uint16_t>(kFirstPort + number % kPorts);
+}
+
+// What torchrun would have set, so that all see the same: those who read these variables, and this library.
+Status complete(const ReadVariable& read, LaunchEnvironment* launch) {
+  if (launch->one_host) launch->local_ranks = launch->ranks;
+  if (launch->one_host && launch->local_rank < 0) launch->local_rank = launch->rank;
+  if (launch->one_host && launch->master_address.empty()) launch->master_address = "127.0.0.1";
+  if (launch->launcher == Launcher::kTorchrun) return success();
+  if (launch->master_port == 0) launch->master_port = port_of_job(launch->job);
+  if (!is_set(read, kTorchrun.ranks)) return success();
+  FSCCL_ASSIGN(const int32_t ranks, number_of(read, kTorchrun.ranks, 1, kMaxRanks));
+  if (ranks == launch->ranks) return success();
+  return fail(FSCCL_ERR_CONFIG, "WORLD_SIZE={}, but {} has started {} ranks: unset it, or set RANK as well", ranks,
+              name_of(launch->launcher), launch->ranks);
+}
+
+}  // namespace
+
+Launcher find_launcher(const ReadVariable& read) {
+  const bool others = is_set(read, kOpenMpi.rank) || is_pmi(read) || is_pmix(read) || is_set(read, kSlurm.ranks);
+  if (is_set(read, kTorchrun.rank) || (is_set(read, kTorchrun.ranks) && !others)) return Launcher::kTorchrun;
+  if (is_set(read, kOpenMpi.rank)) return Launcher::kOpenMpi;
+  if (is_pmi(read)) return Launcher::kPmi;
+  if (is_pmix(read)) return Launcher::kPmix;
+  return is_set(read, kSlurm.ranks) ? Launcher::kSlurm : Launcher::kNone;
+}
+
+const char* name_of(Launcher launcher) {
+  static constexpr const char* kNames[] = {"torchrun", "Open MPI", "MPICH", "PMIx", "Slurm", "no launcher"};
+  return kNames[static_cast<size_t>(launcher)];
+}
+
+Result<LaunchEnvironment> read_environment(const ReadVariable& read, const AskPmix& ask) {
+  LaunchEnvironment launch;
+  launch.launcher = find_launcher(read);
+  launch.master_address = text_of(read, "MASTER_ADDR");
+  if (is_set(read, "MASTER_PORT")) {
+    FSCCL_ASSIGN(const int32_t port, number_of(read, "MASTER_PORT", 1, UINT16_MAX));
+    launch.master_port = static_cast<uint16_t>(port);
+  }
+  const auto read_launcher = [&]() -> Status {
+    switch (launch.launcher) {
+      case Launcher::kTorchrun:
+        return read_torchrun(read, &launch);
+      case Launcher::kOpenMpi:
+        return read_open_mpi(read, &launch);
+      case Launcher::kPmi:
+        return read_pmi(read, &launch);
+      case Launcher::kPmix:
+        return read_pmix(read, ask, &launch);
+      case Launcher::kSlurm:
+        return read_slurm(read, &launch);
+      case Launcher::kNone:
+        break;
+    }
+    return no_launcher(read);
+  };
+  FSCCL_TRY(read_launcher());
+  FSCCL_TRY(complete(read, &launch));
+  return launch;
+}
+
+}  // namespace fsccl

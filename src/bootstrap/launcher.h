@@ -1,0 +1,38 @@
+// Who has started this process, as which rank of how many, and on how many hosts: as the variables of torchrun, Open MPI, MPICH,
+// PMIx and Slurm say, or RANK and WORLD_SIZE that somebody set by hand. docs/clusters.md lists what is read.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "bootstrap/pmix_library.h"
+
+namespace fsccl {
+
+using ReadVariable = std::function<const char*(const char* name)>;
+using AskPmix = std::function<Result<PmixJob>()>;
+
+// Where variables of several are set, the first of this list is the one that has started this process, and the others have started
+// it: torchrun runs below srun, mpirun in a job of Slurm; nobody does it the other way round.
+enum class Launcher { kTorchrun, kOpenMpi, kPmi, kPmix, kSlurm, kNone };
+
+struct LaunchEnvironment {
+  Launcher launcher = Launcher::kNone;
+  int32_t rank = -1;
+  int32_t ranks = 0;
+  int32_t local_rank = -1;     // among those of this host; -1: unknown
+  int32_t local_ranks = 0;     // of this host; 0: unknown
+  bool one_host = false;       // the launcher says so
+  std::string job;             // the same text on all ranks, another for every job of the user that runs at the same time
+  std::string master_address;  // of rank 0's host, if known
+  uint16_t master_port = 0;    // on that host; occupied by others: only a base for the default of FSCCL_BOOTSTRAP_PORT
+};
+
+Launcher find_launcher(const ReadVariable& read);
+const char* name_of(Launcher launcher);
+
+// FSCCL_ERR_CONFIG names the variable that is missing or wrong.
+Result<LaunchEnvironment> read_environment(const ReadVariable& read, const AskPmix& ask = ask_pmix);
+
+}  // namespace fsccl

@@ -1,0 +1,98 @@
+#include "bootstrap/pmix_library.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+namespace fsccl {
+
+namespace {
+
+// As in pmix_common.h of versions 2 to 5; libpmix keeps it for all programs of its soname.
+constexpr uint32_t kAllRanks = UINT32_MAX - 1;
+constexpr uint16_t kString = 3, kUint16 = 13, kUint32 = 14;
+struct Process {
+  char job[256];
+  uint32_t rank;
+};
+struct Value {
+  uint16_t type;
+  union {
+    char* text;
+    uint16_t number16;
+    uint32_t number32;
+    void* room[2];
+  } data;
+};
+
+struct Library {
+  int (*init)(Process* self, void* info, size_t infos);
+  int (*get)(const Process* of, const char* key, const void* info, size_t infos, Value** value);
+  int (*finalize)(const void* info, size_t infos);
+  const char* (*error_string)(int status);
+};
+
+Result<Library> load() {
+  void* const file = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!file) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", dlerror());
+  Library library{};
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
+    return function != nullptr;
+  };
+  if (find(library.init, "PMIx_Init") && find(library.get, "PMIx_Get") && find(library.finalize, "PMIx_Finalize") &&
+      find(library.error_string, "PMIx_Error_string"))
+    return library;
+  return fail(FSCCL_ERR_NOT_AVAILABLE, "libpmix.so.2 lacks functions of PMIx 2");
+}
+
+// The value has to be of this type, or it is as if there were none.
+template <class Read>
+Status get(const Library& library, const Process& of, const char* key, uint16_t type, Read&& read) {
+  Value* value = nullptr;
+  const int status = library.get(&of, key, nullptr, 0, &value);
+  if (status != 0 || !value) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}: {}", key, library.error_string(status));
+  const bool right = value->type == type && (type != kString || value->data.text);
+  if (right) read(*value);
+  if (value->type == kString) std::free(value->data.text);
+  std::free(value);
+  return right ? success() : fail(FSCCL_ERR_NOT_AVAILABLE, "{} is of another type", key);
+}
+
+Status get_all(const Library& library, const Process& self, PmixJob* job) {
+  Process all = self, first = self;
+  all.rank = kAllRanks;
+  first.rank = 0;
+  FSCCL_TRY(get(library, all, "pmix.job.size", kUint32, [&](const Value& value) { job->ranks = value.data.number32; }));
+  FSCCL_TRY(get(library, all, "pmix.local.size", kUint32, [&](const Value& value) { job->local_ranks = value.data.number32; }));
+  FSCCL_TRY(get(library, self, "pmix.lrank", kUint16, [&](const Value& value) { job->local_rank = value.data.number16; }));
+  return get(library, first, "pmix.hname", kString, [&](const Value& value) { job->first_host = value.data.text; });
+}
+
+Result<PmixJob> ask() {
+  FSCCL_ASSIGN(const Library library, load());
+  Process self{};
+  if (const int status = library.init(&self, nullptr, 0); status != 0)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "PMIx_Init: {}", library.error_string(status));
+  PmixJob job;
+  Status status = get_all(library, self, &job);
+  library.finalize(nullptr, 0);
+  if (!status.ok()) return status;
+  return job;
+}
+
+}  // namespace
+
+Result<PmixJob> ask_pmix() {
+  static std::mutex mutex;
+  static std::optional<PmixJob> answer;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!answer) {
+    FSCCL_ASSIGN(answer, ask());
+  }
+  return *answer;
+}
+
+}  // namespace fsccl
