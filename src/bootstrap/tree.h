@@ -116,6 +116,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
   Status owner_gone(const Status& status, int rank);
+  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline) const;
   void on_fetch_readable(int fd);
 
   const TreePlace place_;
