@@ -118,6 +118,14 @@ void run_threads(const Settings& settings, const fsccl_unique_id_t& id, std::vec
   for (std::thread& thread : threads) thread.join();
 }
 
+// A rank takes some descriptors; as threads they share one limit.
+void raise_limit_of_files() {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 double cpu_seconds(const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; }
 
 }  // namespace
@@ -133,6 +141,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: start_many [ranks = 256] [id | environment | threads] [bytes a rank = 64]\n");
     return 2;
   }
+  raise_limit_of_files();
   std::vector<Moments> moments(static_cast<size_t>(settings.ranks));
   fsccl_unique_id_t id = {};
   const int64_t begin = now_ns();
