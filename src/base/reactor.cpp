@@ -183,6 +183,7 @@ void Reactor::remove_hook(int id) {
   const auto found = std::find_if(hooks_.begin(), hooks_.end(), [&](const auto& hook) { return hook->id == id; });
   if (forked_ || found == hooks_.end()) return;
   const std::shared_ptr<Hook> hook = *found;
+  hook->removed = true;
   hooks_.erase(found);
   wait_until_idle(lock, hook.get());
   stop_if_unused(lock);
@@ -216,8 +217,7 @@ int64_t Reactor::run_hooks() {
   running_hooks_ = hooks_;  // a hook may add and remove some
   int64_t sleep_ns = -1;
   for (const auto& hook : running_hooks_) {
-    const bool removed = std::find(hooks_.begin(), hooks_.end(), hook) == hooks_.end();
-    if (removed) continue;
+    if (hook->removed) continue;
     int64_t wanted_ns = -1;
     run_unlocked(lock, hook.get(), [&] { wanted_ns = hook->run(); });
     if (wanted_ns >= 0) sleep_ns = sleep_ns < 0 ? wanted_ns : std::min(sleep_ns, wanted_ns);

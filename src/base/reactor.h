@@ -46,6 +46,7 @@ class Reactor {
   struct Hook {
     int id = 0;
     std::function<int64_t()> run;
+    bool removed = false;
   };
 
   Reactor();

@@ -212,14 +212,20 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
   Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail_errno(errno, "socket");
   if (!address.is_unix()) prepare_tcp(fd.get());
-  if (connect(fd.get(), generic(address), address.bytes) != 0) {
-    // EAGAIN: the backlog of a Unix listener is full.
+  while (connect(fd.get(), generic(address), address.bytes) != 0) {
+    if (errno == EAGAIN && !deadline.passed()) {  // a Unix listener with a full backlog; nothing tells when there is room
+      const timespec pause = {0, 1'000'000};
+      nanosleep(&pause, nullptr);
+      continue;
+    }
+    if (errno == EAGAIN) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
     if (errno != EINPROGRESS && errno != EINTR) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
     FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline));
     int error_number = 0;
     socklen_t bytes = sizeof(error_number);
     getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes);
     if (error_number != 0) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+    break;
   }
   return fd;
 }

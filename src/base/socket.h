@@ -50,7 +50,7 @@ SocketAddress peer_address(int fd);
 
 // The next connection, or an invalid descriptor when there is none now. An error is one of resources (open files).
 Result<Fd> accept_connection(int listener);
-// One attempt. FSCCL_ERR_LINK: refused or unreachable, so that trying again may help.
+// One attempt; waits while a listener has no room for more. FSCCL_ERR_LINK: nobody listens, or unreachable.
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
 
 struct PeerUser {

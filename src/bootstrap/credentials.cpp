@@ -64,6 +64,11 @@ Status check_peer_user(int fd, AuthMode mode) {
 Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials, Purpose purpose, uint64_t job,
                            int32_t rank, int32_t ranks, Deadline deadline, Status* versions) {
   FSCCL_ASSIGN(Fd fd, connect_to(address, deadline));
+  return introduce_as(std::move(fd), credentials, purpose, job, rank, ranks, deadline, versions);
+}
+
+Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
+                             Deadline deadline, Status* versions) {
   FSCCL_TRY(check_peer_user(fd.get(), credentials.mode));
   Nonce nonce;
   random_bytes(nonce.data(), nonce.size());

@@ -21,6 +21,9 @@ Status check_peer_user(int fd, AuthMode mode);
 // again may help. *versions: whether both run the same version; the listener knows it too.
 Result<Channel> connect_as(const SocketAddress& address, const Credentials& credentials, Purpose purpose, uint64_t job,
                            int32_t rank, int32_t ranks, Deadline deadline, Status* versions);
+// The handshake alone. FSCCL_ERR_LINK: somebody listened, and closed the connection: it has gone, or too many stood at its door.
+Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
+                             Deadline deadline, Status* versions);
 
 // Waits before the next attempt: 1 ms, then twice as long each time up to 20 ms, never beyond the deadline.
 class Backoff {

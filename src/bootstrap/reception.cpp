@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t kHandshakeMs = 5000;
 constexpr int64_t kPauseNs = 20'000'000;
 constexpr size_t kMaxVisitors = 512;
+constexpr int64_t kTurnMs = 500;  // what a visitor has at least: a crowd must not send away whoever is about to be through
 
 Nonce make_nonce() {
   Nonce nonce;
@@ -72,16 +73,18 @@ void Reception::close() {
 void Reception::accept_all(int listener) {
   const std::lock_guard lock(mutex_);
   while (!closed_) {
+    if (visitors_.size() >= kMaxVisitors) {
+      const int64_t turn_over_ns = longest()->second->deadline_ns - (kHandshakeMs - kTurnMs) * 1'000'000;
+      if (turn_over_ns > now_ns()) return pause(turn_over_ns, true);
+      dismiss(longest()->first, fail(FSCCL_ERR_TIMEOUT, "too many connections"));
+    }
     Result<Fd> fd = accept_connection(listener);
     if (!fd.ok()) {
       // No descriptor is left: make room at the door, and look again a little later rather than at once for ever.
-      dismiss_longest();
-      paused_until_ns_ = now_ns() + kPauseNs;
-      for (const Fd& paused : listeners_) Reactor::instance().unwatch(paused.get());
-      return;
+      if (!visitors_.empty()) dismiss(longest()->first, fail(FSCCL_ERR_LIMIT, "too many open files"));
+      return pause(now_ns() + kPauseNs, false);
     }
     if (!fd.value().valid()) return;
-    if (visitors_.size() >= kMaxVisitors) dismiss_longest();
     if (const Status status = greet(fd.take()); !status.ok()) ++strangers_;
   }
 }
@@ -116,10 +119,16 @@ void Reception::dismiss(int fd, const Status& why) {
   visitors_.erase(found);
 }
 
-void Reception::dismiss_longest() {
-  const auto longest = std::min_element(visitors_.begin(), visitors_.end(),
-                                        [](const auto& a, const auto& b) { return a.second->deadline_ns < b.second->deadline_ns; });
-  if (longest != visitors_.end()) dismiss(longest->first, fail(FSCCL_ERR_TIMEOUT, "too many connections"));
+Reception::Visitors::iterator Reception::longest() {
+  return std::min_element(visitors_.begin(), visitors_.end(),
+                          [](const auto& a, const auto& b) { return a.second->deadline_ns < b.second->deadline_ns; });
+}
+
+// Accepts nobody until then, or until there is room.
+void Reception::pause(int64_t until_ns, bool crowded) {
+  paused_until_ns_ = until_ns;
+  crowded_ = crowded;
+  for (const Fd& paused : listeners_) Reactor::instance().unwatch(paused.get());
 }
 
 Result<bool> Reception::advance(Visitor& visitor) {
@@ -184,7 +193,7 @@ int64_t Reception::tick() {
   }
   for (const int fd : late) dismiss(fd, fail(FSCCL_ERR_TIMEOUT, "no handshake in time"));
   if (paused_until_ns_ != 0) {
-    if (paused_until_ns_ <= now) {
+    if (paused_until_ns_ <= now || (crowded_ && visitors_.size() < kMaxVisitors)) {
       paused_until_ns_ = 0;
       (void)watch_listeners().ok();
     } else {

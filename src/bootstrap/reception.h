@@ -1,6 +1,6 @@
 // The door of a listener: accepts connections, takes them through the handshake and hands over those that have proved themselves. A
-// stranger gets a few seconds and a few kilobytes, costs nobody a wait, and cannot keep others out: when too many stand at the
-// door, the one that has stood longest goes.
+// stranger gets a few seconds and a few kilobytes and cannot keep others out: when too many stand at the door, the one that has
+// stood longest goes once it has had its turn, and the others wait outside until then.
 //
 // Runs in the service thread, but for open() and close().
 #pragma once
@@ -57,7 +57,9 @@ class Reception : public std::enable_shared_from_this<Reception> {
   void on_readable(int fd);
   Result<bool> advance(Visitor& visitor);  // whether it is through
   void dismiss(int fd, const Status& why);
-  void dismiss_longest();
+  using Visitors = std::unordered_map<int, std::unique_ptr<Visitor>>;
+  Visitors::iterator longest();  // who has stood at the door longest; there is somebody
+  void pause(int64_t until_ns, bool crowded);
   int64_t tick();
   Status watch_listeners();
 
@@ -69,8 +71,9 @@ class Reception : public std::enable_shared_from_this<Reception> {
   bool closed_ = false;
   int hook_ = -1;
   std::vector<Fd> listeners_;
-  std::unordered_map<int, std::unique_ptr<Visitor>> visitors_;
-  int64_t paused_until_ns_ = 0;  // accepting, for want of descriptors; 0: not paused
+  Visitors visitors_;
+  int64_t paused_until_ns_ = 0;  // accepting; 0: not paused
+  bool crowded_ = false;         // paused because the door is full, else for want of descriptors
   std::atomic<int> strangers_{0};
 };
 

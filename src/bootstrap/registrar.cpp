@@ -105,51 +105,23 @@ void Registrar::admit_locked(Guest& guest) {
   answer(*guest.channel, FrameType::kFailure, encode(to_failure(failure_)));
 }
 
-// Checks who comes against those who have come. A rank that lost its connection and asks again gets its place again.
-Status Registrar::enter(const Guest& guest, MemberRecord* member, int32_t* order) {
-  const int32_t rank = guest.hello.rank, ranks = guest.hello.ranks;
-  if (ranks < 1 || ranks > kMaxRanks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} says that the job has {} ranks", rank, ranks).with_peer(-1, rank);
-  if (members_.empty()) {
-    ranks_ = ranks;
-    order_of_rank_.assign(static_cast<size_t>(ranks), -1);
-  }
-  if (ranks != ranks_)
-    return fail(FSCCL_ERR_MISMATCH, "rank {} says that the job has {} ranks, rank {} says {}", rank, ranks, members_.front().rank,
-                ranks_)
-        .with_peer(-1, rank);
-  if (rank < 0 || rank >= ranks)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1).with_peer(-1, rank);
-  member->rank = rank;
-  int32_t& known = order_of_rank_[static_cast<size_t>(rank)];
-  if (known < 0) {
-    known = static_cast<int32_t>(members_.size());
-    members_.push_back(*member);
-  }
-  *order = known;
-  const MemberRecord& first = members_[static_cast<size_t>(known)];
-  if (first.listener == member->listener) return success();
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} joined twice: from process {} and from process {}", rank, first.pid, member->pid)
-      .with_peer(-1, rank);
-}
-
 Status Registrar::place(Guest& guest, const Register& request) {
   if (state_ == State::kFailed) return failure_.clone();
   MemberRecord member = request.member;
   const SocketAddress from = peer_address(guest.channel->fd());
   member.via_unix = from.is_unix();
   if (!from.is_unix()) member.ip = ip_of(from);
-  int32_t order = 0;
+  member.rank = guest.hello.rank;
   const int64_t now = now_ns();
-  if (members_.empty()) waited_since_ns_ = now;
-  FSCCL_TRY(enter(guest, &member, &order));
+  if (roll_.members().empty()) waited_since_ns_ = now;
+  FSCCL_ASSIGN(const int32_t order, roll_.enter(member, guest.hello.ranks));
   const auto left_ms = static_cast<int64_t>(std::min<uint64_t>(request.left_ms, uint64_t{1} << 40));
   const int64_t margin_ms = std::min<int64_t>(left_ms / 10, 500);  // so that the reason arrives before ranks give up without one
   give_up_ns_ = std::min(give_up_ns_, now + (left_ms - margin_ms) * 1'000'000);
 
   Assign assign{job_, order, {}};
   if (order > 0) {
-    assign.parent = members_[static_cast<size_t>(parent_order(order))];
+    assign.parent = roll_.parent_of(order);
     // A parent on this host came over loopback; others reach it as they reached this process.
     const SocketAddress here = local_address(guest.channel->fd());
     if (!here.is_unix() && (assign.parent.via_unix || is_loopback(assign.parent.ip))) assign.parent.ip = ip_of(here);
@@ -185,9 +157,9 @@ void Registrar::keep_root(Guest& guest) {
 }
 
 void Registrar::finish_if_complete() {
-  if (state_ != State::kCollecting || static_cast<int32_t>(members_.size()) != ranks_ || !root_) return;
+  if (state_ != State::kCollecting || !roll_.complete() || !root_) return;
   state_ = State::kComplete;
-  root_->queue(FrameType::kMembers, encode_members(members_));
+  root_->queue(FrameType::kMembers, encode_members(roll_.members()));
   const Result<bool> all = root_->pump_out();
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
 }
@@ -211,9 +183,9 @@ void Registrar::on_root_readable() {
   }
   if (open.ok()) return;
   Reactor::instance().unwatch(root_->fd());
-  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", members_.front().rank,
-                members_.front().pid)
-               .with_peer(-1, members_.front().rank));
+  const MemberRecord& first = roll_.members().front();
+  fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} (process {}) ended while the job was being joined", first.rank, first.pid)
+               .with_peer(-1, first.rank));
 }
 
 void Registrar::fail_all(const Status& why) {
@@ -227,21 +199,14 @@ void Registrar::fail_all(const Status& why) {
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
 }
 
-std::string Registrar::missing_ranks() const {
-  std::vector<int32_t> missing;
-  for (int32_t rank = 0; rank < ranks_; ++rank)
-    if (order_of_rank_[static_cast<size_t>(rank)] < 0) missing.push_back(rank);
-  return list_ranks(missing);
-}
-
 int64_t Registrar::tick() {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
   if (state_ == State::kCollecting && give_up_ns_ <= now) {
     const int strangers = reception_->strangers();
-    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", members_.size(), ranks_,
-                  (now - waited_since_ns_) / 1'000'000, missing_ranks(),
+    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", roll_.members().size(), roll_.ranks(),
+                  (now - waited_since_ns_) / 1'000'000, list_ranks(roll_.missing()),
                   strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
   }
   if (state_ == State::kFailed) {

@@ -10,12 +10,9 @@
 #include <vector>
 
 #include "bootstrap/reception.h"
-#include "wire/messages.h"
+#include "bootstrap/tree_steps.h"
 
 namespace fsccl {
-
-inline constexpr int32_t kFanOut = 8;
-constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
 
 class Registrar : public std::enable_shared_from_this<Registrar> {
  public:
@@ -32,13 +29,11 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
 
   void admit(Guest guest);
   void admit_locked(Guest& guest);
-  Status enter(const Guest& guest, MemberRecord* member, int32_t* order);
   Status place(Guest& guest, const Register& request);
   void keep_root(Guest& guest);
   void on_root_readable();
   void finish_if_complete();
   void fail_all(const Status& why);
-  std::string missing_ranks() const;
   int64_t tick();
 
   const uint64_t job_;
@@ -47,11 +42,9 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   int hook_ = -1;
   State state_ = State::kCollecting;
   Status failure_;
-  int32_t ranks_ = 0;                   // as the first rank said
-  std::vector<MemberRecord> members_;   // in the order of arrival
-  std::vector<int32_t> order_of_rank_;  // -1: not here yet
-  std::shared_ptr<Channel> root_;       // to the first rank
-  int64_t give_up_ns_ = INT64_MAX;      // shortly before the first of the ranks does
+  Roll roll_;
+  std::shared_ptr<Channel> root_;   // to the first rank
+  int64_t give_up_ns_ = INT64_MAX;  // shortly before the first of the ranks does
   int64_t waited_since_ns_ = 0;
   int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
 };

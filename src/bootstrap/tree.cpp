@@ -11,7 +11,10 @@
 namespace fsccl {
 
 TreeJob::TreeJob(TreePlace place)
-    : place_(std::move(place)), members_(static_cast<size_t>(place_.ranks)), records_(members_.size()) {}
+    : place_(std::move(place)),
+      steps_(place_.order, place_.ranks),
+      members_(static_cast<size_t>(place_.ranks)),
+      records_(members_.size()) {}
 
 Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> listeners) {
   std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
@@ -52,13 +55,10 @@ void TreeJob::admit(Guest guest) {
   const auto earlier =
       std::find_if(links_.begin(), links_.end(), [&](const LinkPtr& other) { return other->rank == rank && !other->is_parent; });
   if (earlier != links_.end()) drop_link(LinkPtr(*earlier));
-  send(*link, FrameType::kLinked, {});
-  if (has_members_) {
-    std::vector<MemberRecord> members;
-    for (const int32_t arrived : arrivals_) members.push_back(records_[static_cast<size_t>(arrived)]);
-    send(*link, FrameType::kMembers, encode_members(members));
-  }
-  if (const Status added = add_link(link); !added.ok()) fail_all(added, nullptr);
+  if (const Status added = add_link(link); !added.ok()) return fail_all(added, nullptr);
+  std::vector<MemberRecord> members;
+  for (const int32_t arrived : arrivals_) members.push_back(records_[static_cast<size_t>(arrived)]);
+  perform(steps_.child_linked(rank), encode_members(members));
 }
 
 Status TreeJob::add_parent(Channel channel) {
@@ -111,6 +111,16 @@ void TreeJob::send_all(FrameType type, ByteView payload, const Link* but) {
     if (link.get() != but) send(*link, type, payload);
 }
 
+void TreeJob::perform(const TreeSteps::Sends& sends, ByteView carried) {
+  using To = TreeSteps::To;
+  for (const TreeSteps::Send& step : sends)
+    for (const LinkPtr& link : links_) {
+      const To kind = link->is_parent ? To::kParent : link->rank < 0 ? To::kRegistrar : To::kChild;
+      if (kind != step.to || (kind == To::kChild && link->rank != step.child)) continue;
+      send(*link, step.type, step.carries ? carried : ByteView());
+    }
+}
+
 void TreeJob::on_writable(const LinkPtr& link) {
   const std::lock_guard lock(mutex_);
   const Result<bool> all = link->channel->pump_out();
@@ -143,22 +153,16 @@ void TreeJob::on_readable(const LinkPtr& link) {
 Status TreeJob::handle(Link& link, const Frame& frame) {
   switch (frame.type) {
     case FrameType::kMembers: {
-      if (has_members_ || (!link.is_parent && link.rank >= 0)) return bad_payload("Members");
+      if (steps_.has_members() || (!link.is_parent && link.rank >= 0)) return bad_payload("Members");
       FSCCL_TRY(take_members(frame.payload));
-      for (const LinkPtr& other : links_)
-        if (!other->is_parent && other->rank >= 0) send(*other, FrameType::kMembers, frame.payload);
-      advance_join();
+      advance_join(steps_.members_came(arrivals_), frame.payload);
       return success();
     }
     case FrameType::kReady:
-      link.ready = true;
-      advance_join();
+      advance_join(steps_.child_ready(link.rank), {});
       return success();
     case FrameType::kGo:
-      if (!link.is_parent || phase_ != Phase::kJoining) return success();
-      send_all(FrameType::kGo, {}, &link);
-      phase_ = Phase::kJoined;
-      changed_.notify_all();
+      if (link.is_parent) advance_join(steps_.may_go(), {});
       return success();
     case FrameType::kFailure: {
       FSCCL_ASSIGN(const Failure failure, decode_failure(frame.payload));
@@ -166,14 +170,12 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       return success();
     }
     case FrameType::kGather:
-      if (link.is_parent || link.gather) return bad_payload("Gather");
-      link.gather = frame.payload;
+      if (link.is_parent || link.rank < 0 || !gather_.parts.emplace(link.rank, frame.payload).second) return bad_payload("Gather");
       advance_gather();
       return success();
     case FrameType::kGathered:
       if (!link.is_parent) return bad_payload("Gathered");
-      for (const LinkPtr& other : links_)
-        if (!other->is_parent) send(*other, FrameType::kGathered, frame.payload);
+      perform(steps_.gathered(), frame.payload);
       gather_.result = frame.payload;
       changed_.notify_all();
       return success();
@@ -192,6 +194,10 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
 void TreeJob::drop_link(const LinkPtr& link) {
   Reactor::instance().unwatch(link->channel->fd());  // in the service thread, so it does not wait
   std::erase(links_, link);
+  if (!link->is_parent) {
+    steps_.child_dropped(link->rank);
+    gather_.parts.erase(link->rank);
+  }
   changed_.notify_all();
 }
 
@@ -221,41 +227,17 @@ Status TreeJob::take_members(ByteView payload) {
     members_[rank] = {member.host, member.pid, member.uid, member.start_time};
     arrivals_.push_back(member.rank);
   }
-  has_members_ = true;
   return success();
 }
 
-std::vector<int32_t> TreeJob::child_ranks() const {
-  std::vector<int32_t> ranks;
-  const int64_t first = int64_t{place_.order} * kFanOut + 1;
-  for (int64_t order = first; order < first + kFanOut && order < place_.ranks; ++order)
-    ranks.push_back(arrivals_[static_cast<size_t>(order)]);
-  return ranks;
-}
-
-// Once the subtree is whole, says so to the parent; the root, to whom nobody is left to say it, lets all go.
-void TreeJob::advance_join() {
-  if (phase_ != Phase::kJoining || !has_members_ || ready_sent_) return;
-  for (const int32_t child : child_ranks()) {
-    const bool ready =
-        std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; });
-    if (!ready) return;
-  }
-  if (place_.order == 0) {
-    ready_sent_ = true;
-    for (const LinkPtr& link : std::vector<LinkPtr>(links_)) {
-      send(*link, link->rank < 0 ? FrameType::kDone : FrameType::kGo, {});
-      if (link->rank < 0) drop_link(link);
-    }
-    phase_ = Phase::kJoined;
-    changed_.notify_all();
-    return;
-  }
-  for (const LinkPtr& link : links_) {
-    if (!link->is_parent) continue;
-    ready_sent_ = true;
-    send(*link, FrameType::kReady, {});
-  }
+void TreeJob::advance_join(const TreeSteps::Sends& sends, ByteView carried) {
+  if (phase_ != Phase::kJoining) return;
+  perform(sends, carried);
+  if (!steps_.joined()) return;
+  const auto registrar = std::find_if(links_.begin(), links_.end(), [](const LinkPtr& link) { return link->rank < 0; });
+  if (registrar != links_.end()) drop_link(LinkPtr(*registrar));
+  phase_ = Phase::kJoined;
+  changed_.notify_all();
 }
 
 void TreeJob::fail_all(const Status& why, const Link* from) {
@@ -274,11 +256,8 @@ void TreeJob::give_up(const Status& why) {
 }
 
 std::string TreeJob::what_is_missing() const {
-  if (!has_members_) return "not all ranks have come, or the list of them has not";
-  std::vector<int32_t> missing;
-  for (const int32_t child : child_ranks())
-    if (std::none_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == child && link->ready; }))
-      missing.push_back(child);
+  if (!steps_.has_members()) return "not all ranks have come, or the list of them has not";
+  const std::vector<int32_t> missing = steps_.missing();
   return missing.empty() ? "this rank is ready, others are not"
                          : fmt::format("ranks {} or ranks below them have not linked up", list_ranks(missing));
 }
@@ -286,13 +265,14 @@ std::string TreeJob::what_is_missing() const {
 Status TreeJob::finish_join(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto decided = [&] { return phase_ != Phase::kJoining; };
+  const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
     // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there.
-    const bool knows = has_members_ && !ready_sent_;
+    const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
     const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns),
-                                           [&] { return decided() || knows != (has_members_ && !ready_sent_); });
+                                           [&] { return decided() || knows != knows_missing(); });
     if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
                nullptr);

@@ -2,8 +2,8 @@
 // callers only post what they have and wait for a state. What is known of a failure travels along all links that remain, once:
 // nobody waits for what cannot come.
 //
-// Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp (all-gather), tree_descriptors.cpp
-// (published descriptors).
+// What is sent when is in tree_steps.h. Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp
+// (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -16,7 +16,7 @@
 
 #include "bootstrap/job.h"
 #include "bootstrap/reception.h"
-#include "wire/messages.h"
+#include "bootstrap/tree_steps.h"
 
 namespace fsccl {
 
@@ -66,9 +66,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   struct Link {
     int32_t rank = -1;  // -1: the registrar
     bool is_parent = false;
-    bool unread = false;          // frames may have arrived before the reactor watched
-    bool ready = false;           // child: its whole subtree has joined
-    std::optional<Bytes> gather;  // child: what its subtree has given to the current all-gather, or to the next
+    bool unread = false;  // frames may have arrived before the reactor watched
     std::shared_ptr<Channel> channel;
   };
   using LinkPtr = std::shared_ptr<Link>;
@@ -81,7 +79,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     size_t bytes = 0;
     bool active = false, sent_up = false;
     Bytes mine;
-    std::optional<Bytes> result;  // the payload of Gathered
+    std::map<int32_t, Bytes> parts;  // by child: what its subtree has given to the current all-gather, or to the next
+    std::optional<Bytes> result;     // the payload of Gathered
   };
 
   explicit TreeJob(TreePlace place);
@@ -97,10 +96,10 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void push(Link& link);
   void send(Link& link, FrameType type, ByteView payload);
   void send_all(FrameType type, ByteView payload, const Link* but);
+  void perform(const TreeSteps::Sends& sends, ByteView carried);
   Status take_members(ByteView payload);
-  void advance_join();
+  void advance_join(const TreeSteps::Sends& sends, ByteView carried);
   void fail_all(const Status& why, const Link* from);
-  std::vector<int32_t> child_ranks() const;
   std::string what_is_missing() const;
 
   // tree_losses.cpp
@@ -119,6 +118,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
   Status owner_gone(const Status& status, int rank);
+  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline) const;
   void on_fetch_readable(int fd);
 
   const TreePlace place_;
@@ -129,11 +129,10 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::shared_ptr<Reception> reception_;
   int hook_ = -1;
   std::vector<LinkPtr> links_;
-  bool has_members_ = false;
+  TreeSteps steps_;
   std::vector<Member> members_;        // by rank
   std::vector<MemberRecord> records_;  // by rank
   std::vector<int32_t> arrivals_;      // ranks by order
-  bool ready_sent_ = false;
 
   std::map<int32_t, bool> lost_;      // rank -> left
   std::vector<LostRank> departures_;  // told to the neighbours together, a little later: a whole job leaves at once as a rule

@@ -104,16 +104,29 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
       return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
     name = listener_name(record.listener);
   }
+  // Whoever connects while somebody listens may have been sent away by a crowd at the door; whoever finds nobody there knows.
+  Backoff backoff;
+  for (;;) {
+    Result<Fd> connected = connect_to(unix_address(name), deadline);
+    if (!connected.ok()) return owner_gone(connected.status(), rank);
+    Result<Fd> fetched = fetch_over(connected.take(), rank, tag, deadline);
+    if (fetched.ok()) return fetched;
+    if (fetched.status().code() != FSCCL_ERR_LINK) return fetched.take_status().with_peer(place_.rank, rank);
+    backoff.sleep(deadline);
+  }
+}
+
+// FSCCL_ERR_LINK: the connection was closed before there was an answer.
+Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline) const {
   Status versions;
-  Result<Channel> channel = connect_as(unix_address(name), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
-                                       place_.ranks, deadline, &versions);
-  if (!channel.ok()) return owner_gone(channel.status(), rank);
-  FSCCL_TRY(channel.value().send(FrameType::kFetch, encode_tag(tag), deadline));
+  FSCCL_ASSIGN(Channel channel, introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
+                                             place_.ranks, deadline, &versions));
+  FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline));
   Fd passed;
-  const Result<Bytes> answer = channel.value().expect(FrameType::kDescriptor, deadline, &passed);
+  const Result<Bytes> answer = channel.expect(FrameType::kDescriptor, deadline, &passed);
   if (!answer.ok() && answer.status().code() == FSCCL_ERR_TIMEOUT)
-    return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag).with_peer(place_.rank, rank);
-  if (!answer.ok()) return owner_gone(answer.status(), rank);
+    return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag);
+  if (!answer.ok()) return answer.status().clone();
   const Result<uint64_t> answered = decode_tag(answer.value());
   if (!answered.ok() || answered.value() != tag || !passed.valid())
     return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?",

@@ -69,7 +69,7 @@ Status TreeJob::gather_broken() const {
 std::string TreeJob::gather_missing() const {
   std::vector<int32_t> missing;
   for (const LinkPtr& link : links_)
-    if (!link->is_parent && !link->gather) missing.push_back(link->rank);
+    if (!link->is_parent && !gather_.parts.contains(link->rank)) missing.push_back(link->rank);
   if (gather_.sent_up || missing.empty()) return "has done its part, others have not";
   return fmt::format("waited for ranks {}, or ranks below them", list_ranks(missing));
 }
@@ -80,13 +80,12 @@ Result<Bytes> TreeJob::add_up_gather() const {
   sum.sequence = gather_.sequence;
   sum.bytes = gather_.bytes;
   sum.entries.push_back({place_.rank, gather_.mine});
-  for (const LinkPtr& link : links_) {
-    if (link->is_parent) continue;
-    FSCCL_ASSIGN(const Gather part, decode_gather(*link->gather, place_.ranks));
+  for (const auto& [child, payload] : gather_.parts) {
+    FSCCL_ASSIGN(const Gather part, decode_gather(payload, place_.ranks));
     if (part.sequence != sum.sequence || part.bytes != sum.bytes)
       return fail(FSCCL_ERR_MISMATCH,
                   "exchange {} of {} bytes over the control tree on rank {} meets exchange {} of {} bytes on rank {}", sum.sequence,
-                  sum.bytes, place_.rank, part.sequence, part.bytes, link->rank);
+                  sum.bytes, place_.rank, part.sequence, part.bytes, child);
     sum.entries.insert(sum.entries.end(), part.entries.begin(), part.entries.end());
   }
   if (place_.order != 0) return encode(sum);
@@ -103,20 +102,16 @@ Result<Bytes> TreeJob::add_up_gather() const {
 
 void TreeJob::advance_gather() {
   if (!gather_.active || gather_.sent_up || !gather_broken().ok()) return;
-  for (const LinkPtr& link : links_)
-    if (!link->is_parent && !link->gather) return;
+  const TreeSteps::Sends sends = steps_.gave(gather_.parts.size());
+  if (sends.empty()) return;
   Result<Bytes> sum = add_up_gather();
   gather_.sent_up = true;
   if (!sum.ok()) return fail_all(sum.status(), nullptr);
-  for (const LinkPtr& link : links_) link->gather.reset();
-  if (place_.order == 0) {
-    send_all(FrameType::kGathered, sum.value(), nullptr);
-    gather_.result = sum.take();
-    changed_.notify_all();
-    return;
-  }
-  for (const LinkPtr& link : links_)
-    if (link->is_parent) send(*link, FrameType::kGather, sum.value());
+  gather_.parts.clear();
+  perform(sends, sum.value());
+  if (place_.order != 0) return;
+  gather_.result = sum.take();
+  changed_.notify_all();
 }
 
 }  // namespace fsccl

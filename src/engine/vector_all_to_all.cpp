@@ -34,13 +34,17 @@ Movement movement_of(const Exchange& x) {
   made.mutual = true;
   made.mirrored = x.engine.mirrored();
   const auto ranks = static_cast<size_t>(made.ranks);
-  made.flows.resize(ranks * ranks);
+  made.sends.resize(ranks);
+  made.receives.resize(ranks);
   made.input_bytes.resize(ranks);
   made.output_bytes.resize(ranks);
   for (int from = 0; from < made.ranks; from++)
     for (int to = 0; to < made.ranks; to++) {
-      Flow& flow = made.flows[static_cast<size_t>(from) * ranks + static_cast<size_t>(to)];
-      flow = {x.displacement(from, to), to == made.rank ? x.recv_displacements[static_cast<size_t>(from)] : 0, x.count(from, to)};
+      const Flow flow = {x.displacement(from, to), to == made.rank ? x.recv_displacements[static_cast<size_t>(from)] : 0,
+                         x.count(from, to)};
+      if (from == made.rank) made.sends[static_cast<size_t>(to)] = flow;
+      if (to == made.rank) made.receives[static_cast<size_t>(from)] = flow;
+      made.longest = std::max(made.longest, flow.count);
       uint64_t& bytes = made.input_bytes[static_cast<size_t>(from)];
       if (flow.count) bytes = std::max(bytes, (flow.src + flow.count) * dtype_size(made.dtype));
     }
@@ -90,8 +94,7 @@ Completion table_is_here(Operation& op) {
     return Completion::again;  // drive() sees that the engine has failed
   }
   const Movement movement = movement_of(x);
-  uint64_t most = 0;
-  for (const Flow& flow : movement.flows) most = std::max(most, flow.count * dtype_size(movement.dtype));
+  const uint64_t most = movement.longest * dtype_size(movement.dtype);
   x.otherwise = move_slots(movement, x.engine.slot_bytes());
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);

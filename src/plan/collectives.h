@@ -34,12 +34,14 @@ struct Shape {
     return counts.empty() ? Part{count * index, count} : Part{displacements[index], counts[index]};
   }
   uint64_t size() const { return dtype_size(dtype); }
-  // Bytes of the larger buffer, and of the largest part.
+  // Of the larger buffer, and of the largest part.
   uint64_t whole_bytes() const;
-  uint64_t largest_part_bytes() const;
+  uint64_t largest_part() const;  // elements
+  uint64_t largest_part_bytes() const { return largest_part() * size(); }
 };
 
-// Who sends what to whom. Buffer 0 is the input, 1 the output (one and the same for a broadcast: 0).
+// Who sends what to whom, as far as it concerns one rank: a plan, and the time it takes to make it, grow with the ranks, not with
+// their pairs. Buffer 0 is the input, 1 the output (one and the same for a broadcast: 0).
 struct Flow {
   uint64_t src = 0, dst = 0, count = 0;  // elements, in the sender's input and the receiver's output
 };
@@ -47,14 +49,16 @@ struct Movement {
   const char* name = "";  // of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
-  bool same_to_all = false;  // a rank sends the same bytes to everybody
-  bool one_buffer = false;   // broadcast: output is the input
-  bool mutual = false;       // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  bool same_to_all = false;           // a rank sends the same bytes to everybody
+  bool one_buffer = false;            // broadcast: output is the input
+  bool mutual = false;                // everybody sends to everybody: the call ends when all have entered, whatever the counts
   bool mirrored = false;
-  std::vector<Flow> flows;                          // [from * ranks + to]
+  std::vector<Flow> sends, receives;  // of `rank`: to each rank, from each rank; what it keeps is in both
+  uint64_t longest = 0;               // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
 
-  const Flow& flow(int from, int to) const { return flows[static_cast<size_t>(from * ranks + to)]; }
+  const Flow& to(int peer) const { return sends[static_cast<size_t>(peer)]; }
+  const Flow& from(int peer) const { return receives[static_cast<size_t>(peer)]; }
 };
 Movement all_gather_movement(const Shape&);
 Movement gather_movement(const Shape&);

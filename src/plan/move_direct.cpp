@@ -15,20 +15,20 @@ Plan move_direct(const Movement& m) {
 
   build.signal(0);
   if (!m.one_buffer) {
-    const Flow& own = m.flow(m.rank, m.rank);
+    const Flow& own = m.to(m.rank);
     build.copy(build.here(1, own.dst * size), build.here(0, own.src * size), own.count, m.dtype);
   }
   build.wait_all(0);
   build.choose();
   for (int i = 1; i < m.ranks; ++i) {
     const int q = build.peer(i);
-    const Flow& flow = m.flow(q, m.rank);
+    const Flow& flow = m.from(q);
     build.copy(build.here(output, flow.dst * size), build.at(q, 0, flow.src * size), flow.count, m.dtype);
   }
   if (m.ranks == 1) return build.take();
   build.signal(1);
   for (int i = 1; i < m.ranks; ++i)
-    if (m.flow(m.rank, build.peer(i)).count) build.wait(build.peer(i), 1);  // it reads this rank's input
+    if (m.to(build.peer(i)).count) build.wait(build.peer(i), 1);  // it reads this rank's input
   return build.take();
 }
 

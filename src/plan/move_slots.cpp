@@ -29,12 +29,10 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
-  Flow longest;
-  for (const Flow& flow : m.flows) longest.count = std::max(longest.count, flow.count);
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;  // for one receiver, or for all
-  const uint64_t pieces = (longest.count * size + room - 1) / room;
+  const uint64_t pieces = (m.longest * size + room - 1) / room;
   const int ticks = m.mutual && m.ranks > 1 ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
-  const uint64_t most = part_of(longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  const uint64_t most = part_of({0, 0, m.longest}, 0, ticks, size).count * size, chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
   build.mirrored(m.mirrored);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
@@ -44,31 +42,31 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
 
   const auto slot = [&](int tick) { return first_slot + static_cast<uint32_t>(tick); };
   const auto place = [&](int to) { return m.same_to_all ? 0 : chunk * static_cast<uint64_t>(to); };
-  const auto flow = [&](int from, int to, int tick) { return part_of(m.flow(from, to), tick, ticks, size); };
+  const auto part = [&](const Flow& flow, int tick) { return part_of(flow, tick, ticks, size); };
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
-      const Flow part = flow(m.rank, q, t);
-      build.offer(q, build.here(slot(t), place(q)), build.here(0, part.src * size), part.count, m.dtype);
-      if (m.same_to_all && !m.mirrored && part.count) break;
+      const Flow sent = part(m.to(q), t);
+      build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count, m.dtype);
+      if (m.same_to_all && !m.mirrored && sent.count) break;
     }
     build.signal(t);
   }
   for (int t = 0; t < ticks && !m.one_buffer; ++t) {
-    const Flow own = flow(m.rank, m.rank, t);
+    const Flow own = part(m.to(m.rank), t);
     build.copy(build.here(1, own.dst * size), build.here(0, own.src * size), own.count, m.dtype);
   }
   bool everybody = true;
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
-      const Flow part = flow(q, m.rank, t);
-      if (part.count == 0 && !(m.mutual && t == 0)) {
+      const Flow received = part(m.from(q), t);
+      if (received.count == 0 && !(m.mutual && t == 0)) {
         everybody &= m.mutual;
         continue;
       }
       build.wait(q, t);
-      build.copy(build.here(output, part.dst * size), build.at(q, slot(t), place(m.rank)), part.count, m.dtype);
+      build.copy(build.here(output, received.dst * size), build.at(q, slot(t), place(m.rank)), received.count, m.dtype);
     }
   }
   if (!everybody) build.lazy();

@@ -14,7 +14,8 @@ Movement movement(const char* name, const Shape& shape) {
   made.dtype = shape.dtype;
   made.mirrored = shape.mirrored;
   const auto ranks = static_cast<size_t>(shape.ranks);
-  made.flows.resize(ranks * ranks);
+  made.sends.resize(ranks);
+  made.receives.resize(ranks);
   made.input_bytes.resize(ranks);
   made.output_bytes.resize(ranks);
   return made;
@@ -22,8 +23,10 @@ Movement movement(const char* name, const Shape& shape) {
 
 template <class FlowOf>
 void fill(Movement& made, FlowOf flow_of) {
-  for (int from = 0; from < made.ranks; from++)
-    for (int to = 0; to < made.ranks; to++) made.flows[static_cast<size_t>(from * made.ranks + to)] = flow_of(from, to);
+  for (int q = 0; q < made.ranks; q++) {
+    made.sends[static_cast<size_t>(q)] = flow_of(made.rank, q);
+    made.receives[static_cast<size_t>(q)] = flow_of(q, made.rank);
+  }
 }
 
 Folding folding(const char* name, const Shape& shape, Deliver deliver, uint64_t input_count, uint64_t output_count) {
@@ -59,17 +62,17 @@ uint64_t Shape::whole_bytes() const {
   return end * size();
 }
 
-uint64_t Shape::largest_part_bytes() const {
-  return (counts.empty() ? count : *std::max_element(counts.begin(), counts.end())) * size();
-}
+uint64_t Shape::largest_part() const { return counts.empty() ? count : *std::max_element(counts.begin(), counts.end()); }
 
 Movement all_gather_movement(const Shape& shape) {
   Movement made = movement("all_gather", shape);
   made.same_to_all = made.mutual = true;
   fill(made, [&](int from, int) { return Flow{0, shape.part(from).begin, shape.part(from).count}; });
+  made.longest = shape.largest_part();
+  const uint64_t whole_bytes = shape.whole_bytes();
   for (int q = 0; q < shape.ranks; q++) {
     made.input_bytes[static_cast<size_t>(q)] = shape.part(q).count * shape.size();
-    made.output_bytes[static_cast<size_t>(q)] = shape.whole_bytes();
+    made.output_bytes[static_cast<size_t>(q)] = whole_bytes;
   }
   return made;
 }
@@ -79,16 +82,15 @@ Movement gather_movement(const Shape& shape) {
   made.name = "gather";
   made.mutual = false;
   for (int q = 0; q < shape.ranks; q++)
-    if (q != shape.root) {
-      made.output_bytes[static_cast<size_t>(q)] = 0;
-      for (int from = 0; from < shape.ranks; from++) made.flows[static_cast<size_t>(from * shape.ranks + q)] = {};
-    }
+    if (q != shape.root) made.sends[static_cast<size_t>(q)] = {}, made.output_bytes[static_cast<size_t>(q)] = 0;
+  if (shape.rank != shape.root) std::fill(made.receives.begin(), made.receives.end(), Flow{});
   return made;
 }
 
 Movement scatter_movement(const Shape& shape) {
   Movement made = movement("scatter", shape);
   fill(made, [&](int from, int to) { return from == shape.root ? Flow{shape.part(to).begin, 0, shape.part(to).count} : Flow{}; });
+  made.longest = shape.largest_part();
   for (int q = 0; q < shape.ranks; q++) {
     made.input_bytes[static_cast<size_t>(q)] = q == shape.root ? shape.whole_bytes() : 0;
     made.output_bytes[static_cast<size_t>(q)] = shape.part(q).count * shape.size();
@@ -102,6 +104,7 @@ Movement all_to_all_movement(const Shape& shape) {
   fill(made, [&](int from, int to) {
     return Flow{shape.count * static_cast<uint64_t>(to), shape.count * static_cast<uint64_t>(from), shape.count};
   });
+  made.longest = shape.count;
   const uint64_t bytes = shape.count * static_cast<uint64_t>(shape.ranks) * shape.size();
   std::fill(made.input_bytes.begin(), made.input_bytes.end(), bytes);
   std::fill(made.output_bytes.begin(), made.output_bytes.end(), bytes);
@@ -112,6 +115,7 @@ Movement broadcast_movement(const Shape& shape) {
   Movement made = movement("broadcast", shape);
   made.same_to_all = made.one_buffer = true;
   fill(made, [&](int from, int to) { return from == shape.root && to != from ? Flow{0, 0, shape.count} : Flow{}; });
+  made.longest = shape.ranks > 1 ? shape.count : 0;
   std::fill(made.input_bytes.begin(), made.input_bytes.end(), shape.count * shape.size());
   return made;
 }

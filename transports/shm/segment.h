@@ -3,7 +3,8 @@
 //   | Header | RankBlock 0 | RankBlock 1 | ... | slots of rank 0 | slots of rank 1 | ... | pair 0 to 0 | pair 0 to 1 | ...
 //
 // A pair is two blocks and the slots of its sender. Its pages, and those of a rank's slots, are reserved when first needed: many
-// communicators are only ever used for what signals carry.
+// communicators are only ever used for what signals carry. The two also map a pair only then: what a process maps grows with the
+// ranks, not with their pairs.
 //
 // A rank writes only its own block, except `sleepers` (any waiter counts itself there) and the failure board in the header (first
 // come). Nothing read from here is used as an index or a length without a check: a peer is the same user, yet may be broken.

@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/futex.h"
 #include "base/status.h"
+#include "transports/shm/mapping.h"
 #include "transports/shm/segment.h"
 
 namespace fsccl::shm {
@@ -31,8 +32,7 @@ size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 struct Channel {
   int rank = 0, ranks = 0;
   Fd fd;
-  std::byte* base = nullptr;
-  size_t bytes = 0;
+  std::shared_ptr<Mapping> mapping;
   Header* header = nullptr;
   RankBlock* blocks = nullptr;
   std::byte* slots = nullptr;
@@ -40,10 +40,6 @@ struct Channel {
   std::vector<int32_t> pids;
   int32_t processor = -1;  // where this rank signalled from, some signals ago
   bool can_read = false;
-
-  ~Channel() {
-    if (base) munmap(base, bytes);
-  }
 };
 
 // How long a rank's ring of slots should be: twice a core's own cache, so that those who read a line no longer hold it there when
@@ -68,9 +64,9 @@ size_t ring_bytes(const fsccl_transport_request_t& request) {
 size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
 size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks); }
 
+// Of what all ranks use; the file grows beyond it with the pairs that do.
 size_t segment_bytes(const fsccl_transport_request_t& request) {
-  const auto ranks = static_cast<size_t>(request.ranks);
-  return sizeof(Header) + ranks * (sizeof(RankBlock) + ring_bytes(request)) + ranks * ranks * pair_bytes(request.ranks);
+  return sizeof(Header) + static_cast<size_t>(request.ranks) * (sizeof(RankBlock) + ring_bytes(request));
 }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
@@ -85,8 +81,7 @@ Result<Fd> create_segment(const fsccl_transport_request_t& request) {
   Fd fd(memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
   if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(request)))) return fail_errno(errno, "cannot size a shm channel");
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-    return fail_errno(errno, "cannot seal a shm channel");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
   FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + static_cast<size_t>(request.ranks) * sizeof(RankBlock),
                     "the signals of a communicator"));
   return fd;
@@ -95,28 +90,30 @@ Result<Fd> create_segment(const fsccl_transport_request_t& request) {
 // Before it is mapped, let alone written.
 Status check_segment(int fd, const fsccl_transport_request_t& request) {
   const size_t bytes = segment_bytes(request);
-  uint64_t tag = 0;
-  if (pread(fd, &tag, sizeof tag, offsetof(Header, tag)) == sizeof tag && tag != request.tag)
+  struct {
+    uint64_t tag, bytes;
+  } offered{};
+  static_assert(offsetof(Header, bytes) == offsetof(Header, tag) + sizeof offered.tag);
+  const bool complete = pread(fd, &offered, sizeof offered, offsetof(Header, tag)) == sizeof offered;
+  if (complete && offered.tag != request.tag)
     return fail(FSCCL_ERR_MISMATCH, "the first of the ranks makes a communicator of other ranks");
   struct stat st {};
   const int seals = fcntl(fd, F_GET_SEALS);
-  if (fstat(fd, &st) || !S_ISREG(st.st_mode) || static_cast<size_t>(st.st_size) != bytes || seals < 0 || !(seals & F_SEAL_SHRINK))
+  if (!complete || fstat(fd, &st) || !S_ISREG(st.st_mode) || offered.bytes != bytes || static_cast<size_t>(st.st_size) < bytes ||
+      seals < 0 || !(seals & F_SEAL_SHRINK))
     return fail(FSCCL_ERR_PROTOCOL,
                 "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: set FSCCL_SLOT_BYTES "
                 "alike on all ranks, and run the same version",
-                st.st_size, bytes);
+                offered.bytes, bytes);
   return success();
 }
 
 Status map_segment(Channel& channel, int fd, const fsccl_transport_request_t& request) {
-  channel.bytes = segment_bytes(request);
-  void* base = mmap(nullptr, channel.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (base == MAP_FAILED) return fail_errno(errno, fmt::format("cannot map the {} bytes of a shm channel", channel.bytes));
-  channel.base = static_cast<std::byte*>(base);
-  madvise(base, channel.bytes, MADV_DONTFORK);
-  channel.header = reinterpret_cast<Header*>(channel.base);
-  channel.blocks = reinterpret_cast<RankBlock*>(channel.base + sizeof(Header));
-  channel.slots = channel.base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
+  FSCCL_ASSIGN(channel.mapping, Mapping::of(fd, 0, segment_bytes(request)));
+  std::byte* const base = channel.mapping->base();
+  channel.header = reinterpret_cast<Header*>(base);
+  channel.blocks = reinterpret_cast<RankBlock*>(base + sizeof(Header));
+  channel.slots = base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
   channel.ring_bytes = ring_bytes(request);
   channel.slot_bytes = slot_bytes(request);
   return success();
@@ -206,7 +203,7 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request) 
     *channel.header = Header{.magic = kMagic,
                              .ranks = static_cast<uint32_t>(request.ranks),
                              .tag = request.tag,
-                             .bytes = channel.bytes,
+                             .bytes = segment_bytes(request),
                              .slot_bytes = request.slot_bytes};
     if (request.publish_fd(request.context, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
@@ -240,13 +237,14 @@ Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Ch
 Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& result) {
   auto pair = std::make_unique<Channel>();
   const auto ranks = static_cast<size_t>(channel.ranks), index = static_cast<size_t>(from) * ranks + static_cast<size_t>(to);
-  const size_t begin = channel.bytes - (ranks * ranks - index) * pair_bytes(channel.ranks);
-  FSCCL_TRY(reserve(channel.fd.get(), begin, pair_bytes(channel.ranks), "sending between two ranks"));
+  const size_t bytes = pair_bytes(channel.ranks), begin = channel.mapping->bytes() + index * bytes;
+  FSCCL_TRY(reserve(channel.fd.get(), begin, bytes, "sending between two ranks"));
+  FSCCL_ASSIGN(pair->mapping, Mapping::of(channel.fd.get(), begin, bytes));
   pair->rank = channel.rank == from ? 0 : 1;
   pair->ranks = 2;
   pair->header = channel.header;
-  pair->blocks = reinterpret_cast<RankBlock*>(channel.base + begin);
-  pair->slots = channel.base + begin + 2 * sizeof(RankBlock);
+  pair->blocks = reinterpret_cast<RankBlock*>(pair->mapping->base());
+  pair->slots = pair->mapping->base() + 2 * sizeof(RankBlock);
   pair->ring_bytes = FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(channel.ranks);
   pair->slot_bytes = pair_slot_bytes(channel.ranks);
   pair->pids = {channel.pids[static_cast<size_t>(from)], channel.pids[static_cast<size_t>(to)]};
@@ -334,7 +332,7 @@ void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) 
 fsccl_status_t op_reserve(void* opaque, char* error, size_t capacity) {
   Channel& channel = as_channel(opaque);
   if (!channel.fd.valid()) return FSCCL_OK;  // a pair has its memory from the start
-  const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.base);
+  const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.mapping->base());
   const Status status = reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator");
   if (!status.ok() && capacity) *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
   return status.code();

@@ -192,6 +192,36 @@ TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   fetcher.join();
 }
 
+// More than find room at the owner's door, and than its listener keeps waiting: nobody takes that for its death.
+TEST_F(JobOf, ACrowdFetchesAtOnce) {
+  constexpr int kCrowd = 700;
+  join(2);
+  ASSERT_TRUE(job(0).publish_fd(5, memory_with("all").get()).ok());
+  std::atomic<bool> begun{false}, released{false};
+  // The service thread lets nobody in until all stand there.
+  const int hook = Reactor::instance().add_hook([&]() -> int64_t {
+    begun = true;
+    while (!released) std::this_thread::yield();
+    return -1;
+  });
+  while (!begun) std::this_thread::yield();
+  std::vector<std::thread> crowd;
+  std::atomic<int> fetched{0}, fetching{0};
+  for (int i = 0; i < kCrowd; ++i)
+    crowd.emplace_back([&] {
+      ++fetching;
+      const Result<Fd> fd = job(1).fetch_fd(0, 5, patience());
+      EXPECT_TRUE(fd.ok()) << fd.status().text();
+      fetched += fd.ok();
+    });
+  while (fetching < kCrowd) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until most of them have connected: fewer would prove less
+  released = true;
+  for (std::thread& one : crowd) one.join();
+  Reactor::instance().remove_hook(hook);
+  EXPECT_EQ(fetched, kCrowd);
+}
+
 TEST_F(JobOf, PublishingTwiceIsRefused) {
   join(1);
   const Fd fd = memory_with("x");

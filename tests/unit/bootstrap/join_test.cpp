@@ -236,6 +236,23 @@ TEST(Join, GoesOnAmongStrangers) {
   expect_all_joined(join_all(16, [&](int rank) { return join_by_id(bytes, rank, 16); }));
 }
 
+// A crowd at the door sends nobody away who has only just come: all would begin anew for ever.
+TEST(Join, WhoStandsAtTheDoorHasATurn) {
+  constexpr int64_t kTurnNs = 500'000'000;
+  for (int tries = 0; tries < 50; ++tries) {  // on a machine that is slow, another
+    const UniqueId id = decode_unique_id(make_id()).take();
+    const int64_t begin = now_ns();
+    std::vector<Fd> crowd;
+    for (int i = 0; i < 600; ++i)
+      crowd.push_back(connect_to(unix_address(listener_name(id.listener)), Deadline::in_ms(kPatienceMs)).take());
+    const bool sent_away = wait_ready(crowd.front().get(), Direction::kRead, Deadline::in_ms(100)).ok();
+    if (now_ns() - begin > kTurnNs) continue;
+    EXPECT_FALSE(sent_away);
+    return;
+  }
+  FAIL() << "600 connections never took less than half a second";
+}
+
 // ---------------------------------------------------------------------------------------------------------- callback
 
 // An all-gather between threads, as a caller with MPI would have one.

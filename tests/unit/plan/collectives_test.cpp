@@ -113,6 +113,25 @@ TEST(Collectives, OneRankWaitsForNobody) {
       EXPECT_TRUE(step.kind != StepKind::wait && step.kind != StepKind::choose) << collective.name;
 }
 
+// A job of this size cannot afford anything for each pair of ranks, in memory or in time.
+TEST(Collectives, APlanGrowsWithTheRanksNotTheirPairs) {
+  constexpr int kRanks = 100'000;
+  constexpr uint64_t kSlot = 64 * kRanks;
+  std::vector<Plan> plans{barrier(5, kRanks)};
+  Shape shape = shape_of(kRanks, 100, FSCCL_FLOAT32);
+  shape.rank = 5;
+  for (const auto movement : {all_gather_movement, gather_movement, scatter_movement, all_to_all_movement, broadcast_movement}) {
+    plans.push_back(move_direct(movement(shape)));
+    plans.push_back(move_slots(movement(shape), kSlot));
+  }
+  for (const auto folding : {reduce_scatter_folding, all_reduce_folding, reduce_folding}) {
+    plans.push_back(fold_direct(folding(shape)));
+    plans.push_back(fold_slots(folding(shape), kSlot));
+  }
+  plans.push_back(broadcast_balanced(shape));
+  for (const Plan& plan : plans) EXPECT_LE(plan.steps.size(), 3u * kMaxTicks * kRanks) << plan.name;
+}
+
 // The work is the same for everybody: of a large broadcast each core moves as much as any other.
 TEST(Collectives, BroadcastIsBalanced) {
   for (const int ranks : {2, 3, 4, 8}) {

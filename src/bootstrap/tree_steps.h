@@ -1,0 +1,77 @@
+// The rules of a job's tree: who belongs below whom, and what a rank sends to whom when something arrives. No input or output:
+// TreeJob (tree.h) follows them over sockets, a test for more ranks than a host has. A rank is entered at the registrar's (Roll),
+// has links to its parent and its children alone, and says each of these once; an exchange goes up the tree and down again.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/frame.h"
+#include "wire/messages.h"
+
+namespace fsccl {
+
+inline constexpr int32_t kFanOut = 8;
+constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
+
+// Who has come to a job, in the order of arrival, which is that of the tree.
+class Roll {
+ public:
+  // Checks who comes against those who have come, and gives the order. A rank that asks again gets its place again.
+  Result<int32_t> enter(const MemberRecord& member, int32_t ranks);
+  const MemberRecord& parent_of(int32_t order) const { return members_[static_cast<size_t>(parent_order(order))]; }
+  bool complete() const { return !members_.empty() && static_cast<int32_t>(members_.size()) == ranks_; }
+  int32_t ranks() const { return ranks_; }  // as the first one said
+  const std::vector<MemberRecord>& members() const { return members_; }
+  std::vector<int32_t> missing() const;
+
+ private:
+  int32_t ranks_ = 0;
+  std::vector<MemberRecord> members_;
+  std::vector<int32_t> order_of_rank_;  // -1: not here yet
+};
+
+// The steps of one rank. Children are known by their ranks.
+class TreeSteps {
+ public:
+  enum class To : uint8_t { kRegistrar, kParent, kChild };
+  struct Send {
+    FrameType type{};
+    To to{};
+    int32_t child = -1;
+    bool carries = false;  // the list of members, what was gathered
+  };
+  using Sends = std::vector<Send>;
+
+  TreeSteps(int32_t order, int32_t ranks) : order_(order), ranks_(ranks) {}
+
+  // Joining: the list comes down, the news that a subtree is whole goes up, the permission to begin comes down.
+  Sends child_linked(int32_t rank);
+  void child_dropped(int32_t rank);
+  Sends members_came(const std::vector<int32_t>& ranks_by_order);
+  Sends child_ready(int32_t rank);
+  Sends may_go();
+  bool has_members() const { return has_members_; }
+  bool subtree_joined() const { return subtree_joined_; }
+  bool joined() const { return joined_; }
+  std::vector<int32_t> missing() const;  // children that have not said that their subtree is whole
+
+  // An exchange. Empty while some child's part is missing; this rank's own is there.
+  Sends gave(size_t children) const;
+  Sends gathered() const { return to_children(FrameType::kGathered, true); }
+
+ private:
+  struct Child {
+    int32_t rank = -1;
+    bool ready = false;
+  };
+  Sends advance();
+  Sends to_children(FrameType type, bool carries) const;
+
+  const int32_t order_, ranks_;
+  bool has_members_ = false, subtree_joined_ = false, joined_ = false;
+  std::vector<int32_t> expected_;  // children, once the members are known
+  std::vector<Child> linked_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,85 @@
+// What the ranks of a channel map.
+#include "transports/shm/mapping.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "../engine/wrapped_channel.h"
+#include "base/fd.h"
+
+namespace fsccl {
+namespace {
+
+using shm::Mapping;
+using testing::over_channel;
+using testing::Wrapped;
+
+constexpr size_t kPage = 4096;
+
+struct Mapped {
+  int stretches = 0;
+  size_t bytes = 0;
+};
+
+// Of the files of channels, in this process.
+Mapped mapped() {
+  Mapped found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("fsccl-channel") == std::string::npos) continue;
+    size_t begin = 0, end = 0;
+    char dash = 0;
+    std::istringstream(line) >> std::hex >> begin >> dash >> end;
+    found.stretches++;
+    found.bytes += end - begin;
+  }
+  return found;
+}
+
+TEST(Mapping, AStretchIsMappedOnceAndUnmappedWithItsLastUser) {
+  const Fd file(memfd_create("test", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), 4 * kPage), 0);
+  const Fd copy(fcntl(file.get(), F_DUPFD_CLOEXEC, 0));
+  std::shared_ptr<Mapping> one = Mapping::of(file.get(), 0, 2 * kPage).take(), same = Mapping::of(copy.get(), 0, 2 * kPage).take();
+  const std::shared_ptr<Mapping> other = Mapping::of(file.get(), 2 * kPage, 2 * kPage).take();
+  EXPECT_EQ(one->base(), same->base());
+  EXPECT_NE(one->base(), other->base());
+  std::byte* const base = one->base();
+  one.reset();
+  unsigned char in_core[2];
+  EXPECT_EQ(mincore(base, 2 * kPage, in_core), 0);
+  same.reset();
+  EXPECT_EQ(mincore(base, 2 * kPage, in_core), -1);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST(Mapping, RanksOfOneProcessMapTheirChannelOnce) {
+  over_channel(8, [](int, Wrapped&, uint32_t) { EXPECT_EQ(mapped().stretches, 1); });
+}
+
+// What pairs of ranks need is mapped by the two alone, when they do.
+TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
+  constexpr int kRanks = 64;
+  over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t) {
+    if (rank != 3) return;
+    size_t ring_bytes = 0, slot_bytes = 0;
+    shm_transport()->slots(channel.channel, 0, &ring_bytes, &slot_bytes);
+    const size_t before = mapped().bytes;
+    EXPECT_LE(before, kRanks * (ring_bytes + kPage) + kPage);
+    void* pair = nullptr;
+    uint32_t tick = 0;
+    char error[256] = "";
+    ASSERT_EQ(shm_transport()->pair(channel.channel, 3, 5, &pair, &tick, error, sizeof error), FSCCL_OK) << error;
+    EXPECT_EQ(mapped().stretches, 2);
+    EXPECT_LT(mapped().bytes - before, 64 * kPage);
+    shm_transport()->close(pair);
+    EXPECT_EQ(mapped().bytes, before);
+  });
+}
+
+}  // namespace
+}  // namespace fsccl
