@@ -32,6 +32,8 @@ libfmt-dev pkg-config --exists fmt
 libsodium-dev pkg-config --exists libsodium
 libhwy-dev pkg-config --exists libhwy
 libhwloc-dev pkg-config --exists hwloc
+libucx-dev pkg-config --exists ucx
+iproute2 have ip
 libgtest-dev pkg-config --exists gtest_main
 libgmock-dev pkg-config --exists gmock
 libbenchmark-dev pkg-config --exists benchmark

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/hierarchy.h"
+
 namespace fsccl {
 namespace {
 
@@ -203,6 +205,8 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
   if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
     return bad_buffers(call, entry);
+  if (hierarchy_ && hierarchy_->takes(call)) [[unlikely]]
+    return hierarchy_->run(call, wait, state);
 
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));

@@ -62,6 +62,8 @@ class Collectives {
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
   };
+  // Calls that it takes go by hosts from now on.
+  void by_hosts(class Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
   // The candidates and what was measured, as JSON (fsccl.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   Engine& engine() { return engine_; }
@@ -95,6 +97,7 @@ class Collectives {
   bool common(uint32_t arena);
 
   Engine& engine_;
+  class Hierarchy* hierarchy_ = nullptr;
   const CollectiveOptions options_;
   struct Recent {
     Key key;

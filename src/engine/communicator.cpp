@@ -175,7 +175,12 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                            : Costs{.can_read = true};
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
   if (comm->oversubscribed_) costs.exchange = kOversubscribedExchangeNs;
+  engine.known_as = options.known_as;
   comm->start(std::move(engine), costs);
+  if (!comm->one_host()) {
+    FSCCL_ASSIGN(comm->hierarchy_, Hierarchy::create(*comm));
+    comm->collectives_->by_hosts(comm->hierarchy_.get());
+  }
   return comm;
 }
 

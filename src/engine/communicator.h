@@ -9,14 +9,16 @@
 
 #include "engine/collective.h"
 #include "engine/engine.h"
+#include "engine/hierarchy.h"
 #include "engine/job_context.h"
 #include "engine/list.h"
 
 namespace fsccl {
 
 struct CommunicatorOptions {
-  int64_t timeout_ms = 0;  // 0: configured
-  std::string name;        // empty: numbered
+  int64_t timeout_ms = 0;     // 0: configured
+  std::string name;           // empty: numbered
+  std::vector<int> known_as;  // in messages; empty: their numbers here
 };
 
 class Communicator {
@@ -72,6 +74,7 @@ class Communicator {
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<Hierarchy> hierarchy_;  // of several hosts
   Lists lists_;
 };
 

@@ -67,7 +67,7 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
 }
 
 Engine::Outcome Engine::drive() {
-  uint64_t head = head_.load(std::memory_order_relaxed);
+  uint64_t head = completed();
   while (head < tail_.load(std::memory_order_acquire)) {
     if (failed()) [[unlikely]]
       return Outcome::failed;
@@ -90,7 +90,12 @@ Engine::Outcome Engine::drive() {
     if (op.state) [[unlikely]]
       op.state.reset();
     counters_.operations++;
-    head_.store(++head, std::memory_order_release);
+    std::atomic_ref(done_.position).store(++head, std::memory_order_release);
+    if (gates_others_.load(std::memory_order_relaxed)) [[unlikely]] {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (std::atomic_ref(done_.sleepers).load(std::memory_order_seq_cst))
+        futex_wake_all(reinterpret_cast<uint32_t*>(&done_.position));
+    }
     if (notifications_.due(head)) [[unlikely]]
       return Outcome::done;
   }
@@ -254,6 +259,28 @@ void Engine::fail_all(const Error& error) {
   transport_.fail(channel_, &board);
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
+  const std::lock_guard lock(bound_mutex_);
+  for (Engine* other : bound_) other->fail_all(error);
+}
+
+void Engine::bind(Engine& part) {
+  for (Engine* one : {this, &part}) {
+    const std::lock_guard lock(one->bound_mutex_);
+    one->bound_.push_back(one == this ? &part : this);
+  }
+  if (failed()) part.fail_all(failure().error());
+}
+
+void Engine::unbind() {
+  std::vector<Engine*> parts;
+  {
+    const std::lock_guard lock(bound_mutex_);
+    parts.swap(bound_);
+  }
+  for (Engine* part : parts) {
+    const std::lock_guard lock(part->bound_mutex_);
+    std::erase(part->bound_, this);
+  }
 }
 
 void Engine::lost(int rank, bool left) {

@@ -2,7 +2,7 @@
 // calling thread until a peer is not there yet; after that any waiter of the process, or the service thread, moves it on. One flag
 // (`driving_`) decides who; nothing is handed over just to be asynchronous.
 //
-// Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `head_`. Operations of
+// Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `done_`. Operations of
 // a communicator run one after the other: when one completes on a rank, every peer has entered it, so every peer has left the one
 // before (plan.h, rule 1). Lazy plans end sooner; what they have not seen is looked at later, in order:
 //
@@ -57,7 +57,7 @@ class Engine {
   const std::string& name() const { return options_.name; }
   const EngineOptions& options() const { return options_; }
   // A rank's number as errors tell it.
-  int known_as(int rank) const { return options_.inside ? options_.known_as[static_cast<size_t>(rank)] : rank; }
+  int known_as(int rank) const { return options_.known_as.empty() ? rank : options_.known_as[static_cast<size_t>(rank)]; }
   // Private memory of peers: can it be read, and is that the better way?
   bool single_copy() const { return can_read_; }
   size_t slot_bytes() const { return slot_bytes_; }
@@ -71,7 +71,12 @@ class Engine {
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
-  uint64_t completed() const { return head_.load(std::memory_order_acquire); }
+  uint64_t completed() const { return std::atomic_ref(const_cast<uint64_t&>(done_.position)).load(std::memory_order_acquire); }
+  // Grows to the number of an operation when that completes: what operations of other engines can have as their gate.
+  const ReleaseLine* done_line() {
+    gates_others_.store(true, std::memory_order_seq_cst);
+    return &done_;
+  }
   // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms
   // (negative: no limit of its own).
   enum class Calls : uint8_t { here, elsewhere };  // elsewhere: inside another engine's drive; the service thread calls back
@@ -84,6 +89,9 @@ class Engine {
 
   // Ends this communicator on all ranks: every wait ends with this error. The first error stays. Any thread.
   void fail_all(const Error& error);
+  // `part` works for this engine: when one of them fails, both do. Until unbind().
+  void bind(Engine& part);
+  void unbind();
   // `rank` was lost (died, or left: then it is an error only for an operation that waits for it).
   void lost(int rank, bool left);
   // Takes over a failure that another rank has written to the board. Any thread.
@@ -120,7 +128,7 @@ class Engine {
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
   void stop_driving(Calls calls);
   void notify_due();
-  Outcome drive();  // runs operations from head_ on, until one is blocked or (that is `done`) a notification is due; driver only
+  Outcome drive();  // runs operations from done_ on, until one is blocked or (that is `done`) a notification is due; driver only
   bool met(const Blocked& blocked) const;  // what we are blocked on has come
   bool gate_open(Operation& operation);    // false: blocked, or failed as the gate's engine has
   Operation& at_head() { return ring_[(completed() + 1) % kRing]; }
@@ -155,11 +163,12 @@ class Engine {
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};  // somebody found us driving and left
   std::atomic<bool> failed_{false};
-  alignas(64) std::atomic<uint64_t> head_{0};  // operations completed
-  std::atomic<uint64_t> tail_{0};              // operations submitted
-  uint32_t next_tick_;                         // of the next plan to run; this and what follows is the driver's
-  uint32_t left_;                              // see above
-  struct Pending {                             // a round of a lazy plan: not all peers were seen to enter
+  ReleaseLine done_;                           // operations completed
+  alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
+  std::atomic<bool> gates_others_{false};
+  uint32_t next_tick_;  // of the next plan to run; this and what follows is the driver's
+  uint32_t left_;       // see above
+  struct Pending {      // a round of a lazy plan: not all peers were seen to enter
     uint32_t tick = 0;
     int peer = 0;  // the next to look at
     Fingerprint fingerprint;
@@ -183,6 +192,8 @@ class Engine {
   fsccl_counters_t counters_ = FSCCL_COUNTERS_INIT;
   Notifications notifications_;
 
+  std::mutex bound_mutex_;
+  std::vector<Engine*> bound_;
   mutable std::mutex failure_mutex_;
   Error error_;
   std::vector<std::atomic<uint8_t>> lost_;  // per rank: 0, 1 died, 2 left

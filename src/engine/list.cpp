@@ -208,6 +208,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   engine.counters().bytes_read += entry.bytes_read;
   engine.counters().bytes_written += entry.bytes_written;
   op->state = std::move(run);
+  if (call.prepare) call.prepare(*op, call.prepare_context);
   return engine.submit(*op, wait, state);
 }
 

@@ -13,6 +13,9 @@ struct ListCall {
   ListKind kind{};
   fsccl_op_t reduction = FSCCL_SUM;
   int root = 0;
+  // Sees the operation before it is submitted, to give it a gate. May be null.
+  void (*prepare)(Operation& op, const void* context) = nullptr;
+  const void* prepare_context = nullptr;
 };
 
 // The plans of a list that was seen before, by everything but its addresses.

@@ -1,5 +1,5 @@
-// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS), run_ranks() forks a process for each rank,
-// which enters its host, before the library has been used in this one. What a body leaves in memory stays in its process.
+// Ranks as processes on several hosts: where tests/hosts/hosts.py has made some (TEST_HOSTS), run_ranks() forks a process for each
+// rank, which enters its host, before the library has been used in this one. What a body leaves in memory stays in its process.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -51,7 +51,7 @@ int seconds() {
 
 }  // namespace
 
-bool hosts_given() { return !host_names().empty(); }
+size_t number_of_hosts() { return host_names().size(); }
 
 void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run) {
   const std::vector<std::string> hosts = host_names();

@@ -44,7 +44,8 @@ struct RanksOptions {
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
 
 // The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
-bool hosts_given();
+size_t number_of_hosts();  // 0: none are given
+inline bool hosts_given() { return number_of_hosts() > 0; }
 void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run);
 
 // Sets variables for the communicators that are created while it lives.
