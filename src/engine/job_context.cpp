@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "base/config.h"
 #include "engine/communicator.h"
@@ -49,15 +50,22 @@ Status JobContext::meet(Deadline deadline) {
       if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
   mine.taken = oversubscribed_communicators > 0;
   const TransportChoice choice = config()->transport;
-  mine.transport = static_cast<uint32_t>(choice);
+  mine.transport = static_cast<uint8_t>(choice);
+  mine.hierarchy = static_cast<uint8_t>(config()->hierarchy);
+  mine.reproducible = static_cast<uint8_t>(config()->reproducible);
   random_bytes(mine.salt, sizeof mine.salt);
   facts_.resize(static_cast<size_t>(job_->size()));
   FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
   for (size_t rank = 0; rank < facts_.size(); rank++) {
     taken_ |= facts_[rank].taken != 0;
-    if (facts_[rank].transport != mine.transport)
-      return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have FSCCL_TRANSPORT set differently: set it alike on all ranks",
-                  job_->rank(), rank)
+    const Facts& theirs = facts_[rank];
+    const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
+                          : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
+                          : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
+                                                                     : nullptr;
+    if (differs)
+      return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
+                  differs)
           .with_peer(job_->rank(), static_cast<int>(rank));
   }
   const bool network = choice == TransportChoice::kUcx || (choice == TransportChoice::kAuto && between_hosts());
@@ -103,25 +111,32 @@ Status JobContext::join_network(Deadline deadline) {
 
 Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
   const TransportChoice choice = config()->transport;
-  const bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-    return job_->member(rank).host == job_->member(ranks.front()).host;
-  });
+  const bool one_host = std::all_of(ranks.begin(), ranks.end(),
+                                    [&](int rank) { return job_->member(rank).host == job_->member(ranks.front()).host; });
   if (node_ && (!one_host || choice == TransportChoice::kUcx)) return network_;
   if (one_host) return shm_transport();
-  return fail(FSCCL_ERR_NOT_AVAILABLE,
-              "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "
-              "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them");
+  return fail(
+      FSCCL_ERR_NOT_AVAILABLE,
+      "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "
+      "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them");
 }
 
 bool JobContext::oversubscribed(const std::vector<int>& ranks) const {
   if (taken_) return true;
+  std::map<uint64_t, std::vector<int>> hosts;
+  for (const int rank : ranks) hosts[job_->member(rank).host].push_back(rank);
+  return std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return cores_of(host.second) < host.second.size(); });
+}
+
+// That these ranks of one host may run on.
+size_t JobContext::cores_of(const std::vector<int>& ranks) const {
   size_t cores = 0;
   for (size_t word = 0; word < 16; word++) {
     uint64_t together = 0;
     for (const int rank : ranks) together |= facts_[static_cast<size_t>(rank)].words[word];
     cores += static_cast<size_t>(std::popcount(together));
   }
-  return cores < ranks.size();
+  return cores;
 }
 
 void JobContext::add(Communicator* comm) {

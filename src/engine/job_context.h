@@ -23,8 +23,9 @@ class JobContext {
   void add(Communicator* comm);
   void remove(Communicator* comm);
   bool any_died(const std::vector<int>& ranks);
-  // Whether these ranks have fewer cores together (affinity) than they are, or the process of some rank of the job was a rank of
-  // such a communicator when the job was joined: its cores are then taken by others than these. The same on all ranks.
+  // Whether those of these ranks that share a host have fewer cores together (affinity) than they are, or the process of some rank
+  // of the job was a rank of such a communicator when the job was joined: its cores are then taken by others than these. The same
+  // on all ranks.
   bool oversubscribed(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
   // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
@@ -33,13 +34,15 @@ class JobContext {
 
  private:
   struct Facts {
-    uint64_t words[16];  // 1024 processors
-    uint32_t taken;      // see oversubscribed()
-    uint32_t transport;  // FSCCL_TRANSPORT
+    uint64_t words[16];                          // 1024 processors
+    uint32_t taken;                              // see oversubscribed()
+    uint8_t transport, hierarchy, reproducible;  // settings that all must have alike
+    uint8_t unused;
     uint8_t salt[kKeyBytes];
   };
   Status meet(Deadline deadline);
   bool between_hosts() const;
+  size_t cores_of(const std::vector<int>& ranks) const;
   Status join_network(Deadline deadline);
   void on_loss(int rank, bool left);
 

@@ -1,0 +1,49 @@
+"""Starts the ranks of a job on the hosts that hosts.py has made."""
+import os
+import subprocess
+import tempfile
+
+
+def hosts():
+    """Each host: how to run a command there, and what it must have set."""
+    given = os.environ["TEST_HOSTS"]
+    if given.isdigit():
+        return [([], {"FSCCL_HOST_ID": f"host {host}"}) for host in range(int(given))]
+    return [(["nsenter", f"--net={name}"], {}) for name in given.split(",")]
+
+
+def real():
+    """Whether hosts have networks of their own."""
+    return not os.environ["TEST_HOSTS"].isdigit()
+
+
+def start(command, per_host, variables=None, of_rank=None, **options):
+    """The processes, by rank. `of_rank(rank)`: variables of one rank alone."""
+    with tempfile.NamedTemporaryFile("w", suffix=".secret", delete=False) as secret:
+        secret.write(os.urandom(16).hex())
+    count = per_host * len(hosts())
+    processes = []
+    for host, (enter, named) in enumerate(hosts()):
+        for local in range(per_host):
+            rank = host * per_host + local
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(per_host),
+                               MASTER_ADDR="10.119.0.1" if real() else "127.0.0.1", MASTER_PORT=os.environ.get("TEST_PORT", "29517"),
+                               FSCCL_JOB_SECRET_FILE=secret.name, **named)
+            environment.update(variables or {})
+            environment.update(of_rank(rank) if of_rank else {})
+            processes.append(subprocess.Popen([*enter, *map(str, command)], env=environment, text=True, stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE, **options))
+    return processes
+
+
+def ends(processes, timeout=100):
+    """(status, output, errors) of each rank."""
+    results = []
+    try:
+        for process in processes:
+            output, errors = process.communicate(timeout=timeout)
+            results.append((process.returncode, output, errors))
+    finally:
+        for process in processes:
+            process.kill()
+    return results
