@@ -9,12 +9,11 @@
  *             whoever has polled the line. A rank's line for tick t may be overwritten from tick t + FSCCL_TRANSPORT_TICKS on: the
  *             engine guarantees that all peers have read it by then.
  *   bytes     Each rank has slots in a ring that it alone writes and every rank reads: each tick that needs one takes the next
- *             bytes of it. read() copies from a peer's private memory. A transport without shared memory *mirrors* slots: a rank has
- *             a copy of every peer's ring, in which it sees what that peer has put() there for it.
+ *             bytes of it. read() copies from a peer's private memory. A transport without shared memory *mirrors* slots: a rank
+ *             has a copy of every peer's ring, in which it sees what that peer has put() there for it.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
- * Threads: signal, put, unsent, rest, poll, word and read of one channel are called by one thread at a time; fail and failure by any
- * thread.
+ * Threads: signal, put, rest, poll, word and read of one channel are called by one thread at a time; fail and failure by any.
  * Errors: functions that can fail fill `error` with text that says what to do.
  */
 #ifndef FSCCL_TRANSPORT_H
@@ -66,15 +65,16 @@ typedef struct fsccl_transport_job {
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
-  void* node;             /* from join(); NULL if the transport has none */
+  void* node;          /* from join(); NULL if the transport has none */
   const int32_t* members; /* rank of the job of each rank */
   const int32_t* pids;    /* process of each rank */
-  uint64_t meeting;       /* names the channel: none other of the job has it */
-  uint64_t tag;           /* likewise, and names its ranks: not the same on all, they disagree who they are */
+  uint64_t meeting;    /* names the channel: none other of the job has it */
+  uint64_t tag;        /* likewise, and names its ranks: where it is not the same on all, they disagree who they are */
   int64_t deadline_ns; /* on CLOCK_MONOTONIC */
   int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
   int known;           /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who offers */
   size_t slot_bytes;   /* of each slot, at least; 0: the transport chooses; the same on all ranks */
+  int32_t* concerns;   /* set to the rank that an error concerns */
   void* context;       /* of the functions below */
   /* Offers a descriptor to the ranks of this host, which ends when all have opened the channel, and fetches one from `rank`
    * (returns it, or -1 with `error` filled). */
@@ -118,14 +118,13 @@ typedef struct fsccl_transport_ops {
   /* Makes sure of the memory of the rings; called before they are written. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
-  /* All three only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes
-   * at `source` once it has polled the next line that is signalled. `source` must not change while unsent() tells of a peer (a rank
-   * to which bytes have yet to leave, or -1), unless `peer` has answered that line. rest: the caller goes away; what was signalled must arrive nevertheless. */
+  /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes at
+   * `source` once it has polled the line that is signalled next. They are copied to this rank's own ring unless they lie there, and
+   * its memory is not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
-  int (*unsent)(void* channel);
   void (*rest)(void* channel);
 
-  /* Writes the board if nobody has. When it returns, no source of a put is read any more. */
+  /* Writes the board if nobody has. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);
   /* The board, or NULL. */
   const fsccl_transport_failure_t* (*failure)(void* channel);

@@ -7,6 +7,7 @@ namespace {
 
 struct Terms {
   int64_t eager_bytes;
+  uint64_t slot_bytes;
   uint8_t single_copy;
   uint8_t unprepared;
 };
@@ -23,6 +24,9 @@ std::string text_of(int64_t bytes) { return bytes == kConfigAuto ? "auto" : std:
 Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
   Terms terms{};
   terms.eager_bytes = mine.eager_bytes;
+  size_t ring_bytes = 0, slot_bytes = 0;
+  meeting.transport->slots(meeting.channel, meeting.rank, &ring_bytes, &slot_bytes);
+  terms.slot_bytes = slot_bytes;
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
   terms.unprepared = prepared.ok() ? 0 : 1;
   const uint32_t at = (*tick)++;
@@ -54,6 +58,8 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
           concerning(fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why", meeting.shown(peer)), peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
+    if (theirs.slot_bytes != terms.slot_bytes)
+      differ("FSCCL_SLOT_BYTES", peer, std::to_string(terms.slot_bytes), std::to_string(theirs.slot_bytes));
     if (theirs.single_copy != terms.single_copy)
       differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));
   }

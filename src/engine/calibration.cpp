@@ -84,7 +84,6 @@ class Probe {
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
     found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
-    if (mirrored_) settle_puts();
     if (stopped_ || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) found.unit = 0;
     return found;
   }
@@ -129,27 +128,20 @@ class Probe {
   }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores) {
+    if (stopped_) return;  // no line would go with it
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
     std::byte* slot = rings_[meeting_.rank] + ring_at_;
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
     if (mirrored_)
-      put(&in_[buffer], bytes);
+      transport_.put(meeting_.channel, 1 - meeting_.rank, ring_at_, &in_[buffer], bytes);
     else if (cores == Cores::near)
       copy_between_cores(slot, &in_[buffer], bytes, cores);
     else
       copy_bytes(slot, &in_[buffer], bytes, stores);
     if (exchange()) copy_between_cores(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, cores);
     ring_at_ += bytes;
-  }
-  void settle_puts() const {
-    while (transport_.unsent(meeting_.channel) >= 0 && !meeting_.over()) {
-    }
-  }
-  void put(const void* source, size_t bytes) {
-    settle_puts();
-    transport_.put(meeting_.channel, 1 - meeting_.rank, ring_at_, source, bytes);
   }
   // Both read at once; the second exchange keeps the memory until both are through.
   template <class Pack>

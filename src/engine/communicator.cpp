@@ -39,6 +39,7 @@ struct Exchange {
   Deadline deadline;
   Communicator* parent;  // whose end ends the attempt, null if there is none
   Status problem;        // of the last call
+  int32_t concerns = -1;  // whom the transport's error does, by the channel's numbers
   bool offers = false;
 
   ~Exchange() {
@@ -77,6 +78,8 @@ struct Exchange {
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (parent_failed()) return parent->engine().failure();
+    if (problem.ok() && concerns >= 0 && code == FSCCL_ERR_TIMEOUT)
+      problem = fail(code, "{}", text).with_peer(-1, members[static_cast<size_t>(concerns)]);
     if (problem.ok()) return fail(code, "{}", text);
     const int peer = known_as(problem.error().peer);
     Status why = problem.code() == FSCCL_ERR_TIMEOUT     ? fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", peer)
@@ -145,6 +148,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   request.slot_bytes = settings->slot_bytes != kConfigAuto                  ? static_cast<size_t>(settings->slot_bytes)
                        : comm->oversubscribed_ && comm->size() <= kFewRanks ? kLargeSlotBytes
                                                                             : 0;
+  request.concerns = &exchange.concerns;
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
@@ -165,7 +169,6 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
-  if (transport->rest) transport->rest(engine.channel);
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
     return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
@@ -175,6 +178,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                            : Costs{.can_read = true};
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
   if (comm->oversubscribed_) costs.exchange = kOversubscribedExchangeNs;
+  if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs);
   if (!comm->one_host()) {

@@ -311,6 +311,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
     if (drive() != Outcome::done || !unattended()) break;
     driving_.store(false, std::memory_order_release);
   } while (true);
+  if (transport_.rest) transport_.rest(channel_);
   const bool pending = unattended();
   if (pending) {
     check_blocked(ring_[(completed() + 1) % kRing]);

@@ -122,7 +122,6 @@ class Engine {
     uint32_t tick = 0;
     const std::byte* data = nullptr;  // fetched while we poll
     uint32_t data_bytes = 0;
-    bool unsent = false;  // else that what was put for `peer` has left
   };
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
@@ -148,6 +147,7 @@ class Engine {
   bool wait_driving(uint64_t sequence, int64_t until_ns);
   void sleep_blocked(int64_t until_ns);
   void check_blocked(Operation& operation);  // deadline, lost peers, the failure board
+  bool on_our_core(const Blocked& blocked) const;  // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   std::string missing(const Operation& operation) const;
 

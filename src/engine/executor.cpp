@@ -215,14 +215,6 @@ bool Executor::put(const Step& step) {
   return true;
 }
 
-// What was put is the caller's again.
-bool Executor::all_sent() {
-  const int peer = engine_.transport_.unsent(engine_.channel_);
-  if (peer < 0) return true;
-  engine_.blocked_ = {nullptr, 0, peer, 0, nullptr, 0, true};
-  return false;
-}
-
 bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
   Reduce args{};
   args.sources = sources;
@@ -348,6 +340,7 @@ bool Executor::perform(const Step& step) {
 }
 
 bool Executor::run_round() {
+  if (plan_->ticks == 0) return true;  // no round: nobody hears of it
   if (op_.step == 0) {
     if (!engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
     if (engine_.placed_ != op_.tick && !engine_.place_slots(*plan_, op_.tick)) return false;
@@ -358,8 +351,6 @@ bool Executor::run_round() {
       return go_otherwise();
     if (!perform(step)) return false;
   }
-  if (plan_->ticks == 0) return true;  // nobody hears of it
-  if (plan_->mirrored && op_.round + 1 >= plan_->rounds && !all_sent()) return false;
   return engine_.round_done(op_);
 }
 

@@ -27,7 +27,6 @@ class Executor {
   bool go_otherwise();
   bool move(const Step& step);  // copy and cast
   bool put(const Step& step);
-  bool all_sent();
   bool fold(const Step& step);  // reduce
   bool fold_windowed(const Step& step, const Slice& part);
   bool fold_local(const Step& step);

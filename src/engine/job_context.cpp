@@ -17,7 +17,7 @@ namespace fsccl {
 std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
-constexpr size_t kCardBytes = 1016;  // of UCX addresses: a few dozen a device
+constexpr size_t kCardBytes = 4088;  // of UCX addresses: about a hundred a device
 }
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
@@ -49,8 +49,8 @@ Status JobContext::meet(Deadline deadline) {
     for (size_t cpu = 0; cpu < 1024 && cpu < CPU_SETSIZE; cpu++)
       if (CPU_ISSET(cpu, &set)) mine.words[cpu / 64] |= uint64_t{1} << (cpu % 64);
   mine.taken = oversubscribed_communicators > 0;
-  const TransportChoice choice = config()->transport;
-  mine.transport = static_cast<uint8_t>(choice);
+  choice_ = config()->transport;
+  mine.transport = static_cast<uint8_t>(choice_);
   mine.hierarchy = static_cast<uint8_t>(config()->hierarchy);
   mine.reproducible = static_cast<uint8_t>(config()->reproducible);
   random_bytes(mine.salt, sizeof mine.salt);
@@ -68,7 +68,7 @@ Status JobContext::meet(Deadline deadline) {
                   differs)
           .with_peer(job_->rank(), static_cast<int>(rank));
   }
-  const bool network = choice == TransportChoice::kUcx || (choice == TransportChoice::kAuto && between_hosts());
+  const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && between_hosts());
   return network ? join_network(deadline) : success();
 }
 
@@ -110,10 +110,9 @@ Status JobContext::join_network(Deadline deadline) {
 }
 
 Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
-  const TransportChoice choice = config()->transport;
   const bool one_host = std::all_of(ranks.begin(), ranks.end(),
                                     [&](int rank) { return job_->member(rank).host == job_->member(ranks.front()).host; });
-  if (node_ && (!one_host || choice == TransportChoice::kUcx)) return network_;
+  if (node_ && (!one_host || choice_ == TransportChoice::kUcx)) return network_;
   if (one_host) return shm_transport();
   return fail(
       FSCCL_ERR_NOT_AVAILABLE,

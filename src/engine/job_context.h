@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
 #include "fsccl/transport.h"
@@ -50,6 +51,7 @@ class JobContext {
   ArenaTable arenas_;
   const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
   void* node_ = nullptr;
+  TransportChoice choice_ = TransportChoice::kAuto;
   std::vector<Facts> facts_;  // of each rank
   bool taken_ = false;
   std::atomic<uint32_t> arena_numbers_{0};

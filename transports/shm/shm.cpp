@@ -147,8 +147,10 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
         std::this_thread::yield();
         continue;
       }
-      if (now_ns() > request.deadline_ns)
+      if (now_ns() > request.deadline_ns) {
+        *request.concerns = peer;
         return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
+      }
       if (request.cancelled(request.context))
         return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
       RankBlock& block = channel.blocks[peer];
@@ -378,7 +380,6 @@ const fsccl_transport_ops_t* shm_transport() {
                                             .slots = op_slots,
                                             .reserve = op_reserve,
                                             .put = nullptr,
-                                            .unsent = nullptr,
                                             .rest = nullptr,
                                             .fail = op_fail,
                                             .failure = op_failure,

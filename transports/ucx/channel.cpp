@@ -12,10 +12,10 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr size_t kSlotBytes = 128u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
+constexpr size_t kMostSlotBytes = 128u << 10, kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
+constexpr size_t kSlotsBytes = 4u << 20;  // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr int kTellAll = 64;                   // ranks; in larger channels the news of a failure is passed on
 constexpr int64_t kVerdictNs = 300'000'000;    // for the job to say that a rank died whose connection broke
-constexpr int64_t kFailedMs = 100, kCloseMs = 1000;
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -39,8 +39,8 @@ Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
-  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : kSlotBytes,
-                                  place_.members.size() * sizeof(fsccl_transport_line_t)));
+  const size_t ranks = place_.members.size(), chosen = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, kMostSlotBytes);
+  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)));
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * slot_bytes_;
   for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
@@ -49,18 +49,24 @@ Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.
 Result<std::unique_ptr<Channel>> Channel::open(Place place) {
   std::unique_ptr<Channel> channel(new Channel(std::move(place)));
   FSCCL_ASSIGN(channel->mirrors_, Mirrors::make(channel->ring_bytes_ * channel->peers_.size()));
-  const std::lock_guard lock(channel->place_.node->mutex());
-  channel->place_.node->add(channel.get());
+  Node& node = *channel->place_.node;
+  const std::lock_guard lock(node.mutex());
+  node.add(channel.get());
+  for (const int32_t rank : channel->place_.members)
+    if (node.broken(rank)) channel->lost(rank);
   return channel;
 }
 
 Channel::~Channel() {
   if (!mirrors_) return;
-  const std::lock_guard lock(place_.node->mutex());
-  for (size_t peer = 0; peer < peers_.size(); peer++)
-    if (peers_[peer].known && static_cast<int>(peer) != place_.rank) send(static_cast<int>(peer), MessageKind::left, nullptr, nullptr);
-  empty_outbox(kCloseMs);
-  place_.node->remove(this);
+  {
+    const std::lock_guard lock(place_.node->mutex());
+    for (size_t peer = 0; peer < peers_.size(); peer++)
+      if (peers_[peer].known && static_cast<int>(peer) != place_.rank)
+        send(static_cast<int>(peer), MessageKind::left, nullptr, nullptr, peers_[peer].sent);
+    place_.node->remove(this);
+  }
+  rest();
 }
 
 Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
@@ -80,72 +86,50 @@ int Channel::member(int job_rank) const {
 
 // ---- what goes out
 
-void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put) {
+void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   Header header{};
   header.channel = place_.meeting;
   header.tag = place_.tag;
   header.kind = kind;
-  if (put) {
-    header.at = put->at;
-    peer.sent += put->bytes;
-    peer.leaving.fetch_add(1, std::memory_order_relaxed);
-  }
-  header.sent = peer.sent;
+  header.sent = sent;
+  if (put) header.at = put->at;
   if (line) header.line = *line;
   peer.known = true;
-  place_.node->send(place_.members[static_cast<size_t>(to)], header, put ? put->source : nullptr, put ? put->bytes : 0,
-                    put ? this : nullptr, to);
+  peer.sent++;
+  const std::byte* source = put ? mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + put->at) : nullptr;
+  place_.node->send(place_.members[static_cast<size_t>(to)], header, source, put ? put->bytes : 0, put ? mirrors_ : nullptr);
 }
 
-void Channel::departed(int to) {
-  if (peers_[static_cast<size_t>(to)].leaving.fetch_sub(1, std::memory_order_release) == 1) arrived();
+// Where several peers get the same bytes, they are copied once.
+void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
+  std::byte* own = mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at);
+  const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
+  if (own != source && !again) std::memcpy(own, source, bytes);
+  puts_.push_back({peer, at, bytes});
 }
-
-void Channel::put(int peer, size_t at, const void* source, size_t bytes) { puts_.push_back({peer, at, bytes, source}); }
 
 void Channel::signal(const fsccl_transport_line_t& line) {
   const std::lock_guard lock(place_.node->mutex());
-  if (place_.board->written.load(std::memory_order_relaxed)) return puts_.clear();  // fail(): no source is read any more
   fsccl_transport_line_t mine = line;
   mine.processor = -1;
-  // The last bytes for a peer ride with its line.
   const auto ranks = static_cast<int>(peers_.size());
-  std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) {
-    return (a.peer - place_.rank + ranks) % ranks < (b.peer - place_.rank + ranks) % ranks;
-  });
+  const auto turn = [&](const Put& put) { return (put.peer - place_.rank + ranks) % ranks; };
+  std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
+  // The last bytes for a peer ride with its line.
   size_t next = 0;
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
     const Put* last = nullptr;
+    uint64_t sent = 0;
     for (; next < puts_.size() && puts_[next].peer == peer; next++) {
-      if (last) send(peer, MessageKind::bytes, nullptr, last);
+      if (last) send(peer, MessageKind::bytes, &mine, last, sent);
       last = &puts_[next];
+      sent += last->bytes;
     }
-    send(peer, MessageKind::line, &mine, last);
+    send(peer, MessageKind::line, &mine, last, sent);
   }
   puts_.clear();
-}
-
-int Channel::unsent() {
-  const auto any = [&] {
-    for (size_t peer = 0; peer < peers_.size(); peer++)
-      if (peers_[peer].leaving.load(std::memory_order_acquire)) return static_cast<int>(peer);
-    return -1;
-  };
-  if (const int peer = any(); peer < 0) return peer;
-  place_.node->poll();
-  return any();
-}
-
-void Channel::empty_outbox(int64_t patience_ms) {
-  const Deadline deadline = Deadline::in_ms(patience_ms);
-  for (size_t i = 0; i < peers_.size(); i++) {
-    const std::atomic<uint32_t>& leaving = peers_[i].leaving;
-    while (leaving.load(std::memory_order_acquire) && !deadline.passed()) place_.node->advance();
-    if (leaving.load(std::memory_order_acquire))
-      place_.node->cut(place_.members[i], "what was being sent to it was given up when a communicator failed or ended");
-  }
 }
 
 // ---- what comes in
@@ -194,22 +178,29 @@ void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
   arrived();
 }
 
+// One message more from this peer. The one that says that it has left may overtake others.
+void Channel::count(Peer& peer) {
+  peer.known = true;
+  if (++peer.landed != peer.last) return;
+  peer.left.store(true, std::memory_order_release);
+  arrived();
+}
+
 void Channel::landed(int from, const Header& header, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  peer.known = true;
-  peer.landed += bytes;
+  Arrival& arrival = peer.arrivals[header.line.tick % FSCCL_TRANSPORT_TICKS];
+  if (arrival.tick != header.line.tick) arrival = {.tick = header.line.tick};
+  arrival.landed += bytes;
   if (header.kind == MessageKind::line) {
-    if (peer.landed >= header.sent && peer.held.empty())
-      publish(peer, header.line);
-    else
-      peer.held.push_back({header.line, header.sent});
+    arrival.has_line = true;
+    arrival.sent = header.sent;
+    arrival.line = header.line;
   }
-  while (!peer.held.empty()) {
-    const auto ready = std::find_if(peer.held.begin(), peer.held.end(), [&](const Held& held) { return held.sent <= peer.landed; });
-    if (ready == peer.held.end()) return;
-    publish(peer, ready->line);
-    peer.held.erase(ready);
+  if (arrival.has_line && arrival.landed >= arrival.sent) {
+    arrival.has_line = false;
+    publish(peer, arrival.line);
   }
+  count(peer);
 }
 
 // ---- ends and failures
@@ -234,7 +225,8 @@ void Channel::tell(const fsccl_transport_failure_t& failure) {
     header.channel = place_.meeting;
     header.tag = place_.tag;
     header.kind = MessageKind::failure;
-    place_.node->send(place_.members[static_cast<size_t>(peer)], header, &failure, sizeof failure, nullptr, peer);
+    peers_[static_cast<size_t>(peer)].sent++;
+    place_.node->send(place_.members[static_cast<size_t>(peer)], header, &failure, sizeof failure, nullptr);
   }
 }
 
@@ -242,28 +234,22 @@ void Channel::fail(const fsccl_transport_failure_t& failure) {
   {
     const std::lock_guard lock(place_.node->mutex());
     if (write_board(failure)) tell(failure);
-    empty_outbox(kFailedMs);
   }
   rest();
 }
 
-void Channel::hear(int from, MessageKind kind, const void* data, size_t bytes) {
+void Channel::hear(int from, const Header& header, const void* data, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  peer.known = true;
-  if (kind == MessageKind::left) {
-    peer.left.store(true, std::memory_order_release);
-    return arrived();
-  }
+  if (header.kind == MessageKind::left) peer.last = header.sent + 1;
+  count(peer);
   fsccl_transport_failure_t failure;
-  if (bytes != sizeof failure) return;
+  if (header.kind != MessageKind::failure || bytes != sizeof failure) return;
   std::memcpy(&failure, data, sizeof failure);
   if (write_board(failure)) tell(failure);
 }
 
 void Channel::lost(int job_rank) {
-  const int peer = member(job_rank);
-  if (peer < 0 || left(peer) || lost_ns_.load(std::memory_order_relaxed)) return;
-  lost_peer_ = peer;
+  if (const int peer = member(job_rank); peer < 0 || left(peer) || lost_ns_.load(std::memory_order_relaxed)) return;
   lost_ns_.store(now_ns(), std::memory_order_release);
   arrived();
 }
@@ -275,12 +261,12 @@ const fsccl_transport_failure_t* Channel::failure() {
   const int64_t lost_ns = lost_ns_.load(std::memory_order_acquire);
   if (!lost_ns || now_ns() - lost_ns < kVerdictNs) return nullptr;
   const std::lock_guard lock(place_.node->mutex());
-  if (!left(lost_peer_)) {
-    const auto failure = failure_of(FSCCL_ERR_LINK, place_.rank, lost_peer_,
-                                    place_.node->problem(place_.members[static_cast<size_t>(lost_peer_)]));
+  lost_ns_.store(0, std::memory_order_release);
+  for (size_t peer = 0; peer < peers_.size(); peer++) {
+    if (!place_.node->broken(place_.members[peer]) || left(static_cast<int>(peer))) continue;
+    const auto failure =
+        failure_of(FSCCL_ERR_LINK, place_.rank, static_cast<int>(peer), place_.node->problem(place_.members[peer]));
     if (write_board(failure)) tell(failure);
-  } else {
-    lost_ns_.store(0, std::memory_order_release);
   }
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;
 }

@@ -1,8 +1,10 @@
 // A channel over UCX: the lines and rings of all its ranks, mirrored. What a peer puts lands in this rank's mirror of its ring; its
-// line counts once all that was put before it has landed, in whatever order messages come: each line says how many bytes that is.
+// line counts once all that was put under its tick has landed, in whatever order messages come: each line says how many bytes that
+// is.
 //
-// What is sent is not copied: the engine keeps the source until unsent() is over. A mirror is written by its peer's messages alone,
-// and the engine's window (engine.h) sees to it that what lies there has been read by then.
+// What is put is copied to this rank's own ring first, from where UCX takes it: so no call waits until it has left, and whoever is
+// told of a failure owns its buffers. A mirror is written by its peer's messages alone. The engine's window (engine.h) sees to it
+// that what lies in a ring has been read, here or there, before other bytes take its place.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -53,7 +55,6 @@ class Channel {
   void word(fsccl_transport_word_t* word);
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const;
   void put(int peer, size_t at, const void* source, size_t bytes);
-  int unsent();
   void rest() { place_.node->rest(); }
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
@@ -68,25 +69,26 @@ class Channel {
   // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring.
   std::byte* place(int peer, const Header& header, size_t bytes);
   void landed(int peer, const Header& header, size_t bytes);
-  void hear(int peer, MessageKind kind, const void* data, size_t bytes);
+  void hear(int peer, const Header& header, const void* data, size_t bytes);
   void lost(int job_rank);
-  void departed(int peer);  // one message with bytes
 
  private:
   struct Put {
     int peer;
     size_t at, bytes;
-    const void* source;
   };
-  struct Held {
-    fsccl_transport_line_t line;
-    uint64_t sent;
+  // What has come from a peer under one tick, until all of it has.
+  struct Arrival {
+    uint32_t tick = 0;
+    bool has_line = false;
+    uint64_t landed = 0, sent = 0;
+    fsccl_transport_line_t line{};
   };
   struct Peer {
     fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS]{};
-    uint64_t sent = 0, landed = 0;     // bytes to it, and from it
-    std::vector<Held> held;            // lines whose bytes have not all landed
-    std::atomic<uint32_t> leaving{0};  // messages with bytes that have yet to leave for it
+    Arrival arrivals[FSCCL_TRANSPORT_TICKS];
+    uint64_t sent = 0, landed = 0;  // messages to it, and from it
+    uint64_t last = 0;              // the number of messages after which it has left
     std::atomic<bool> left{false};
     bool known = false;  // something came from it, or was sent to it
   };
@@ -94,10 +96,10 @@ class Channel {
   explicit Channel(Place place);
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
-  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put);
+  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure);
-  void empty_outbox(int64_t patience_ms);  // afterwards nothing that was put is read any more
+  void count(Peer& peer);
 
   const Place place_;
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
@@ -105,8 +107,7 @@ class Channel {
   std::vector<Peer> peers_;
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
   std::vector<Put> puts_;                       // since the last line
-  std::atomic<int64_t> lost_ns_{0};             // when the first connection broke whose rank has not left
-  int lost_peer_ = -1;
+  std::atomic<int64_t> lost_ns_{0};             // since when a connection is broken whose rank has not left
   alignas(64) uint32_t arrivals_ = 0;  // what waiters sleep on
 };
 

@@ -8,7 +8,7 @@
 namespace fsccl::ucx {
 
 enum class MessageKind : uint32_t {
-  bytes,    // for the mirror, from `at` on
+  bytes,    // for the mirror, from `at` on; they belong to the tick of `line`
   line,     // a signal; its bytes, if any, likewise
   failure,  // the bytes are a fsccl_transport_failure_t
   left,     // the sender has closed its channel
@@ -25,7 +25,7 @@ struct Header {
   uint32_t from;     // rank of the job
   MessageKind kind;
   uint64_t at;    // in the sender's ring
-  uint64_t sent;  // bytes that the sender has put for this receiver on this channel, with those of this message
+  uint64_t sent;  // bytes of this tick for this receiver, with those of this message; left: of all messages on this channel
   fsccl_transport_line_t line;
 };
 static_assert(sizeof(Header) == 120);

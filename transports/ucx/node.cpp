@@ -13,7 +13,7 @@ namespace {
 constexpr unsigned kMessage = 1;                 // id of the active message
 constexpr int64_t kNeededNs = 2'000'000;         // between need() and the sleep that it announces
 constexpr int kSleepMs = 100;                    // of the thread, when nothing comes
-constexpr int64_t kLeaveMs = 1000;
+constexpr int64_t kLeaveMs = 10'000;
 constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
 
 // What a rank tells the others of itself.
@@ -80,8 +80,7 @@ Status Node::start() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX | UCP_WAKEUP_EDGE;
-  params.events &= ~static_cast<unsigned>(UCP_WAKEUP_EDGE);
+  params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX;
   ucs_status_t status = ucx_.worker_create(context, &params, &worker_);
   if (status != UCS_OK) return problem_of(ucx_, "a worker cannot be made", status);
   status = ucx_.worker_get_efd(worker_, &events_);
@@ -174,24 +173,22 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   sending->header.token = peer.to;
   sending->header.from = static_cast<uint32_t>(rank_);
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = on_sent;
   param.user_data = sending;
+  // What is taken in at once must come whole with its header, whatever thresholds the user has set.
+  const bool small = bytes == 0 || sending->header.kind == MessageKind::failure;
+  param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
   const ucs_status_ptr_t request =
       ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, sizeof(Header), data, bytes, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (UCS_PTR_IS_PTR(request)) return;
   on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
-  if (UCS_PTR_IS_ERR(request))
-    broke(peer, fmt::format("nothing can be sent to rank {}: {}", peer.rank, ucx_.status_string(UCS_PTR_RAW_STATUS(request))));
 }
 
-void Node::send(int rank, const Header& header, const void* data, size_t bytes, Channel* channel, int to) {
+void Node::send(int rank, const Header& header, const void* data, size_t bytes, std::shared_ptr<Mirrors> memory) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (!reach(peer)) {
-    if (channel) channel->departed(to);
-    return;
-  }
+  if (!reach(peer)) return;
   if (idle_sendings_.empty()) {
     sendings_.emplace_back();
     sendings_.back().node = this;
@@ -200,8 +197,8 @@ void Node::send(int rank, const Header& header, const void* data, size_t bytes, 
   Sending* sending = idle_sendings_.back();
   idle_sendings_.pop_back();
   sending->header = header;
-  sending->channel = channel;
-  sending->peer = to;
+  sending->memory = std::move(memory);
+  sending->rank = rank;
   if (header.kind == MessageKind::failure) {
     std::memcpy(&sending->failure, data, sizeof sending->failure);
     data = &sending->failure;
@@ -209,11 +206,15 @@ void Node::send(int rank, const Header& header, const void* data, size_t bytes, 
   post(peer, sending, data, bytes);
 }
 
-void Node::on_sent(void* request, ucs_status_t, void* user) {
+void Node::on_sent(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
-  if (sending->channel) sending->channel->departed(sending->peer);
-  sending->node->idle_sendings_.push_back(sending);
-  if (request) sending->node->ucx_.request_free(request);
+  Node& node = *sending->node;
+  sending->memory.reset();
+  node.idle_sendings_.push_back(sending);
+  if (request) node.ucx_.request_free(request);
+  if (status != UCS_OK)
+    node.broke(node.peers_[static_cast<size_t>(sending->rank)],
+               fmt::format("what was sent to rank {} did not leave: {}", sending->rank, node.ucx_.status_string(status)));
 }
 
 void Node::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
@@ -226,17 +227,6 @@ void Node::broke(Peer& peer, std::string why) {
   peer.broken = true;
   peer.problem = std::move(why);
   for (auto& [meeting, channel] : channels_) channel->lost(peer.rank);
-}
-
-void Node::cut(int rank, std::string why) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  broke(peer, std::move(why));
-  if (!peer.endpoint) return;
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  settle(ucx_.ep_close_nbx(peer.endpoint, &param), Deadline::in_ms(kLeaveMs));
-  peer.endpoint = nullptr;
 }
 
 // ---- receiving
@@ -271,7 +261,7 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
   const int peer = channel.member(static_cast<int>(header.from));
   if (peer < 0) return false;
   if (header.kind == MessageKind::failure || header.kind == MessageKind::left) {
-    channel.hear(peer, header.kind, data, rendezvous ? 0 : bytes);
+    channel.hear(peer, header, data, rendezvous ? 0 : bytes);
     return false;
   }
   std::byte* place = channel.place(peer, header, bytes);
@@ -297,13 +287,18 @@ void Node::refuse(const Header& header) {
   answer.channel = header.channel;
   answer.tag = header.tag;
   answer.kind = MessageKind::failure;
-  send(static_cast<int>(header.from), answer, &failure, sizeof failure, nullptr, 0);
+  send(static_cast<int>(header.from), answer, &failure, sizeof failure, nullptr);
 }
 
 // For a channel that this rank has yet to open.
 bool Node::keep(const Header& header, void* data, size_t bytes, bool rendezvous) {
-  if (closed_.count(header.channel) || early_bytes_ + bytes > kMostEarlyBytes) return false;
-  early_bytes_ += bytes;
+  if (closed_.count(header.channel)) return false;
+  if (!rendezvous && early_bytes_ + bytes + sizeof(Early) > kMostEarlyBytes) {
+    broke(peers_[header.from], fmt::format("rank {} sends more than {} bytes to communicators that rank {} has not made", header.from,
+                                           kMostEarlyBytes, rank_));
+    return false;
+  }
+  if (!rendezvous) early_bytes_ += bytes + sizeof(Early);
   Early early;
   early.header = header;
   if (rendezvous) {
@@ -339,6 +334,9 @@ void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* us
   const auto found = node.channels_.find(fetching->channel);
   if (status == UCS_OK && found != node.channels_.end()) found->second->landed(fetching->peer, fetching->header, bytes);
   if (request) node.ucx_.request_free(request);
+  if (status != UCS_OK)
+    node.broke(node.peers_[fetching->header.from], fmt::format("the bytes that rank {} offered cannot be fetched: {}",
+                                                               fetching->header.from, node.ucx_.status_string(status)));
 }
 
 void Node::add(Channel* channel) {
@@ -348,7 +346,7 @@ void Node::add(Channel* channel) {
   std::vector<Early> early = std::move(found->second);
   early_.erase(found);
   for (Early& message : early) {
-    early_bytes_ -= message.descriptor ? message.descriptor_bytes : message.bytes.size();
+    if (!message.descriptor) early_bytes_ -= message.bytes.size() + sizeof(Early);
     if (message.descriptor) {
       if (!take(message.header, message.descriptor, message.descriptor_bytes, true))
         ucx_.am_data_release(worker_, message.descriptor);
@@ -373,6 +371,7 @@ void Node::poll() {
 
 // Whether all that was sent has left this rank.
 bool Node::flushed() {
+  if (idle_sendings_.size() < sendings_.size()) return false;
   if (flush_) {
     if (ucx_.request_check_status(flush_) == UCS_INPROGRESS) return false;
     ucx_.request_free(flush_);
@@ -428,7 +427,7 @@ void Node::serve() {
       if (leaving_) leaving_ = !flushed();
       armed = ucx_.worker_arm(worker_);
     }
-    if (armed != UCS_OK) continue;
+    if (armed == UCS_ERR_BUSY) continue;
     const bool stays = leaving_ || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0;
     pollfd events{events_, POLLIN, 0};
     ::poll(&events, 1, stays ? kSleepMs : static_cast<int>(kNeededNs / 1'000'000));

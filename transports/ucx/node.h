@@ -31,6 +31,7 @@
 namespace fsccl::ucx {
 
 class Channel;
+class Mirrors;
 class Node;
 
 // A message on its way out; it keeps what UCX reads until then.
@@ -38,8 +39,8 @@ struct Sending {
   Header header{};
   fsccl_transport_failure_t failure{};
   Node* node = nullptr;
-  Channel* channel = nullptr;  // to be told when it has left; null: nobody waits for it
-  int peer = 0;                // there
+  std::shared_ptr<Mirrors> memory;  // where its bytes lie
+  int rank = 0;                     // to whom
 };
 
 class Node {
@@ -58,14 +59,12 @@ class Node {
   // With the mutex held.
   void add(Channel* channel);  // gets what has come for it before
   void remove(Channel* channel);
-  // Not copied, but for a failure. `channel`, if any, is told when the message to its `peer` has left.
-  void send(int rank, const Header& header, const void* data, size_t bytes, Channel* channel, int peer);
+  // The bytes lie in `memory`, which is kept until they have left; those of a failure are copied.
+  void send(int rank, const Header& header, const void* data, size_t bytes, std::shared_ptr<Mirrors> memory);
   bool reached(int rank) const { return peers_[static_cast<size_t>(rank)].endpoint != nullptr; }
   bool broken(int rank) const { return peers_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return peers_[static_cast<size_t>(rank)].problem; }
-  // Forgets what has yet to go to a rank. Its endpoint is of no use afterwards.
-  void cut(int rank, std::string why);
   unsigned advance() { return ucx_.worker_progress(worker_); }
 
   // Without it.

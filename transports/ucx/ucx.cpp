@@ -84,7 +84,6 @@ fsccl_status_t op_reserve(void*, char*, size_t) { return FSCCL_OK; }
 void op_put(void* channel, int peer, size_t at, const void* source, size_t bytes) {
   as_channel(channel).put(peer, at, source, bytes);
 }
-int op_unsent(void* channel) { return as_channel(channel).unsent(); }
 void op_rest(void* channel) { as_channel(channel).rest(); }
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) { as_channel(channel).fail(*failure); }
 const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(channel).failure(); }
@@ -114,7 +113,6 @@ const fsccl_transport_ops_t* ucx_transport() {
                                             .slots = op_slots,
                                             .reserve = op_reserve,
                                             .put = op_put,
-                                            .unsent = op_unsent,
                                             .rest = op_rest,
                                             .fail = op_fail,
                                             .failure = op_failure,
