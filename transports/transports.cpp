@@ -11,13 +11,13 @@ namespace fsccl {
 
 std::span<const KnownTransport> known_transports() {
   static const KnownTransport known[] = {
-      {"shm", shm_transport()},
+    {"shm", shm_transport()},
 #if FSCCL_WITH_UCX
-      {"ucx", ucx_transport()},
+    {"ucx", ucx_transport()},
 #else
-      {"ucx", nullptr, "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)"},
+    {"ucx", nullptr, "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)"},
 #endif
-      {"nccl", nullptr, "comes with a later release: operands must be in host memory"},
+    {"nccl", nullptr, "comes with a later release: operands must be in host memory"},
   };
   return known;
 }

@@ -119,8 +119,8 @@ typedef struct fsccl_transport_ops {
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
   /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes at
-   * `source` once it has polled the line that is signalled next. They are copied to this rank's own ring unless they lie there, and
-   * its memory is not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
+   * `source` once it has polled the line that is signalled next. They are copied to this rank's own ring unless they lie there,
+   * and it is not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
 

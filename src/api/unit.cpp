@@ -47,9 +47,10 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
                   "rank {} of shard_comm is in replicate_comm, too: the two share this rank alone (split by shard, and by replica)",
                   rank);
   if (!spec->shard_comm->one_host())
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "shard_comm has ranks on several hosts: in this release a unit is sharded over ranks of one host; split by host, and give "
-                "the ranks with the same shard on the other hosts as replicate_comm");
+    return fail(
+        FSCCL_ERR_NOT_AVAILABLE,
+        "shard_comm has ranks on several hosts: in this release a unit is sharded over ranks of one host; split by host, and "
+        "give the ranks with the same shard on the other hosts as replicate_comm");
   for (int rank = 0; rank < spec->shard_comm->size(); rank++)
     if (&spec->pool->comm().context() != &spec->shard_comm->context() ||
         spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)

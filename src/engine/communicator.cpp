@@ -31,14 +31,16 @@ uint64_t default_streaming_bytes() {
 
 std::atomic<uint64_t> communicators_made{0};
 
+}  // namespace
+
 // The transport's calls back into the job, for one channel.
-struct Exchange {
+struct Communicator::Exchange {
   JobContext& context;
   const std::vector<int>& members;
   uint64_t name;  // under which they meet
   Deadline deadline;
-  Communicator* parent;  // whose end ends the attempt, null if there is none
-  Status problem;        // of the last call
+  Communicator* parent;   // whose end ends the attempt, null if there is none
+  Status problem;         // of the last call
   int32_t concerns = -1;  // whom the transport's error does, by the channel's numbers
   bool offers = false;
 
@@ -89,8 +91,6 @@ struct Exchange {
   }
 };
 
-}  // namespace
-
 int Communicator::rank_of(int job_rank) const {
   const auto found = std::find(members_.begin(), members_.end(), job_rank);
   return found == members_.end() ? -1 : static_cast<int>(found - members_.begin());
@@ -103,6 +103,33 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
   for (size_t i = 0; i < members.size(); i++) members[i] = static_cast<int>(i);
   const uint64_t tag = mix_hash(context->job().id(), 1);
   return open(std::move(context), std::move(members), tag, options, nullptr);
+}
+
+// What the transport is told, to open the channel. It points into what is passed.
+fsccl_transport_request_t Communicator::request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads,
+                                                bool known) const {
+  const int64_t slot_bytes = config()->slot_bytes;
+  fsccl_transport_request_t request{};
+  request.size = sizeof request;
+  request.rank = rank_;
+  request.ranks = size();
+  request.node = context_->node();
+  request.members = members_.data();
+  request.pids = pids.data();
+  request.meeting = exchange.name;
+  request.tag = tag_;
+  request.deadline_ns = exchange.deadline.at_ns();
+  request.single_copy = reads ? 1 : 0;
+  request.known = known ? 1 : 0;
+  request.slot_bytes = slot_bytes != kConfigAuto                ? static_cast<size_t>(slot_bytes)
+                       : oversubscribed_ && size() <= kFewRanks ? kLargeSlotBytes
+                                                                : 0;
+  request.concerns = &exchange.concerns;
+  request.context = &exchange;
+  request.publish_fd = Exchange::publish;
+  request.fetch_fd = Exchange::fetch;
+  request.cancelled = Exchange::cancelled;
+  return request;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
@@ -133,26 +160,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     pids.push_back(member.pid);
     engine.same_process.push_back(member.pid == self.pid && member.start_time == self.start_time);
   }
-  fsccl_transport_request_t request{};
-  request.size = sizeof request;
-  request.rank = comm->rank_;
-  request.ranks = comm->size();
-  request.node = comm->context_->node();
-  request.members = comm->members_.data();
-  request.pids = pids.data();
-  request.meeting = name;
-  request.tag = comm->tag_;
-  request.deadline_ns = exchange.deadline.at_ns();
-  request.single_copy = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy()) ? 1 : 0;
-  request.known = fresh ? 0 : 1;
-  request.slot_bytes = settings->slot_bytes != kConfigAuto                  ? static_cast<size_t>(settings->slot_bytes)
-                       : comm->oversubscribed_ && comm->size() <= kFewRanks ? kLargeSlotBytes
-                                                                            : 0;
-  request.concerns = &exchange.concerns;
-  request.context = &exchange;
-  request.publish_fd = Exchange::publish;
-  request.fetch_fd = Exchange::fetch;
-  request.cancelled = Exchange::cancelled;
+  const bool reads = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
+  const fsccl_transport_request_t request = comm->request(exchange, pids, reads, !fresh);
 
   engine.transport = transport;
   char error[512] = "";

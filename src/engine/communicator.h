@@ -59,6 +59,8 @@ class Communicator {
   // The ranks meet, and measure unless they have a parent, which has done so.
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
                                                     const CommunicatorOptions& options, Communicator* parent);
+  struct Exchange;
+  fsccl_transport_request_t request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads, bool known) const;
   void start(EngineOptions engine, const Costs& costs);
   std::vector<int> ranks_here() const;
 

@@ -146,7 +146,7 @@ class Engine {
   bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool wait_driving(uint64_t sequence, int64_t until_ns);
   void sleep_blocked(int64_t until_ns);
-  void check_blocked(Operation& operation);  // deadline, lost peers, the failure board
+  void check_blocked(Operation& operation);        // deadline, lost peers, the failure board
   bool on_our_core(const Blocked& blocked) const;  // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   std::string missing(const Operation& operation) const;

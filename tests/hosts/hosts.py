@@ -3,8 +3,8 @@
 
     hosts.py --hosts 2 [--rate 1gbit] -- command ...
 
-The command finds their names in TEST_HOSTS (paths of /run/netns, separated by commas) and enters them with setns(). Where the kernel
-does not allow namespaces, TEST_HOSTS is a number: then processes are told apart by FSCCL_HOST_ID alone. Addresses are
+The command finds their names in TEST_HOSTS (paths of /run/netns, separated by commas) and enters them with setns(). Where the
+kernel does not allow namespaces, TEST_HOSTS is a number: then processes are told apart by FSCCL_HOST_ID alone. Addresses are
 10.119.0.1, 10.119.0.2 and so on. Everything is gone when the command has ended.
 """
 import argparse
@@ -46,8 +46,8 @@ def make(number, rate):
         if rate:
             for where in (["-n", name, "dev", "eth0"], ["dev", outer]):
                 net = ["-n", name] if where[0] == "-n" else []
-                subprocess.run(["tc", *net, "qdisc", "add", *where[-2:], "root", "tbf", "rate", rate, "burst", "256k", "latency", "20ms"],
-                               check=True)
+                limit = ["root", "tbf", "rate", rate, "burst", "256k", "latency", "20ms"]
+                subprocess.run(["tc", *net, "qdisc", "add", *where[-2:], *limit], check=True)
         names.append(f"{FOLDER}/{name}")
     return names
 

@@ -26,9 +26,9 @@ def start(command, per_host, variables=None, of_rank=None, **options):
     for host, (enter, named) in enumerate(hosts()):
         for local in range(per_host):
             rank = host * per_host + local
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(per_host),
-                               MASTER_ADDR="10.119.0.1" if real() else "127.0.0.1", MASTER_PORT=os.environ.get("TEST_PORT", "29517"),
-                               FSCCL_JOB_SECRET_FILE=secret.name, **named)
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), FSCCL_JOB_SECRET_FILE=secret.name, **named)
+            environment.update(LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(per_host), MASTER_PORT="29517",
+                               MASTER_ADDR="10.119.0.1" if real() else "127.0.0.1")
             environment.update(variables or {})
             environment.update(of_rank(rank) if of_rank else {})
             processes.append(subprocess.Popen([*enter, *map(str, command)], env=environment, text=True, stdout=subprocess.PIPE,

@@ -13,9 +13,9 @@ namespace fsccl::ucx {
 namespace {
 
 constexpr size_t kMostSlotBytes = 128u << 10, kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
-constexpr size_t kSlotsBytes = 4u << 20;  // one of each rank: what a channel of many ranks takes is ten times as much
-constexpr int kTellAll = 64;                   // ranks; in larger channels the news of a failure is passed on
-constexpr int64_t kVerdictNs = 300'000'000;    // for the job to say that a rank died whose connection broke
+constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
+constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
+constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
 
 size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -164,8 +164,8 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
 std::byte* Channel::place(int peer, const Header& header, size_t bytes) {
   if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at)
     return mirrors_->at(static_cast<size_t>(peer) * ring_bytes_ + header.at);
-  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: set FSCCL_SLOT_BYTES alike on all ranks",
-                                       peer, bytes, header.at, ring_bytes_);
+  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version", peer, bytes,
+                                       header.at, ring_bytes_);
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, place_.rank, peer, text); write_board(failure)) tell(failure);
   return nullptr;
 }

@@ -108,7 +108,7 @@ class Channel {
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
   std::vector<Put> puts_;                       // since the last line
   std::atomic<int64_t> lost_ns_{0};             // since when a connection is broken whose rank has not left
-  alignas(64) uint32_t arrivals_ = 0;  // what waiters sleep on
+  alignas(64) uint32_t arrivals_ = 0;           // what waiters sleep on
 };
 
 }  // namespace fsccl::ucx

@@ -10,9 +10,9 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr unsigned kMessage = 1;                 // id of the active message
-constexpr int64_t kNeededNs = 2'000'000;         // between need() and the sleep that it announces
-constexpr int kSleepMs = 100;                    // of the thread, when nothing comes
+constexpr unsigned kMessage = 1;          // id of the active message
+constexpr int64_t kNeededNs = 2'000'000;  // between need() and the sleep that it announces
+constexpr int kSleepMs = 100;             // of the thread, when nothing comes
 constexpr int64_t kLeaveMs = 10'000;
 constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
 
@@ -124,7 +124,7 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
     if (head.address_bytes > bytes - sizeof head)
       return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an address of {}", rank, bytes, head.address_bytes);
     if (head.major != mine.major)
-      return fail(FSCCL_ERR_VERSION, "rank {} runs UCX {}.{}, rank {} runs {}.{}: use versions of one generation on all hosts", rank,
+      return fail(FSCCL_ERR_VERSION, "rank {} runs UCX {}.{}, rank {} runs {}.{}: use one generation on all hosts", rank,
                   head.major, head.minor, rank_, mine.major, mine.minor);
     peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
@@ -179,8 +179,7 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   // What is taken in at once must come whole with its header, whatever thresholds the user has set.
   const bool small = bytes == 0 || sending->header.kind == MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
-  const ucs_status_ptr_t request =
-      ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, sizeof(Header), data, bytes, &param);
+  const ucs_status_ptr_t request = ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, sizeof(Header), data, bytes, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (UCS_PTR_IS_PTR(request)) return;
   on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
@@ -294,7 +293,7 @@ void Node::refuse(const Header& header) {
 bool Node::keep(const Header& header, void* data, size_t bytes, bool rendezvous) {
   if (closed_.count(header.channel)) return false;
   if (!rendezvous && early_bytes_ + bytes + sizeof(Early) > kMostEarlyBytes) {
-    broke(peers_[header.from], fmt::format("rank {} sends more than {} bytes to communicators that rank {} has not made", header.from,
+    broke(peers_[header.from], fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made", header.from,
                                            kMostEarlyBytes, rank_));
     return false;
   }

@@ -1,13 +1,13 @@
 // What the channels of one rank of a job share: a UCX worker, an endpoint to each rank to which something was sent, and a thread
 // that moves bytes while nobody else does.
 //
-// Trust. The cards that ranks show each other pass through the job's authenticated tree, with a nonce of each. A message counts only
-// with the token of its sender and receiver (message.h); all others are dropped unread.
+// Trust. The cards that ranks show each other pass through the job's authenticated tree, with a nonce of each. A message counts
+// only with the token of its sender and receiver (message.h); all others are dropped unread.
 //
 // Progress. Whoever polls a channel moves the worker on; so an exchange of two ranks that both wait involves no other thread. The
 // thread of the node sleeps without any part in it until somebody is about to sleep (`need`), or goes away while something has yet
-// to leave (`rest`). Then it sleeps in epoll, moves the worker on when something comes, and goes back to sleep when no one sleeps and
-// all has left.
+// to leave (`rest`). Then it sleeps in epoll, moves the worker on when something comes, and goes back to sleep when nobody sleeps
+// and all has left.
 //
 // Locking. One mutex guards the worker and all that its callbacks touch. Handlers run with it held; they never call the engine.
 #pragma once
@@ -128,8 +128,8 @@ class Node {
   std::unordered_set<uint64_t> closed_;  // channels; what comes for them is late
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
-  void* flush_ = nullptr;    // a request
-  bool complained_ = false;  // of messages without a token
+  void* flush_ = nullptr;               // a request
+  bool complained_ = false;             // of messages without a token
   std::atomic<bool> unflushed_{false};  // something was sent since the last flush
 
   std::mutex sleep_mutex_;

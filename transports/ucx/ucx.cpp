@@ -30,7 +30,7 @@ fsccl_status_t op_join(const fsccl_transport_job_t* job, void** node, unsigned c
   if (!made.ok()) return report(made.status(), error, capacity);
   const std::vector<uint8_t>& mine = made.value()->card();
   if (mine.size() > *card_bytes)
-    return report(fail(FSCCL_ERR_LIMIT, "the address of UCX takes {} bytes, {} are kept for it: use fewer devices (UCX_NET_DEVICES)",
+    return report(fail(FSCCL_ERR_LIMIT, "UCX's address takes {} bytes, {} are kept for it: use fewer devices (UCX_NET_DEVICES)",
                        mine.size(), *card_bytes),
                   error, capacity);
   std::copy(mine.begin(), mine.end(), card);
