@@ -23,7 +23,7 @@ struct Ways {
 // pieces anyway, and their plans are long.
 std::vector<uint64_t> chunks_of(const Shape& shape) {
   std::vector<uint64_t> sizes{shape.slot_bytes};
-  if (shape.ranks > kManyRanks) return sizes;
+  if (shape.ranks > kManyRanks || shape.mirrored) return sizes;  // a message costs what a large piece does
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
     if (shape.slot_bytes / part >= least && shape.whole_bytes() > shape.slot_bytes / part) sizes.push_back(shape.slot_bytes / part);

@@ -29,6 +29,7 @@ Loaded load() {
   find(found.get_version, "ucp_get_version");
   find(found.status_string, "ucs_status_string");
   find(found.config_read, "ucp_config_read");
+  find(found.config_modify, "ucp_config_modify");
   find(found.config_release, "ucp_config_release");
   find(found.init_version, "ucp_init_version");
   find(found.worker_create, "ucp_worker_create");

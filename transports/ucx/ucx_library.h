@@ -11,6 +11,7 @@ struct UcxLibrary {
   decltype(&::ucp_get_version) get_version;
   decltype(&::ucs_status_string) status_string;
   decltype(&::ucp_config_read) config_read;
+  decltype(&::ucp_config_modify) config_modify;
   decltype(&::ucp_config_release) config_release;
   decltype(&::ucp_init_version) init_version;
   decltype(&::ucp_worker_create) worker_create;
