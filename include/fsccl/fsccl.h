@@ -152,7 +152,9 @@ typedef enum fsccl_op_kind {
 
 /*
  * A reduction operator, passed by value. 16-bit floats and fp32 accumulate in fp32, fp64 in fp64, integers in their own width
- * (wrapping); one rounding at the end. Contributions are folded in rank order, so a result has the same bits in every run.
+ * (wrapping); one rounding at the end. Contributions are folded in rank order, so a result has the same bits in every run. Between
+ * several hosts large sums (FSCCL_HIERARCHY) are over the ranks of each host first, rounded there too, and then over hosts: the
+ * same bits in every run on as many hosts; FSCCL_REPRODUCIBLE=placement keeps rank order and one rounding whatever the hosts are.
  * min and max return a NaN if any contribution is one.
  */
 typedef struct fsccl_op {
@@ -242,8 +244,10 @@ typedef struct fsccl_comm_config {
  * Joins a communicator. Collective: every rank calls it. Ranks are processes, or threads of one process (each with its own
  * handle). config == NULL means FSCCL_COMM_CONFIG_INIT, that is the environment. Blocks until every rank has joined or the
  * deadline has passed. Every link is authenticated on both sides: by the id's secret, else by the secret in the file
- * FSCCL_JOB_SECRET_FILE, else, on one host, by both ends being the same user. Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the
- * text says how many joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG.
+ * FSCCL_JOB_SECRET_FILE, else, on one host, by both ends being the same user. Ranks of one host exchange bytes through shared
+ * memory, ranks of several hosts over UCX (FSCCL_TRANSPORT). Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the text says how many
+ * joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG, FSCCL_ERR_NOT_AVAILABLE (a rank cannot use the transport: the text says which and
+ * why), FSCCL_ERR_MISMATCH (settings that must be alike).
  */
 FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* config, fsccl_comm_t* comm);
 
@@ -338,8 +342,9 @@ typedef struct fsccl_pool_config {
 
 /*
  * Makes a pool over one arena: memory that the ranks of a host map together, so that collectives on it move each byte once or not
- * at all. Collective over `comm`; blocking. The arena is an anonymous file: it vanishes with its processes, whatever ends
- * them. Memory is reserved when the pool grows: a shortage is FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
+ * at all. Collective over `comm`; blocking. On a communicator of several hosts it is a pool for each host. The arena is an
+ * anonymous file: it vanishes with its processes, whatever ends them. Memory is reserved when the pool grows: a shortage is
+ * FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
 /* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not
@@ -485,7 +490,7 @@ typedef struct fsccl_unit_config {
   size_t size;
   const char* name; /* for messages; copied */
   fsccl_layout_t layout;
-  fsccl_comm_t shard_comm;     /* the ranks that share the parameters */
+  fsccl_comm_t shard_comm;     /* the ranks that share the parameters; of one host in this release */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
   fsccl_pool_t pool;           /* made on shard_comm or on a communicator that contains it */
   fsccl_dtype_t wire_dtype;    /* of param(i) and of what travels */
@@ -822,7 +827,7 @@ FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const
  * communicator found, or the defaults (more ranks than cores). chunk: bytes a round, 0 for all at once. memory: the candidate is
  * for buffers in "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an
  * operation that all ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do
- * not.
+ * not. Or "by_hosts", without a prediction (null): inside hosts first, then between them.
  * Not collective, does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);

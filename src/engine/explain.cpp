@@ -1,7 +1,7 @@
 // Why a collective is carried out as it is, as JSON.
 #include <fmt/ranges.h>
 
-#include "engine/collective.h"
+#include "engine/hierarchy.h"
 
 namespace fsccl {
 namespace {
@@ -34,6 +34,11 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   std::vector<Candidate> candidates;
   select(*found, shape, options_.select, &candidates);
 
+  CollectiveCall call;
+  call.op = *found;
+  call.count = shape.count;
+  const bool by_hosts = hierarchy_ && hierarchy_->takes(call);
+
   const Costs& costs = options_.select.costs;
   std::string text =
       fmt::format(R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{{"exchange_ns":{},"sizes":[{}],"slots_ns":{},)"
@@ -44,7 +49,8 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   for (const Candidate& candidate : candidates)
     text += fmt::format(R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
                         &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk, candidate.memory,
-                        candidate.ns / 1000, candidate.chosen);
+                        candidate.ns / 1000, candidate.chosen && !by_hosts);
+  if (by_hosts) text += R"(,{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":null,"chosen":true})";
   return text + "]}";
 }
 

@@ -72,6 +72,19 @@ TEST(Sums, HostByHost) {
   for (const int ranks : {4, 6}) sums(ranks, hosts_given() ? ranks / static_cast<int>(number_of_hosts()) : 1);
 }
 
+TEST(Sums, ExplainedAsTheyAre) {
+  run_ranks(4, [](Rank& self) {
+    const bool by_hosts = number_of_hosts() == 2;
+    for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}) {
+      std::vector<char> text(8192);
+      ASSERT_OK(fsccl_explain(self.comm, operation, 1 << 20, text.data(), text.size()));
+      EXPECT_EQ(std::string(text.data()).find(R"("plan":"by_hosts")") != std::string::npos, by_hosts) << text.data();
+      ASSERT_OK(fsccl_explain(self.comm, operation, 1024, text.data(), text.size()));
+      EXPECT_EQ(std::string(text.data()).find("by_hosts"), std::string::npos) << text.data();
+    }
+  });
+}
+
 // Operations in flight one behind the other, some by hosts and some not, on the same memory.
 TEST(Sums, InFlightTogether) {
   run_ranks(4, [](Rank& self) {
