@@ -34,10 +34,11 @@ def main():
     perf = sys.argv[1]
     last = PER_HOST * len(ranks.hosts()) - 1
 
-    processes = ranks.start([perf, *FOREVER], PER_HOST)
-    running(processes)
-    processes[last].kill()
-    expect("a killed rank", ranks.ends(processes), ["FSCCL_ERR_PEER_DEAD", f"rank {last} "], but=last)
+    for victim in (last, 0, last, 1, last):
+        processes = ranks.start([perf, *FOREVER], PER_HOST)
+        running(processes)
+        processes[victim].kill()
+        expect("a killed rank", ranks.ends(processes), ["FSCCL_ERR_PEER_DEAD", f"rank {victim} "], but=victim)
 
     if ranks.real():
         processes = ranks.start([perf, *FOREVER], PER_HOST, {"FSCCL_TIMEOUT_MS": "3000"})
