@@ -2,13 +2,13 @@
 
 #include <iterator>
 
+#include "base/round_up.h"
+
 namespace fsccl::perf {
 namespace {
 
 constexpr uint64_t kKiB = 1024, kMiB = kKiB * kKiB;
 constexpr uint64_t kApart = uint64_t{1} << 44;  // between segments: blocks of two are never joined
-
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 

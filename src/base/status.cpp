@@ -13,4 +13,9 @@ Status fail_errno(int error_number, const std::string& what) {
   return fail(code, "{}: {}{}", what, std::strerror(error_number), advice);
 }
 
+fsccl_status_t report(const Status& status, char* text, size_t capacity) {
+  if (!status.ok() && capacity) *fmt::format_to_n(text, capacity - 1, "{}", status.text()).out = '\0';
+  return status.code();
+}
+
 }  // namespace fsccl

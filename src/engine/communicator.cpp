@@ -54,7 +54,7 @@ struct Communicator::Exchange {
   bool cancelled() { return context.any_died(members) || parent_failed(); }
   int failed(Status status, char* error, size_t capacity) {
     problem = std::move(status);
-    if (capacity) *fmt::format_to_n(error, capacity - 1, "{}", problem.text()).out = '\0';
+    report(problem, error, capacity);
     return -1;
   }
   static int publish(void* self, int fd, char* error, size_t capacity) {
@@ -290,7 +290,7 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
       .with_peer(rank_, made.status().error().peer);
 }
 
-bool Communicator::one_host() const { return ranks_here().size() == members_.size(); }
+bool Communicator::one_host() const { return context_->one_host(members_); }
 
 std::vector<int> Communicator::ranks_here() const {
   Job& job = context_->job();

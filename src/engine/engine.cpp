@@ -166,15 +166,19 @@ bool Engine::reserve_slots() {
 
 bool Engine::place_slots(const Plan& plan, uint32_t tick) {
   placed_ = tick;
+  const size_t before = ring_at_;
+  slot_at_ = next_slots(plan, &ring_at_);
+  return ring_at_ == before /* it has none */ || slots_reserved_ || reserve_slots();
+}
+
+std::array<size_t, kMaxTicks> Engine::next_slots(const Plan& plan, size_t* ring_at) const {
+  std::array<size_t, kMaxTicks> at{};
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
-    if (plan.slots[t] == 0) continue;
-    if (!slots_reserved_ && !reserve_slots()) [[unlikely]]
-      return false;
-    if (ring_at_ + plan.slots[t] > ring_bytes_) ring_at_ = 0;
-    slot_at_[t] = ring_at_;
-    ring_at_ += plan.slots[t];
+    if (*ring_at + plan.slots[t] > ring_bytes_) *ring_at = 0;
+    at[t] = *ring_at;
+    *ring_at += plan.slots[t];
   }
-  return true;
+  return at;
 }
 
 bool Engine::round_done(const Operation& op) {
@@ -249,14 +253,14 @@ void Engine::fail_all(const Error& error) {
     const std::lock_guard lock(failure_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     error_ = error;
+    fsccl_transport_failure_t board{};
+    board.code = error.code;
+    board.rank = known_as(rank_);
+    board.peer = error.peer;
+    std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
+    transport_.fail(channel_, &board);  // first: whoever sees that we failed owns its buffers again
     failed_.store(true, std::memory_order_release);
   }
-  fsccl_transport_failure_t board{};
-  board.code = error.code;
-  board.rank = known_as(rank_);
-  board.peer = error.peer;
-  std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
-  transport_.fail(channel_, &board);
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);

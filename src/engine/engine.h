@@ -138,6 +138,8 @@ class Engine {
     return static_cast<int32_t>(left_ - needed) >= 0 || settle(needed);
   }
   bool place_slots(const Plan& plan, uint32_t tick);  // false: no memory, and we failed
+  // Where the slots of the round go that comes next when the ring was used up to *ring_at.
+  std::array<size_t, kMaxTicks> next_slots(const Plan& plan, size_t* ring_at) const;
   bool reserve_slots();
   bool all_entered(uint32_t tick);
   bool round_done(const Operation& op);
@@ -180,6 +182,9 @@ class Engine {
   size_t ring_at_ = 0;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};
+  // Likewise up to the last round of the operation at the head whose bytes were said to be expected.
+  size_t expected_at_ = 0;
+  uint32_t expected_rounds_ = 0;
   bool slots_reserved_ = false;
   std::array<Pending, kWindow> pending_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;

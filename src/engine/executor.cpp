@@ -9,6 +9,7 @@ namespace {
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
 constexpr uint64_t kWindowBytes = 128u << 10;
 constexpr uint64_t kFetchAheadBytes = 2048;
+constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
 
@@ -165,9 +166,9 @@ Remote Executor::there(const Place& place, int rank, uint64_t begin, fsccl_dtype
       .plus(offset);
 }
 
-Executor::Slice Executor::slice(const Step& step) const {
+Executor::Slice Executor::slice(const Step& step, uint32_t round) const {
   if (plan_->chunk == 0) return {0, step.count};
-  const uint64_t each = plan_->chunk / dtype_size(step.from), begin = each * op_.round;
+  const uint64_t each = plan_->chunk / dtype_size(step.from), begin = each * round;
   return {begin, begin < step.count ? std::min(each, step.count - begin) : 0};
 }
 
@@ -189,6 +190,7 @@ bool Executor::move(const Step& step) {
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
+  if (bytes >= kExpectBytes && was_placed(step)) return true;
   const bool to_slot = plan_->buffers[step.dst.buffer].slot, through_slot = to_slot || plan_->buffers[step.src.buffer].slot;
   const auto transfer = [&](Stores stores) {
     if (step.kind == StepKind::cast)
@@ -203,6 +205,38 @@ bool Executor::move(const Step& step) {
   else
     transfer(op_.stores);
   return true;
+}
+
+// What is copied from mirrors in this round and those that peers may begin meanwhile can go straight to where it is copied to.
+void Executor::expect_ahead() {
+  if (!engine_.transport_.expect || op_.dry_run) return;
+  if (op_.round == 0) {
+    engine_.expected_rounds_ = 1;
+    engine_.expected_at_ = engine_.ring_at_;
+    expect(0, op_.tick, engine_.slot_at_);
+  }
+  const auto ticks = static_cast<uint32_t>(plan_->ticks), end = std::min(plan_->rounds, op_.round + kWindow / ticks);
+  for (uint32_t& round = engine_.expected_rounds_; round < end; round++)
+    expect(round, op_.tick + (round - op_.round) * ticks, engine_.next_slots(*plan_, &engine_.expected_at_));
+}
+
+void Executor::expect(uint32_t round, uint32_t tick, const std::array<size_t, kMaxTicks>& slot_at) {
+  for (const Step& step : plan_->steps) {
+    if (step.kind != StepKind::copy || step.src.rank == engine_.rank_) continue;
+    const Buffer& src = plan_->buffers[step.src.buffer];
+    const Slice part = slice(step, round);
+    const uint64_t bytes = part.count * dtype_size(step.from);
+    if (!src.slot || plan_->buffers[step.dst.buffer].slot || bytes < kExpectBytes) continue;
+    engine_.transport_.expect(engine_.channel_, step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
+                              there(step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
+  }
+}
+
+bool Executor::was_placed(const Step& step) const {
+  const Buffer& src = plan_->buffers[step.src.buffer];
+  return engine_.transport_.placed && src.slot && step.src.rank != engine_.rank_ &&
+         engine_.transport_.placed(engine_.channel_, step.src.rank, op_.tick + src.slot_tick,
+                                   engine_.slot_at_[src.slot_tick] + step.src.offset) != 0;
 }
 
 bool Executor::put(const Step& step) {
@@ -343,7 +377,10 @@ bool Executor::run_round() {
   if (plan_->ticks == 0) return true;  // no round: nobody hears of it
   if (op_.step == 0) {
     if (!engine_.may_begin(op_.tick + static_cast<uint32_t>(plan_->ticks))) return false;
-    if (engine_.placed_ != op_.tick && !engine_.place_slots(*plan_, op_.tick)) return false;
+    if (engine_.placed_ != op_.tick) {
+      if (!engine_.place_slots(*plan_, op_.tick)) return false;
+      expect_ahead();
+    }
   }
   for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
     const Step& step = plan_->steps[op_.step];

@@ -27,13 +27,17 @@ class Executor {
   bool go_otherwise();
   bool move(const Step& step);  // copy and cast
   bool put(const Step& step);
+  void expect_ahead();
+  bool was_placed(const Step& step) const;
+  void expect(uint32_t round, uint32_t tick, const std::array<size_t, kMaxTicks>& slot_at);
   bool fold(const Step& step);  // reduce
   bool fold_windowed(const Step& step, const Slice& part);
   bool fold_local(const Step& step);
   bool deliver(const Step& step, const void** sources, uint64_t begin, uint64_t count);
   bool fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores);
 
-  Slice slice(const Step& step) const;
+  Slice slice(const Step& step) const { return slice(step, op_.round); }
+  Slice slice(const Step& step, uint32_t round) const;
   std::byte* here(const Place& place) const { return op_.bindings[place.buffer].base + place.offset; }
   std::byte* slot_of(const Buffer& buffer, int rank) const;
   Remote there(const Place& place, int rank, uint64_t begin, fsccl_dtype_t dtype) const;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <numeric>
 
 #include "base/config.h"
 #include "engine/communicator.h"
@@ -32,12 +33,6 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
 JobContext::~JobContext() {
   if (node_) network_->leave(node_);
   if (job_) job_->leave();
-}
-
-bool JobContext::between_hosts() const {
-  for (int rank = 1; rank < job_->size(); rank++)
-    if (job_->member(rank).host != job_->member(0).host) return true;
-  return false;
 }
 
 // What the ranks of a job must know of each other before any of them makes a channel.
@@ -68,7 +63,7 @@ Status JobContext::meet(Deadline deadline) {
                   differs)
           .with_peer(job_->rank(), static_cast<int>(rank));
   }
-  const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && between_hosts());
+  const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   return network ? join_network(deadline) : success();
 }
 
@@ -99,7 +94,7 @@ Status JobContext::join_network(Deadline deadline) {
   for (size_t rank = 0; rank < all.size(); rank++) {
     if (!all[rank].ok)
       return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the ucx transport, which {}: {}", rank,
-                  between_hosts() ? "joins ranks of several hosts" : "FSCCL_TRANSPORT asks for",
+                  !one_host(all_ranks()) ? "joins ranks of several hosts" : "FSCCL_TRANSPORT asks for",
                   std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
           .with_peer(job_->rank(), static_cast<int>(rank));
     std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
@@ -109,11 +104,21 @@ Status JobContext::join_network(Deadline deadline) {
   return code == FSCCL_OK ? success() : fail(code, "{}", error);
 }
 
+std::vector<int> JobContext::all_ranks() const {
+  std::vector<int> ranks(static_cast<size_t>(job_->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+bool JobContext::one_host(const std::vector<int>& ranks) const {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return job_->member(rank).host == job_->member(ranks.front()).host; });
+}
+
 Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
-  const bool one_host = std::all_of(ranks.begin(), ranks.end(),
-                                    [&](int rank) { return job_->member(rank).host == job_->member(ranks.front()).host; });
-  if (node_ && (!one_host || choice_ == TransportChoice::kUcx)) return network_;
-  if (one_host) return shm_transport();
+  const bool near = one_host(ranks);
+  if (node_ && (!near || choice_ == TransportChoice::kUcx)) return network_;
+  if (near) return shm_transport();
   return fail(
       FSCCL_ERR_NOT_AVAILABLE,
       "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "

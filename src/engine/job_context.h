@@ -29,6 +29,7 @@ class JobContext {
   // on all ranks.
   bool oversubscribed(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
+  bool one_host(const std::vector<int>& ranks) const;
   // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
   Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
   void* node() const { return node_; }
@@ -42,7 +43,7 @@ class JobContext {
     uint8_t salt[kKeyBytes];
   };
   Status meet(Deadline deadline);
-  bool between_hosts() const;
+  std::vector<int> all_ranks() const;
   size_t cores_of(const std::vector<int>& ranks) const;
   Status join_network(Deadline deadline);
   void on_loss(int rank, bool left);

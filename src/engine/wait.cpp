@@ -27,6 +27,7 @@ constexpr int kBarePolls = 400;
 constexpr int kNetworkPolls = 20;  // each asks the network's driver
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
+constexpr int64_t kNetworkYieldsNs = 200'000;  // between hosts: a piece takes longer than a sleep
 constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is, less than a slice of the scheduler's
 constexpr int64_t kNoYieldsNs = 20'000'000;
@@ -105,7 +106,9 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     // A yield that comes back at once gave the core to nobody: then only sleep lets the peer run (or nobody needs the core). One
     // that takes long gave it to somebody who computes: then who sleeps is back sooner, once there is something to do.
     int64_t now = now_ns();
-    for (int i = 0, idle = 0; i < kYields && idle < kIdleYields && !on && now >= no_yields_until_; i++) {
+    const int64_t yields_end = mirrored() ? now + kNetworkYieldsNs : now;
+    const auto patient = [&](int yields, int idle) { return now < yields_end || (yields < kYields && idle < kIdleYields); };
+    for (int i = 0, idle = 0; patient(i, idle) && !on && now >= no_yields_until_; i++) {
       sched_yield();
       on = met(blocked_);
       const int64_t took = now_ns() - now;

@@ -5,15 +5,27 @@
 #include <string>
 #include <utility>
 
+#include "base/round_up.h"
 #include "plan/plan.h"
 
 namespace fsccl {
 
 // To whole cache lines.
-inline uint64_t round_up_line(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+inline uint64_t round_up_line(uint64_t bytes) { return round_up(bytes, 64); }
 // Of at most `most` bytes, as many as a slot has room for.
 inline uint64_t piece_of(uint64_t room, uint64_t most) {
   return std::min(room / 64 * 64, std::max<uint64_t>(64, round_up_line(most)));
+}
+
+// Elements that are moved by the slots of one of `ticks` ticks: whole lines, but for the end.
+struct Portion {
+  uint64_t begin, count;
+};
+inline Portion portion_of(uint64_t count, int tick, int ticks, uint64_t size) {
+  const uint64_t line = 64 / size, lines = (count + line - 1) / line;
+  const uint64_t each = (lines + static_cast<uint64_t>(ticks) - 1) / static_cast<uint64_t>(ticks) * line;
+  const uint64_t begin = std::min(count, each * static_cast<uint64_t>(tick));
+  return {begin, std::min(each, count - begin)};
 }
 
 class Builder {

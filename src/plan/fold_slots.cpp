@@ -1,6 +1,8 @@
 // Reducing through slots, in rounds: a rank puts what others fold of its input into its slot; each folds its part from the slots
-// and its own input, in rank order. Where others get the result, the folder puts it into the slot of a second tick.
-// Mirrored slots are filled straight from the input, and from where the result was folded.
+// and its own input, in rank order. Where others get the result, the folder puts it into the slot of a later tick.
+//
+// Mirrored slots are filled straight from the input, and from where the result was folded. What does not fit is cut into a part for
+// each of several ticks, and all of them are on their way before the first is folded: one folds while the network moves the next.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -9,57 +11,75 @@
 namespace fsccl {
 
 Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
-  constexpr uint32_t kOutput = 1, kSlot = 2, kResult = 3;
   const uint64_t size = dtype_size(f.dtype);
   const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
-  uint64_t most = 0;
-  for (const Shape::Part& part : f.parts) most = std::max(most, part.count * size);
-  const uint64_t pieces = f.everybody_folds_all ? 1 : static_cast<uint64_t>(f.ranks), chunk = piece_of(slot_bytes / pieces, most);
-  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks, delivers ? 2 : 1);
+  uint64_t longest = 0;
+  for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
+  const bool one_piece =
+      f.everybody_folds_all || (f.mirrored && f.ranks == 2);  // a slot has but one reader's bytes, or all read all
+  const uint64_t pieces = one_piece ? 1 : static_cast<uint64_t>(f.ranks), room = slot_bytes / pieces / 64 * 64;
+  const int at_once = !f.mirrored || room == 0 ? 1 : delivers ? kMaxTicks / 2 : kMaxTicks;
+  const int ticks = at_once == 1 ? 1 : static_cast<int>(std::clamp<uint64_t>((longest * size + room - 1) / room, 1, at_once));
+  const uint64_t most = portion_of(longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks,
+                delivers ? 2 * ticks : ticks);
   build.mirrored(f.mirrored);
   build.buffer("input", Role::input, f.input_bytes);
   build.buffer("output", Role::output, f.output_bytes);
-  build.slot("slot", chunk * pieces, 0);
-  if (delivers) build.slot("result slot", chunk, 1);
+  for (int t = 0; t < ticks; ++t) build.slot("slot", chunk * pieces, t);
+  for (int t = 0; t < ticks && delivers; ++t) build.slot("result slot", chunk, ticks + t);
   build.in_rounds(chunk, most);
 
-  const auto part = [&](int q) { return f.parts[static_cast<size_t>(q)]; };
-  const auto place = [&](int q) { return f.everybody_folds_all ? 0 : chunk * static_cast<uint64_t>(q); };
-  const Shape::Part own = part(f.rank);
+  constexpr uint32_t kOutput = 1, kSlots = 2;
+  const auto slot = [](int tick) { return kSlots + static_cast<uint32_t>(tick); };
+  const auto part = [&](int q, int tick) {
+    const Shape::Part& whole = f.parts[static_cast<size_t>(q)];
+    const Portion portion = portion_of(whole.count, tick, ticks, size);
+    return Portion{whole.begin + portion.begin, portion.count};
+  };
+  const auto place = [&](int q) { return one_piece ? 0 : chunk * static_cast<uint64_t>(q); };
+  const bool folds = f.parts[static_cast<size_t>(f.rank)].count > 0;
   // In place, a rank that folds everything overwrites its input as soon as it has the others', when the puts of it may still be on
   // their way: they leave from a copy.
   const auto folders = std::count_if(f.parts.begin(), f.parts.end(), [](const Shape::Part& any) { return any.count > 0; });
-  const bool staged = f.mirrored && f.everybody_folds_all && own.count && folders > 1;
-  if (staged) build.copy(build.here(kSlot, 0), build.here(0, 0), own.count, f.dtype);
-  for (int i = 1; i < f.ranks; ++i) {
-    const int q = build.peer(i);
-    const Place input = staged ? build.here(kSlot, 0) : build.here(0, part(q).begin * size);
-    build.offer(q, build.here(kSlot, place(q)), input, part(q).count, f.dtype);
-    if (f.everybody_folds_all && !f.mirrored && part(q).count) break;
+  const bool staged = f.mirrored && f.everybody_folds_all && folds && folders > 1;
+  for (int t = 0; t < ticks; ++t) {
+    const Portion own = part(f.rank, t);
+    if (staged) build.copy(build.here(slot(t), 0), build.here(0, own.begin * size), own.count, f.dtype);
+    for (int i = 1; i < f.ranks; ++i) {
+      const int q = build.peer(i);
+      const Portion theirs = part(q, t);
+      const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
+      build.offer(q, build.here(slot(t), place(q)), input, theirs.count, f.dtype);
+      if (f.everybody_folds_all && !f.mirrored && theirs.count) break;
+    }
+    build.signal(t);
   }
-  build.signal(0);
-  const uint64_t begin = own.begin * size;
   const bool stays = !delivers || f.deliver == Deliver::all || f.rank == f.root;  // the result belongs in this rank's output
-  if (own.count || !f.everybody_folds_all)
-    build.wait_all(0);
-  else
-    build.lazy();
-  const Place result = f.deliver == Deliver::self ? build.here(kOutput, 0)
-                       : stays                    ? build.here(kOutput, begin)
-                                                  : build.here(kResult, 0);
-  build.reduce(result, f.dtype, build.here(kSlot, place(f.rank)), f.dtype, own.count, build.here(0, begin));
-  if (!delivers) return build.take();
-  if (f.deliver == Deliver::all && !f.mirrored) build.copy(build.here(kResult, 0), result, own.count, f.dtype);
-  for (int i = 1; i < f.ranks && f.mirrored; ++i)
-    if (const int q = build.peer(i); f.deliver == Deliver::all || q == f.root)
-      build.put(q, build.here(kResult, 0), result, own.count, f.dtype);
-  build.signal(1);
-  if (f.deliver == Deliver::root && f.rank != f.root) return build.take();
-  for (int i = 1; i < f.ranks; ++i) {
-    const int q = build.peer(i);
-    if (part(q).count == 0) continue;
-    build.wait(q, 1);
-    build.copy(build.here(kOutput, part(q).begin * size), build.at(q, kResult, 0), part(q).count, f.dtype);
+  if (!folds && f.everybody_folds_all) build.lazy();
+  for (int t = 0; t < ticks; ++t) {
+    const Portion own = part(f.rank, t);
+    if (folds || !f.everybody_folds_all) build.wait_all(t);
+    const uint32_t result_slot = slot(ticks + t);
+    const Portion& kept = f.deliver == Deliver::self ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size) : own;
+    const Place result = stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
+    build.reduce(result, f.dtype, build.here(slot(t), place(f.rank)), f.dtype, own.count, build.here(0, own.begin * size));
+    if (!delivers) continue;
+    if (f.deliver == Deliver::all && !f.mirrored) build.copy(build.here(result_slot, 0), result, own.count, f.dtype);
+    for (int i = 1; i < f.ranks && f.mirrored; ++i)
+      if (const int q = build.peer(i); f.deliver == Deliver::all || q == f.root)
+        build.put(q, build.here(result_slot, 0), result, own.count, f.dtype);
+    build.signal(ticks + t);
+  }
+  if (!delivers || (f.deliver == Deliver::root && f.rank != f.root)) return build.take();
+  for (int t = 0; t < ticks; ++t) {
+    for (int i = 1; i < f.ranks; ++i) {
+      const int q = build.peer(i);
+      const Portion theirs = part(q, t);
+      if (theirs.count == 0) continue;
+      build.wait(q, ticks + t);
+      build.copy(build.here(kOutput, theirs.begin * size), build.at(q, slot(ticks + t), 0), theirs.count, f.dtype);
+    }
   }
   return build.take();
 }

@@ -13,18 +13,6 @@
 
 namespace fsccl {
 
-namespace {
-
-// What a flow moves by the slots of one of `ticks` ticks: whole lines, but for the end.
-Flow part_of(const Flow& flow, int tick, int ticks, uint64_t size) {
-  const uint64_t line = 64 / size, lines = (flow.count + line - 1) / line;
-  const uint64_t each = (lines + static_cast<uint64_t>(ticks) - 1) / static_cast<uint64_t>(ticks) * line;
-  const uint64_t begin = std::min(flow.count, each * static_cast<uint64_t>(tick));
-  return {flow.src + begin, flow.dst + begin, std::min(each, flow.count - begin)};
-}
-
-}  // namespace
-
 Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(m.dtype);
   const auto rank = static_cast<size_t>(m.rank), ranks = static_cast<size_t>(m.ranks);
@@ -32,7 +20,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;  // for one receiver, or for all
   const uint64_t pieces = (m.longest * size + room - 1) / room;
   const int ticks = m.mutual && m.ranks > 1 ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
-  const uint64_t most = part_of({0, 0, m.longest}, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
   build.mirrored(m.mirrored);
   build.buffer("input", m.one_buffer ? Role::inout : Role::input, m.input_bytes[rank]);
@@ -42,7 +30,10 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
 
   const auto slot = [&](int tick) { return first_slot + static_cast<uint32_t>(tick); };
   const auto place = [&](int to) { return m.same_to_all ? 0 : chunk * static_cast<uint64_t>(to); };
-  const auto part = [&](const Flow& flow, int tick) { return part_of(flow, tick, ticks, size); };
+  const auto part = [&](const Flow& flow, int tick) {
+    const Portion portion = portion_of(flow.count, tick, ticks, size);
+    return Flow{flow.src + portion.begin, flow.dst + portion.begin, portion.count};
+  };
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);

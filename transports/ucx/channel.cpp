@@ -8,6 +8,7 @@
 
 #include "base/futex.h"
 #include "base/hash.h"
+#include "base/round_up.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -16,8 +17,6 @@ constexpr size_t kMostSlotBytes = 128u << 10, kLeastSlotBytes = 16u << 10, kPair
 constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
 constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
-
-size_t round_up(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, const std::string& text) {
   fsccl_transport_failure_t made{};
@@ -40,7 +39,7 @@ Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
   const size_t ranks = place_.members.size(), chosen = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, kMostSlotBytes);
-  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)));
+  slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)), kPage);
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * slot_bytes_;
   for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
@@ -161,12 +160,38 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
   return mirrors_->at(static_cast<size_t>(rank) * ring_bytes_);
 }
 
-std::byte* Channel::place(int peer, const Header& header, size_t bytes) {
+Channel::Arrival& Channel::arrival_of(Peer& peer, uint32_t tick) {
+  Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
+  if (arrival.tick != tick) {
+    arrival.tick = tick;
+    arrival.has_line = false;
+    arrival.landed = 0;
+    arrival.expected.clear();
+  }
+  return arrival;
+}
+
+void Channel::expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) {
+  const std::lock_guard lock(place_.node->mutex());
+  arrival_of(peers_[static_cast<size_t>(peer)], tick).expected.push_back({at, bytes, destination, false});
+}
+
+bool Channel::placed(int from, uint32_t tick, size_t at) const {
+  const Arrival& arrival = peers_[static_cast<size_t>(from)].arrivals[tick % FSCCL_TRANSPORT_TICKS];
+  return std::any_of(arrival.expected.begin(), arrival.expected.end(),
+                     [&](const Expected& expected) { return expected.at == at && expected.placed; });
+}
+
+std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_once) {
+  if (at_once && bytes && !place_.board->written.load(std::memory_order_relaxed))
+    for (Expected& expected : arrival_of(peers_[static_cast<size_t>(from)], header.line.tick).expected)
+      if (expected.at == header.at && expected.bytes == bytes && expected.destination && !std::exchange(expected.placed, true))
+        return expected.destination;
   if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at)
-    return mirrors_->at(static_cast<size_t>(peer) * ring_bytes_ + header.at);
-  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version", peer, bytes,
+    return mirrors_->at(static_cast<size_t>(from) * ring_bytes_ + header.at);
+  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version", from, bytes,
                                        header.at, ring_bytes_);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, place_.rank, peer, text); write_board(failure)) tell(failure);
+  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, place_.rank, from, text); write_board(failure)) tell(failure);
   return nullptr;
 }
 
@@ -188,8 +213,7 @@ void Channel::count(Peer& peer) {
 
 void Channel::landed(int from, const Header& header, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  Arrival& arrival = peer.arrivals[header.line.tick % FSCCL_TRANSPORT_TICKS];
-  if (arrival.tick != header.line.tick) arrival = {.tick = header.line.tick};
+  Arrival& arrival = arrival_of(peer, header.line.tick);
   arrival.landed += bytes;
   if (header.kind == MessageKind::line) {
     arrival.has_line = true;
@@ -198,6 +222,7 @@ void Channel::landed(int from, const Header& header, size_t bytes) {
   }
   if (arrival.has_line && arrival.landed >= arrival.sent) {
     arrival.has_line = false;
+    for (Expected& expected : arrival.expected) expected.destination = nullptr;
     publish(peer, arrival.line);
   }
   count(peer);

@@ -55,6 +55,8 @@ class Channel {
   void word(fsccl_transport_word_t* word);
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const;
   void put(int peer, size_t at, const void* source, size_t bytes);
+  void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes);
+  bool placed(int peer, uint32_t tick, size_t at) const;
   void rest() { place_.node->rest(); }
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
@@ -66,8 +68,8 @@ class Channel {
   uint64_t tag() const { return place_.tag; }
   int member(int job_rank) const;
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
-  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring.
-  std::byte* place(int peer, const Header& header, size_t bytes);
+  // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring. `at_once`: they are there already.
+  std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
   void landed(int peer, const Header& header, size_t bytes);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
   void lost(int job_rank);
@@ -77,12 +79,18 @@ class Channel {
     int peer;
     size_t at, bytes;
   };
+  struct Expected {
+    size_t at, bytes;
+    std::byte* destination;  // null once the tick is there
+    bool placed;
+  };
   // What has come from a peer under one tick, until all of it has.
   struct Arrival {
     uint32_t tick = 0;
     bool has_line = false;
     uint64_t landed = 0, sent = 0;
     fsccl_transport_line_t line{};
+    std::vector<Expected> expected;
   };
   struct Peer {
     fsccl_transport_line_t lines[FSCCL_TRANSPORT_TICKS]{};
@@ -94,6 +102,7 @@ class Channel {
   };
 
   explicit Channel(Place place);
+  static Arrival& arrival_of(Peer& peer, uint32_t tick);
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);

@@ -12,9 +12,10 @@
 namespace fsccl::ucx {
 namespace {
 
-constexpr unsigned kMessage = 1;          // id of the active message
-constexpr int64_t kNeededNs = 2'000'000;  // between need() and the sleep that it announces
-constexpr int kSleepMs = 100;             // of the thread, when nothing comes
+constexpr unsigned kMessage = 1;                                  // id of the active message
+constexpr int64_t kNeededNs = 2'000'000;                          // between need() and the sleep that it announces
+constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;  // of the thread while somebody else polls
+constexpr int kSleepMs = 100;                                     // of the thread, when nothing comes
 constexpr int64_t kLeaveMs = 10'000;
 constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
 
@@ -30,13 +31,13 @@ Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) 
 }
 
 // What serves us better than UCX's defaults; what the user has set stays.
-//   RNDV_THRESH    Without RDMA a rendezvous only adds messages, and pieces of 8 KiB, to what goes through a socket anyway: half
-//   the
-//                  bandwidth, as measured over TCP.
-//   MAX_POLL       (of TCP) Sockets that are looked at together. In 1.13 a batch in which one connection breaks can hold another
-//   event of
-//                  that connection, and then an assertion ends the process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in
-//                  8 of 125 deaths of a peer; 0 of 175 with 1).
+// - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway: half the bandwidth, as measured
+//   over TCP.
+// - TX_SEG_SIZE, RX_SEG_SIZE (of TCP). What goes through a socket at once: a slot with its header instead of 8 KiB. Larger messages
+//   are put together in memory that is fetched and given back for each.
+// - MAX_POLL (of TCP). Sockets that are looked at together. In 1.13 a batch in which one connection breaks can hold another event
+//   of that connection, and then an assertion ends the process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125
+//   deaths of a peer; 0 of 175 with 1).
 void configure(const UcxLibrary& ucx, ucp_config_t* config) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;
@@ -45,6 +46,8 @@ void configure(const UcxLibrary& ucx, ucp_config_t* config) {
   };
   std::error_code none;
   if (!std::filesystem::exists("/sys/class/infiniband", none)) prefer("UCX_RNDV_THRESH", "RNDV_THRESH", "inf");
+  prefer("UCX_TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "160k");
+  prefer("UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "160k");
   prefer("UCX_TCP_MAX_POLL", "MAX_POLL", "1");
 }
 
@@ -285,7 +288,7 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
     channel.hear(peer, header, data, rendezvous ? 0 : bytes);
     return false;
   }
-  std::byte* place = channel.place(peer, header, bytes);
+  std::byte* place = channel.place(peer, header, bytes, !rendezvous);
   if (!place) return false;
   if (rendezvous) {
     fetch(data, place, bytes, channel, peer, header);
@@ -385,6 +388,7 @@ void Node::remove(Channel* channel) {
 // ---- progress
 
 void Node::poll() {
+  polls_.fetch_add(1, std::memory_order_relaxed);
   if (!mutex_.try_lock()) return;
   advance();
   mutex_.unlock();
@@ -432,14 +436,25 @@ void Node::serve() {
     return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
            now_ns() < needed_until_ns_.load(std::memory_order_seq_cst);
   };
+  uint32_t polls = 0;
+  int64_t nap_ns = kFirstNapNs;
   while (!stop_) {
     if (!wanted()) {
+      nap_ns = kFirstNapNs;
       std::unique_lock lock(sleep_mutex_);
       dozing_.store(true, std::memory_order_seq_cst);
       wake_.wait(lock, [&] { return stop_ || wanted(); });
       dozing_.store(false, std::memory_order_seq_cst);
       continue;
     }
+    // Somebody polls, or is about to sleep: then there is nothing to do here but to be in the way.
+    const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
+    if (std::atomic_ref(sleepers).load(std::memory_order_seq_cst) == 0 && (polled || !leaving_)) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
+      nap_ns = std::min(2 * nap_ns, kLongestNapNs);
+      continue;
+    }
+    nap_ns = kFirstNapNs;
     ucs_status_t armed;
     {
       const std::lock_guard lock(mutex_);
@@ -449,9 +464,8 @@ void Node::serve() {
       armed = ucx_.worker_arm(worker_);
     }
     if (armed == UCS_ERR_BUSY) continue;
-    const bool stays = leaving_ || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0;
     pollfd events{events_, POLLIN, 0};
-    ::poll(&events, 1, stays ? kSleepMs : static_cast<int>(kNeededNs / 1'000'000));
+    ::poll(&events, 1, kSleepMs);
   }
 }
 

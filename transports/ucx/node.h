@@ -137,6 +137,7 @@ class Node {
   std::atomic<int64_t> needed_until_ns_{0};
   std::atomic<bool> leaving_{false};  // something has yet to leave
   std::atomic<bool> dozing_{false}, stop_{false};
+  std::atomic<uint32_t> polls_{0};
   std::thread thread_;
 };
 

@@ -1,7 +1,5 @@
 #include "transports/ucx/ucx.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -10,17 +8,12 @@
 namespace fsccl::ucx {
 namespace {
 
-fsccl_status_t report(const Status& status, char* error, size_t capacity) {
-  if (!status.ok() && capacity) *fmt::format_to_n(error, capacity - 1, "{}", status.text()).out = '\0';
-  return status.code();
-}
-
 Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
 
 int op_available(char* why, size_t capacity) {
   std::string problem;
   if (ucx_library(&problem)) return 1;
-  if (capacity) *fmt::format_to_n(why, capacity - 1, "{}", problem).out = '\0';
+  report(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", problem), why, capacity);
   return 0;
 }
 
@@ -84,6 +77,10 @@ fsccl_status_t op_reserve(void*, char*, size_t) { return FSCCL_OK; }
 void op_put(void* channel, int peer, size_t at, const void* source, size_t bytes) {
   as_channel(channel).put(peer, at, source, bytes);
 }
+void op_expect(void* channel, int peer, uint32_t tick, size_t at, void* destination, size_t bytes) {
+  as_channel(channel).expect(peer, tick, at, static_cast<std::byte*>(destination), bytes);
+}
+int op_placed(void* channel, int peer, uint32_t tick, size_t at) { return as_channel(channel).placed(peer, tick, at) ? 1 : 0; }
 void op_rest(void* channel) { as_channel(channel).rest(); }
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) { as_channel(channel).fail(*failure); }
 const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(channel).failure(); }
@@ -114,6 +111,8 @@ const fsccl_transport_ops_t* ucx_transport() {
                                             .reserve = op_reserve,
                                             .put = op_put,
                                             .rest = op_rest,
+                                            .expect = op_expect,
+                                            .placed = op_placed,
                                             .fail = op_fail,
                                             .failure = op_failure,
                                             .left = op_left,
