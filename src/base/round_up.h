@@ -1,3 +1,4 @@
+// Sizes in whole units.
 #pragma once
 #include <cstdint>
 

@@ -52,9 +52,9 @@ size_t wanted_ring(const fsccl_transport_request_t& request) {
 size_t slot_bytes(const fsccl_transport_request_t& request) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
   const size_t fits = std::clamp(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
-  return round_up(std::max(request.slot_bytes ? request.slot_bytes : fits,
-                           static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)),
-                  kPage);
+  return round_up(
+      std::max(request.slot_bytes ? request.slot_bytes : fits, static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)),
+      kPage);
 }
 size_t ring_bytes(const fsccl_transport_request_t& request) {
   return std::max(round_up(wanted_ring(request), kPage), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));
