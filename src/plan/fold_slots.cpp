@@ -10,25 +10,45 @@
 
 namespace fsccl {
 
+namespace {
+
+// How what one rank folds is cut.
+struct Cut {
+  Cut(const Folding& f, uint64_t slot_bytes) {
+    const uint64_t size = dtype_size(f.dtype);
+    uint64_t longest = 0;
+    for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
+    // One piece: all read all of it, or a mirrored slot has but one reader.
+    pieces = f.everybody_folds_all || (f.mirrored && f.ranks == 2) ? 1 : static_cast<uint64_t>(f.ranks);
+    const uint64_t room = slot_bytes / pieces, needed = (longest * size + room - 1) / room;
+    const int most_ticks = !f.mirrored ? 1 : f.deliver == Deliver::self ? kMaxTicks : kMaxTicks / 2;
+    ticks = static_cast<int>(std::clamp<uint64_t>(needed, 1, static_cast<uint64_t>(most_ticks)));
+    most = portion_of(longest, 0, ticks, size).count * size;
+    chunk = piece_of(room, most);
+  }
+  uint64_t place(int reader) const { return pieces == 1 ? 0 : chunk * static_cast<uint64_t>(reader); }
+
+  uint64_t pieces = 1;  // in a slot
+  int ticks = 1;        // of a round, that bring what is folded
+  uint64_t most = 0;    // bytes of one tick, in all rounds
+  uint64_t chunk = 0;   // of a piece
+};
+
+}  // namespace
+
 Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
   const uint64_t size = dtype_size(f.dtype);
   const bool delivers = f.deliver != Deliver::self && f.ranks > 1;
-  uint64_t longest = 0;
-  for (const Shape::Part& part : f.parts) longest = std::max(longest, part.count);
-  const bool one_piece =
-      f.everybody_folds_all || (f.mirrored && f.ranks == 2);  // a slot has but one reader's bytes, or all read all
-  const uint64_t pieces = one_piece ? 1 : static_cast<uint64_t>(f.ranks), room = slot_bytes / pieces / 64 * 64;
-  const int at_once = !f.mirrored || room == 0 ? 1 : delivers ? kMaxTicks / 2 : kMaxTicks;
-  const int ticks = at_once == 1 ? 1 : static_cast<int>(std::clamp<uint64_t>((longest * size + room - 1) / room, 1, at_once));
-  const uint64_t most = portion_of(longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
+  const Cut cut(f, slot_bytes);
+  const int ticks = cut.ticks;
   Builder build(std::string(f.name) + (f.everybody_folds_all ? "_small_slots" : "_slots"), f.rank, f.ranks,
                 delivers ? 2 * ticks : ticks);
   build.mirrored(f.mirrored);
   build.buffer("input", Role::input, f.input_bytes);
   build.buffer("output", Role::output, f.output_bytes);
-  for (int t = 0; t < ticks; ++t) build.slot("slot", chunk * pieces, t);
-  for (int t = 0; t < ticks && delivers; ++t) build.slot("result slot", chunk, ticks + t);
-  build.in_rounds(chunk, most);
+  for (int t = 0; t < ticks; ++t) build.slot("slot", cut.chunk * cut.pieces, t);
+  for (int t = 0; t < ticks && delivers; ++t) build.slot("result slot", cut.chunk, ticks + t);
+  build.in_rounds(cut.chunk, cut.most);
 
   constexpr uint32_t kOutput = 1, kSlots = 2;
   const auto slot = [](int tick) { return kSlots + static_cast<uint32_t>(tick); };
@@ -37,7 +57,6 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
     const Portion portion = portion_of(whole.count, tick, ticks, size);
     return Portion{whole.begin + portion.begin, portion.count};
   };
-  const auto place = [&](int q) { return one_piece ? 0 : chunk * static_cast<uint64_t>(q); };
   const bool folds = f.parts[static_cast<size_t>(f.rank)].count > 0;
   // In place, a rank that folds everything overwrites its input as soon as it has the others', when the puts of it may still be on
   // their way: they leave from a copy.
@@ -50,7 +69,7 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
       const int q = build.peer(i);
       const Portion theirs = part(q, t);
       const Place input = staged ? build.here(slot(t), 0) : build.here(0, theirs.begin * size);
-      build.offer(q, build.here(slot(t), place(q)), input, theirs.count, f.dtype);
+      build.offer(q, build.here(slot(t), cut.place(q)), input, theirs.count, f.dtype);
       if (f.everybody_folds_all && !f.mirrored && theirs.count) break;
     }
     build.signal(t);
@@ -63,7 +82,7 @@ Plan fold_slots(const Folding& f, uint64_t slot_bytes) {
     const uint32_t result_slot = slot(ticks + t);
     const Portion& kept = f.deliver == Deliver::self ? portion_of(f.parts[static_cast<size_t>(f.rank)].count, t, ticks, size) : own;
     const Place result = stays ? build.here(kOutput, kept.begin * size) : build.here(result_slot, 0);
-    build.reduce(result, f.dtype, build.here(slot(t), place(f.rank)), f.dtype, own.count, build.here(0, own.begin * size));
+    build.reduce(result, f.dtype, build.here(slot(t), cut.place(f.rank)), f.dtype, own.count, build.here(0, own.begin * size));
     if (!delivers) continue;
     if (f.deliver == Deliver::all && !f.mirrored) build.copy(build.here(result_slot, 0), result, own.count, f.dtype);
     for (int i = 1; i < f.ranks && f.mirrored; ++i)
