@@ -123,9 +123,9 @@ typedef struct fsccl_transport_ops {
    * and it is not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
-  /* Beside put, or both NULL. expect: the `bytes` bytes that `peer` will put from byte `at` of its ring on, under `tick`, are wanted at
-   * `destination`. Until it says that `tick` is there, or the board is written, the transport may write them there instead of to the
-   * mirror; no later. placed: whether it did (1), of a tick that is there. */
+  /* Beside put, or both NULL. expect: the `bytes` bytes that `peer` will put from byte `at` of its ring on, under `tick`, are
+   * wanted at `destination`. Until it says that `tick` is there, or the board is written, the transport may write them there and
+   * not to the mirror; no later. placed: whether it did (1), of a tick that is there. */
   void (*expect)(void* channel, int peer, uint32_t tick, size_t at, void* destination, size_t bytes);
   int (*placed)(void* channel, int peer, uint32_t tick, size_t at);
 

@@ -53,7 +53,6 @@ class Node {
   const std::vector<uint8_t>& card() const { return card_; }
   Status connect(const uint8_t* cards, size_t bytes);
 
-  int rank() const { return rank_; }
   std::mutex& mutex() { return mutex_; }
 
   // With the mutex held.
@@ -61,7 +60,6 @@ class Node {
   void remove(Channel* channel);
   // The bytes lie in `memory`, which is kept until they have left; those of a failure are copied.
   void send(int rank, const Header& header, const void* data, size_t bytes, std::shared_ptr<Mirrors> memory);
-  bool reached(int rank) const { return peers_[static_cast<size_t>(rank)].endpoint != nullptr; }
   bool broken(int rank) const { return peers_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return peers_[static_cast<size_t>(rank)].problem; }

@@ -1,0 +1,110 @@
+// Where a channel over UCX puts what comes.
+#include "transports/ucx/channel.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <thread>
+
+namespace fsccl::ucx {
+namespace {
+
+// Two ranks of a job and a channel of both, in this process.
+class UcxChannelTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!ucx_library(&why)) GTEST_SKIP() << why;
+    constexpr size_t kCard = 4096;
+    std::vector<uint8_t> cards(2 * kCard);
+    for (int rank = 0; rank < 2; rank++) {
+      Result<std::unique_ptr<Node>> made = Node::join({sizeof(fsccl_transport_job_t), rank, 2, key_.data()});
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      nodes_[rank] = std::move(made.value());
+      std::copy(nodes_[rank]->card().begin(), nodes_[rank]->card().end(), cards.begin() + rank * kCard);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+      ASSERT_TRUE(nodes_[rank]->connect(cards.data(), kCard).ok());
+      Channel::Place place;
+      place.node = nodes_[rank].get();
+      place.meeting = place.tag = 7;
+      place.rank = rank;
+      place.members = {0, 1};
+      place.board = std::make_shared<Board>();
+      Result<std::unique_ptr<Channel>> made = Channel::open(std::move(place));
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      channels_[rank] = std::move(made.value());
+    }
+    std::fill(sent_.begin(), sent_.end(), std::byte{1});
+  }
+  void TearDown() override {
+    for (auto& channel : channels_) channel.reset();
+    std::thread other([this] { nodes_[1].reset(); });  // each leaves when the other does
+    nodes_[0].reset();
+    other.join();
+  }
+
+  void send(uint32_t tick, size_t at) {
+    channels_[0]->put(1, at, sent_.data(), sent_.size());
+    fsccl_transport_line_t line{};
+    line.tick = tick;
+    channels_[0]->signal(line);
+  }
+  void receive(uint32_t tick) {
+    while (!channels_[1]->poll(0, tick)) channels_[0]->poll(1, tick);
+  }
+  const std::byte* mirror(size_t at) const {
+    size_t ring = 0, slot = 0;
+    return channels_[1]->slots(0, &ring, &slot) + at;
+  }
+
+  std::array<uint8_t, 32> key_{};
+  std::array<std::unique_ptr<Node>, 2> nodes_;
+  std::array<std::unique_ptr<Channel>, 2> channels_;
+  std::array<std::byte, 65536> sent_{}, wanted_{};
+};
+
+TEST_F(UcxChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
+  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size());
+  send(1, 4096);
+  receive(1);
+  EXPECT_TRUE(channels_[1]->placed(0, 1, 4096));
+  EXPECT_EQ(wanted_, sent_);
+  EXPECT_EQ(mirror(4096)[0], std::byte{0});
+}
+
+TEST_F(UcxChannelTest, OtherBytesGoToTheMirror) {
+  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size() - 64);  // not as many
+  channels_[1]->expect(0, 2, 4096, wanted_.data(), wanted_.size());       // another tick
+  send(1, 4096);
+  receive(1);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 4096));
+  EXPECT_EQ(wanted_[0], std::byte{0});
+  EXPECT_EQ(std::memcmp(mirror(4096), sent_.data(), sent_.size()), 0);
+}
+
+TEST_F(UcxChannelTest, AfterAFailureNothingIsWrittenToWhereItWasWanted) {
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_ABORTED;
+  channels_[1]->fail(failure);
+  send(1, 0);
+  receive(1);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 0));
+  EXPECT_EQ(wanted_[0], std::byte{0});
+}
+
+TEST_F(UcxChannelTest, BytesThatComeTwiceAreWrittenOnce) {
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  send(1, 0);
+  receive(1);
+  wanted_.fill(std::byte{2});  // it is the caller's again
+  send(1, 0);
+  send(2, 0);
+  receive(2);
+  EXPECT_EQ(wanted_[0], std::byte{2});
+}
+
+}  // namespace
+}  // namespace fsccl::ucx

@@ -1,0 +1,12 @@
+// UCX as this process uses it: one context for all its ranks, with settings that serve us.
+#pragma once
+#include "base/status.h"
+#include "transports/ucx/ucx_library.h"
+
+namespace fsccl::ucx {
+
+// Lives as long as the process.
+Result<ucp_context_h> context_of(const UcxLibrary& ucx);
+Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
+
+}  // namespace fsccl::ucx
