@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What goes wrong between hosts, as the user of each rank sees it:
 
-    hosts.py --hosts 2 -- failures_test.py fsccl-perf library-of-another-version
+    hosts.py --hosts 2 -- failures_test.py fsccl-perf library-of-another-version DEATHS
 """
+import itertools
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def card(state):
 
 
 def main():
-    perf, other_version = sys.argv[1:]
+    perf, other_version, deaths = sys.argv[1:]
     last = PER_HOST * len(ranks.hosts()) - 1
     patience = {"FSCCL_TIMEOUT_MS": "3000"}
 
@@ -48,7 +49,7 @@ def main():
         command = [perf, "collectives", "-b", "64", "-e", "64", "-n", "1"]
         return ranks.ends(ranks.start(command, PER_HOST, variables, lambda rank: of_last if rank == last else None))
 
-    for victim in (last, 0, last, 1, last):
+    for victim in itertools.islice(itertools.cycle((last, 0, last, 1, last)), int(deaths)):
         processes = ranks.start([perf, *FOREVER], PER_HOST)
         running(processes)
         processes[victim].kill()
@@ -85,7 +86,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         first_here = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
         os.symlink(os.path.abspath(other_version), f"{folder}/libfsccl.so.0")
-        expect("a library of another version", once(of_last=first_here), ["FSCCL_ERR_VERSION", f"rank {last} ", "0.1.1", "0.1.0"])
+        # Whoever comes when rank 0 has ended with this error already finds nobody.
+        results = once({"FSCCL_TIMEOUT_MS": "10000"}, first_here)
+        expect("a library of another version", [results[0], results[last]],
+               ["FSCCL_ERR_VERSION", f"rank {last} ", "0.1.1", "0.1.0"])
+        expect("a library of another version, the others", results[1:last], ["FSCCL_ERR_"])
         os.unlink(f"{folder}/libfsccl.so.0")
         with open(f"{folder}/libucp.so.0", "w", encoding="ascii") as library:
             library.write("no library")

@@ -43,7 +43,12 @@ def ends(processes, timeout=100):
     results = []
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=timeout)
+            try:
+                output, errors = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, errors = process.communicate()
+                errors += f"(still running after {timeout} s)"
             results.append((process.returncode, output, errors))
     finally:
         for process in processes:
