@@ -43,7 +43,7 @@ def card(state):
 def main():
     perf, other_version, deaths = sys.argv[1:]
     last = PER_HOST * len(ranks.hosts()) - 1
-    patience = {"FSCCL_TIMEOUT_MS": "3000"}
+    patience = {"FSCCL_TIMEOUT_MS": "5000"}
 
     def once(variables=None, of_last=None):
         command = [perf, "collectives", "-b", "64", "-e", "64", "-n", "1"]
