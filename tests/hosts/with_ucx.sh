@@ -11,7 +11,7 @@ shift $(($# < 2 ? $# : 2))
 folder=$tool_folder/ucx-$version
 if [ ! -f "$folder/complete" ]; then
   rm -rf "$folder"
-  python3 -m venv "$folder"
+  make_environment "$folder"
   "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps "libucx-cu12==$version" ||
     fail "libucx-cu12 $version could not be installed"
   touch "$folder/complete"
