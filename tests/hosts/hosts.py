@@ -45,7 +45,7 @@ def skip(reason):
 
 
 def drop(name, percent):
-    """What arrives at the host is lost at random. Four instructions of classic BPF, as tc takes them; netem is not in every kernel."""
+    """What arrives at the host is lost at random: four instructions of classic BPF, because netem is not in every kernel."""
     random_word, shot, next_filter = 0xFFFFF000 + 56, 2, 0xFFFFFFFF  # SKF_AD_OFF + SKF_AD_RANDOM, TC_ACT_SHOT, TC_ACT_UNSPEC
     program = [(0x20, 0, 0, random_word),                   # A = 32 random bits
                (0x35, 1, 0, int(percent / 100 * 2 ** 32)),  # if A >= K, skip one
