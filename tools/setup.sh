@@ -76,13 +76,18 @@ choose_compiler() {
   export CC=gcc-$version CXX=g++-$version
 }
 
+# make_environment FOLDER: a virtual environment of Python.
+make_environment() {
+  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
+  python3 -m venv "$1"
+}
+
 # Meson 1.0 or newer, from the system or, where that is older, in a virtual environment of the tree's own.
 choose_meson() {
   PATH=$tool_folder/bin:$PATH
   if have meson && at_least "$(meson --version)" 1.0; then return; fi
   say "the system's Meson is older than 1.0: installing one into $tool_folder"
-  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
-  { python3 -m venv "$tool_folder" && "$tool_folder/bin/pip" install --quiet 'meson>=1.0,<2'; } ||
+  { make_environment "$tool_folder" && "$tool_folder/bin/pip" install --quiet 'meson>=1.0,<2'; } ||
     fail "pip could not install Meson 1.0 or newer"
 }
 

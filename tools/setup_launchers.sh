@@ -30,8 +30,7 @@ install_launcher_wheel() {
   say "installing the packages of ${requirements#"$root"/} into build-launchers (log: ${log#"$root"/})"
   rm -rf "$launcher_folder"
   mkdir -p "$launcher_folder"
-  python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
-  { python3 -m venv "$launcher_folder" &&
+  { make_environment "$launcher_folder" &&
     "$launcher_folder/bin/pip" install --disable-pip-version-check -r "$requirements"; } >"$log" 2>&1 || return 1
   printf '%s' "$stamp" >"$launcher_folder/.complete"
 }

@@ -4,6 +4,7 @@
 
 #include "api/guard.h"
 #include "base/dtype.h"
+#include "base/version.h"
 
 namespace fsccl {
 namespace {
@@ -140,7 +141,7 @@ fsccl_status_t fsccl_last_error(fsccl_error_info_t* info) {
 fsccl_status_t fsccl_version(int* version) {
   return fsccl::guarded("fsccl_version", [&]() -> fsccl::Status {
     if (version == nullptr) return fsccl::fail(FSCCL_ERR_INVALID_ARGUMENT, "version is NULL");
-    *version = FSCCL_VERSION;
+    *version = static_cast<int>(fsccl::library_version());
     return fsccl::success();
   });
 }

@@ -1,10 +1,10 @@
 #include "bootstrap/pmix_library.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+
+#include "base/loaded_library.h"
 
 namespace fsccl {
 
@@ -35,17 +35,15 @@ struct Library {
 };
 
 Result<Library> load() {
-  void* const file = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!file) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", dlerror());
+  LoadedLibrary file("libpmix.so.2");
+  if (!file.loaded()) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", file.why_not());
   Library library{};
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(file, name));
-    return function != nullptr;
-  };
-  if (find(library.init, "PMIx_Init") && find(library.get, "PMIx_Get") && find(library.finalize, "PMIx_Finalize") &&
-      find(library.error_string, "PMIx_Error_string"))
-    return library;
-  return fail(FSCCL_ERR_NOT_AVAILABLE, "libpmix.so.2 lacks functions of PMIx 2");
+  file.find(library.init, "PMIx_Init");
+  file.find(library.get, "PMIx_Get");
+  file.find(library.finalize, "PMIx_Finalize");
+  file.find(library.error_string, "PMIx_Error_string");
+  if (file.missing()) return fail(FSCCL_ERR_NOT_AVAILABLE, "libpmix.so.2 lacks functions of PMIx 2");
+  return library;
 }
 
 // The value has to be of this type, or it is as if there were none.

@@ -205,8 +205,10 @@ int64_t Registrar::tick() {
   const int64_t now = now_ns();
   if (state_ == State::kCollecting && give_up_ns_ <= now) {
     const int strangers = reception_->strangers();
-    fail_all(fail(FSCCL_ERR_TIMEOUT, "{} of {} ranks joined in {} ms; missing: {}{}", roll_.members().size(), roll_.ranks(),
-                  (now - waited_since_ns_) / 1'000'000, list_ranks(roll_.missing()),
+    fail_all(fail(FSCCL_ERR_TIMEOUT,
+                  "{} of {} ranks joined in {} ms; missing: {}{}. Are they running, and is the network to "
+                  "them up? See FSCCL_TIMEOUT_MS",
+                  roll_.members().size(), roll_.ranks(), (now - waited_since_ns_) / 1'000'000, list_ranks(roll_.missing()),
                   strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
   }
   if (state_ == State::kFailed) {

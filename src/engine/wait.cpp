@@ -208,7 +208,8 @@ void Engine::check_blocked(Operation& op) {
                                  lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint)));
   if (now_ns() < op.deadline_ns) return;
   fail_with(FSCCL_ERR_TIMEOUT,
-            fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}. See FSCCL_TIMEOUT_MS",
+            fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
+                        "they cannot be reached. See FSCCL_TIMEOUT_MS",
                         describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
                         blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
 }

@@ -12,12 +12,14 @@
 #include <set>
 
 #include "topo/hwloc_library.h"
+#include "topo/nvidia.h"
 
 namespace fsccl::topo {
 namespace {
 
-constexpr unsigned kDisplay = 0x03;                                    // PCI class
-constexpr std::array<unsigned, 3> kGpuMakers{0x10de, 0x1002, 0x8086};  // NVIDIA, AMD, Intel
+constexpr unsigned kDisplay = 0x03;  // PCI class
+constexpr unsigned kNvidia = 0x10de;
+constexpr std::array<unsigned, 3> kGpuMakers{kNvidia, 0x1002, 0x8086};  // and AMD, Intel
 constexpr double kGbPerMbit = 1e6 / 8 / 1e9;
 
 const char* info(hwloc_obj_t object, const char* name) {
@@ -28,12 +30,13 @@ const char* info(hwloc_obj_t object, const char* name) {
 // Copies hwloc's tree, level by level, without what says nothing about distance.
 class Walk {
  public:
-  // `live`: of this machine, so that /sys may be asked.
+  // `live`: of this machine, so that /sys and drivers may be asked.
   Walk(const HwlocLibrary& hwloc, bool live) : hwloc_(hwloc), live_(live) {}
 
   Topology run(hwloc_obj_t machine) {
     const int host = add(Kind::host, -1, *info(machine, "HostName") ? info(machine, "HostName") : "host");
     below(machine, host);
+    if (live_) ask_nvidia(nvidia_, &topology_);
     return std::move(topology_);
   }
 
@@ -143,7 +146,9 @@ class Walk {
   void gpu(hwloc_obj_t device, int parent) {
     const int node = add(Kind::gpu, parent, number(Kind::gpu, "gpu"));
     at(node).model = info(device, "PCIDevice");
-    at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
+    const auto& pci = device->attr->pcidev;
+    at(node).gb_per_s = static_cast<double>(pci.linkspeed);
+    if (pci.vendor_id == kNvidia) nvidia_.push_back({node, pci.domain, pci.bus, pci.dev});
   }
 
   void nic(hwloc_obj_t device, int parent) {
@@ -167,6 +172,7 @@ class Walk {
   Topology topology_;
   std::map<Kind, int> counts_;
   std::set<std::string> names_;
+  std::vector<PciGpu> nvidia_;
 };
 
 // Nothing if hwloc refuses.

@@ -1,4 +1,5 @@
-// Finds out what a machine is made of: with hwloc, which is loaded when it is there, and from /sys what hwloc does not tell.
+// Finds out what a machine is made of: with hwloc, which is loaded when it is there, and what hwloc does not tell from /sys and, of
+// NVIDIA's GPUs, with NVML.
 #pragma once
 #include <string>
 

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/version.h"
 #include "wire/authentication.h"
 #include "wire/bytes.h"
 
@@ -28,7 +29,7 @@ enum class Purpose : uint8_t { kRegister = 1, kReport = 2, kLink = 3, kFetch = 4
 
 struct Version {
   uint16_t protocol = kProtocolVersion;
-  uint32_t library = FSCCL_VERSION;
+  uint32_t library = library_version();
 };
 
 struct Hello {

@@ -39,24 +39,16 @@ void enter(const std::string& name, size_t host) {
   close(fd);
 }
 
-// What rank 0 tells the others: written once, then the pipe ends.
-struct Shared {
-  fsccl_unique_id_t id;
-};
-
-int seconds() {
-  const char* const given = std::getenv("TEST_SECONDS");
-  return given ? std::atoi(given) : 120;
-}
-
 }  // namespace
 
 size_t number_of_hosts() { return host_names().size(); }
 
 void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run) {
   const std::vector<std::string> hosts = host_names();
-  auto* shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  // What rank 0 tells the others: written once, then the pipe ends.
+  void* const shared = mmap(nullptr, sizeof(fsccl_unique_id_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
+  auto* const id = static_cast<fsccl_unique_id_t*>(shared);
   int ready[2];
   ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
   std::vector<pid_t> children;
@@ -65,18 +57,18 @@ void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, 
     ASSERT_GE(child, 0);
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      alarm(static_cast<unsigned>(seconds()));
+      alarm(seconds_of_a_test());
       const size_t host = static_cast<size_t>(rank) * hosts.size() / static_cast<size_t>(ranks);
       enter(hosts[host], host);
       close(ready[rank == 0 ? 0 : 1]);
       char byte;
       if (rank == 0) {
-        EXPECT_OK(fsccl_unique_id_create(&shared->id));
+        EXPECT_OK(fsccl_unique_id_create(id));
         close(ready[1]);
       } else if (read(ready[0], &byte, 1) != 0) {
         _exit(1);
       }
-      run(&shared->id, rank);
+      run(id, rank);
       fflush(nullptr);
       _exit(::testing::Test::HasFailure() ? 1 : 0);
     }
@@ -90,7 +82,7 @@ void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, 
     }
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << rank << " ended with status " << status;
   }
-  munmap(shared, sizeof(Shared));
+  munmap(shared, sizeof *id);
 }
 
 }  // namespace fsccl::testing

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support.h"
+
 namespace {
 
 char running[512];
@@ -22,8 +24,7 @@ class Deadlines : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& test) override {
     const std::string name = std::string(test.test_suite_name()) + "." + test.name();
     running[name.copy(running, sizeof running - 1)] = '\0';
-    const char* const seconds = std::getenv("TEST_SECONDS");
-    alarm(seconds ? static_cast<unsigned>(std::atoi(seconds)) : 120);
+    alarm(fsccl::testing::seconds_of_a_test());
   }
   void OnTestEnd(const testing::TestInfo&) override { alarm(0); }
 };

@@ -217,14 +217,14 @@ TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
             [](Rank& self) {
               char data[8] = "";
               if (self.rank == 1) {
-                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "300 ms", "rank(s) 0", "send of 8 uint8");
+                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "3000 ms", "rank(s) 0", "send of 8 uint8");
               } else {
                 fsccl_status_t state = FSCCL_OK;
                 while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));
                 EXPECT_EQ(state, FSCCL_ERR_TIMEOUT);
               }
             },
-            {.timeout_ms = 300, .abort_at_end = true});
+            {.timeout_ms = 3000, .abort_at_end = true});
 }
 
 // Two communicators of the same ranks have their own messages, also one that was split off.

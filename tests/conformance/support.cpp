@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <cstdlib>
 #include <ctime>
 #include <thread>
 
@@ -54,6 +55,11 @@ void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOpt
   for (int rank = 1; rank < ranks; ++rank) threads.emplace_back(run, &id, rank);
   run(&id, 0);
   for (std::thread& thread : threads) thread.join();
+}
+
+unsigned seconds_of_a_test() {
+  const char* const given = std::getenv("TEST_SECONDS");
+  return given ? static_cast<unsigned>(std::atoi(given)) : 120;
 }
 
 Settings::Settings(std::initializer_list<std::pair<const char*, const char*>> values) {

@@ -43,6 +43,8 @@ struct RanksOptions {
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
 
+unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
+
 // The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
 size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }

@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""What goes wrong between hosts, as the user of each rank sees it: hosts.py --hosts 2 -- failures_test.py fsccl-perf"""
+"""What goes wrong between hosts, as the user of each rank sees it:
+
+    hosts.py --hosts 2 -- failures_test.py fsccl-perf library-of-another-version DEATHS
+"""
+import itertools
+import os
 import subprocess
 import sys
 import tempfile
@@ -30,40 +35,70 @@ def running(processes):
             return
 
 
-def main():
-    perf = sys.argv[1]
-    last = PER_HOST * len(ranks.hosts()) - 1
+def card(state):
+    """Of the second host, as its administrator sets it."""
+    subprocess.run(["ip", "-n", "host1", "link", "set", "eth0", state], check=True)
 
-    for victim in (last, 0, last, 1, last):
+
+def main():
+    perf, other_version, deaths = sys.argv[1:]
+    last = PER_HOST * len(ranks.hosts()) - 1
+    patience = {"FSCCL_TIMEOUT_MS": "5000"}
+
+    def once(variables=None, of_last=None):
+        command = [perf, "collectives", "-b", "64", "-e", "64", "-n", "1"]
+        return ranks.ends(ranks.start(command, PER_HOST, variables, lambda rank: of_last if rank == last else None))
+
+    for victim in itertools.islice(itertools.cycle((last, 0, last, 1, last)), int(deaths)):
         processes = ranks.start([perf, *FOREVER], PER_HOST)
         running(processes)
         processes[victim].kill()
         expect("a killed rank", ranks.ends(processes), ["FSCCL_ERR_PEER_DEAD", f"rank {victim} "], but=victim)
 
     if ranks.real():
-        processes = ranks.start([perf, *FOREVER], PER_HOST, {"FSCCL_TIMEOUT_MS": "3000"})
+        late = ["FSCCL_ERR_TIMEOUT", "still waits for rank(s) ", "cannot be reached", "FSCCL_TIMEOUT_MS"]
+        processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
         running(processes)
         subprocess.run(["ip", "link", "set", "port1", "down"], check=True)
-        expect("a link that is down", ranks.ends(processes), ["FSCCL_ERR_TIMEOUT", "FSCCL_TIMEOUT_MS"])
+        expect("a link that is down", ranks.ends(processes), late)
         subprocess.run(["ip", "link", "set", "port1", "up"], check=True)
 
-    once = [perf, "collectives", "-b", "8", "-e", "8", "-n", "1"]
-    expect("a transport that only one rank wants",
-           ranks.ends(ranks.start(once, PER_HOST, of_rank=lambda rank: {"FSCCL_TRANSPORT": "ucx"} if rank == last else {})),
+        processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
+        running(processes)
+        card("down")
+        expect("a network card that is down", ranks.ends(processes), late)
+
+        results = once(patience)
+        expect("a host that cannot be reached, where the ranks meet", results[:PER_HOST],
+               ["FSCCL_ERR_TIMEOUT", "missing: 2, 3", "network", "FSCCL_TIMEOUT_MS"])
+        expect("a host that cannot be reached, there", results[PER_HOST:],
+               ["FSCCL_ERR_TIMEOUT", "is rank 0 at MASTER_ADDR=10.119.0.1", "Network is unreachable"])
+        card("up")
+
+    expect("a transport that only one rank wants", once(of_last={"FSCCL_TRANSPORT": "ucx"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_TRANSPORT"])
-    expect("shared memory between hosts", ranks.ends(ranks.start(once, PER_HOST, {"FSCCL_TRANSPORT": "shm"})),
+    expect("a transport that there is not", once({"FSCCL_TRANSPORT": "nonsense"}),
+           ["FSCCL_ERR_CONFIG", "FSCCL_TRANSPORT", "nonsense", "auto"])
+    expect("shared memory between hosts", once({"FSCCL_TRANSPORT": "shm"}),
            ["FSCCL_ERR_NOT_AVAILABLE", "FSCCL_TRANSPORT=shm", "FSCCL_HOST_ID"])
-    expect("a hierarchy that only one rank wants",
-           ranks.ends(ranks.start(once, PER_HOST, of_rank=lambda rank: {"FSCCL_HIERARCHY": "off"} if rank == last else {})),
+    expect("a hierarchy that only one rank wants", once(of_last={"FSCCL_HIERARCHY": "off"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_HIERARCHY"])
     with tempfile.TemporaryDirectory() as folder:
+        first_here = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        os.symlink(os.path.abspath(other_version), f"{folder}/libfsccl.so.0")
+        # Whoever comes when rank 0 has ended with this error already finds nobody.
+        results = once({"FSCCL_TIMEOUT_MS": "10000"}, first_here)
+        expect("a library of another version", [results[0], results[last]],
+               ["FSCCL_ERR_VERSION", f"rank {last} runs ", "the same version"])
+        expect("a library of another version, the others", results[1:last], ["FSCCL_ERR_"])
+        os.unlink(f"{folder}/libfsccl.so.0")
         with open(f"{folder}/libucp.so.0", "w", encoding="ascii") as library:
             library.write("no library")
-        expect("a rank without UCX",
-               ranks.ends(ranks.start(once, PER_HOST, of_rank=lambda rank: {"LD_LIBRARY_PATH": folder} if rank == last else {})),
-               ["FSCCL_ERR_NOT_AVAILABLE", f"rank {last} cannot use the ucx transport", "libucx0"])
-    expect("devices that are not there", ranks.ends(ranks.start(once, PER_HOST, {"UCX_NET_DEVICES": "nosuch0", "UCX_TLS": "tcp"})),
-           ["FSCCL_ERR", "UCX"])
+        no_ucx = ["FSCCL_ERR_NOT_AVAILABLE", f"rank {last} cannot use the ucx transport", "libucx0"]
+        expect("a rank without UCX", once(of_last=first_here), no_ucx)
+        expect("a rank without UCX that is told to use it", once({"FSCCL_TRANSPORT": "ucx"}, first_here), no_ucx)
+    expect("devices that are not there", once({"UCX_NET_DEVICES": "nosuch0", "UCX_TLS": "tcp"}),
+           ["FSCCL_ERR_NOT_AVAILABLE", "UCX", "UCX_NET_DEVICES", "ucx_info -d"])
     sys.exit(1 if failed else 0)
 
 

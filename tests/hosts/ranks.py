@@ -3,6 +3,10 @@ import os
 import subprocess
 import tempfile
 
+SECRET = tempfile.NamedTemporaryFile("w", suffix=".secret")  # of all jobs of the test, and gone when it ends
+SECRET.write(os.urandom(16).hex())
+SECRET.flush()
+
 
 def hosts():
     """Each host: how to run a command there, and what it must have set."""
@@ -17,20 +21,18 @@ def real():
     return not os.environ["TEST_HOSTS"].isdigit()
 
 
-def start(command, per_host, variables=None, of_rank=None, **options):
+def start(command, per_host, variables=None, of_rank=lambda rank: None, **options):
     """The processes, by rank. `of_rank(rank)`: variables of one rank alone."""
-    with tempfile.NamedTemporaryFile("w", suffix=".secret", delete=False) as secret:
-        secret.write(os.urandom(16).hex())
     count = per_host * len(hosts())
     processes = []
     for host, (enter, named) in enumerate(hosts()):
         for local in range(per_host):
             rank = host * per_host + local
-            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), FSCCL_JOB_SECRET_FILE=secret.name, **named)
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(count), FSCCL_JOB_SECRET_FILE=SECRET.name, **named)
             environment.update(LOCAL_RANK=str(local), LOCAL_WORLD_SIZE=str(per_host), MASTER_PORT="29517",
                                MASTER_ADDR="10.119.0.1" if real() else "127.0.0.1")
             environment.update(variables or {})
-            environment.update(of_rank(rank) if of_rank else {})
+            environment.update(of_rank(rank) or {})
             processes.append(subprocess.Popen([*enter, *map(str, command)], env=environment, text=True, stdout=subprocess.PIPE,
                                               stderr=subprocess.PIPE, **options))
     return processes
@@ -41,7 +43,12 @@ def ends(processes, timeout=100):
     results = []
     try:
         for process in processes:
-            output, errors = process.communicate(timeout=timeout)
+            try:
+                output, errors = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, errors = process.communicate()
+                errors += f"(still running after {timeout} s)"
             results.append((process.returncode, output, errors))
     finally:
         for process in processes:

@@ -52,7 +52,7 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx) {
   params.name = "fsccl";
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   ucx.config_release(config);
-  if (status != UCS_OK) return problem_of(ucx, "it does not start", status);
+  if (status != UCS_OK) return problem_of(ucx, "it does not start (see UCX_NET_DEVICES, and `ucx_info -d`)", status);
   return context;
 }
 

@@ -1,7 +1,8 @@
 #include "transports/ucx/ucx_library.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
+
+#include "base/loaded_library.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -14,41 +15,37 @@ struct Loaded {
 Loaded load() {
   Loaded loaded;
   UcxLibrary& found = loaded.library;
-  void* library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) {
-    const char* text = dlerror();
+  LoadedLibrary library("libucp.so.0");
+  if (!library.loaded()) {
     loaded.problem = fmt::format("UCX cannot be loaded ({}): install it (Debian: libucx0), or set LD_LIBRARY_PATH to where it is",
-                                 text ? text : "libucp.so.0");
+                                 library.why_not());
     return loaded;
   }
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (!function && loaded.problem.empty())
-      loaded.problem = fmt::format("this libucp.so.0 has no {}: UCX 1.13 or a later 1.x is needed", name);
-  };
-  find(found.get_version, "ucp_get_version");
-  find(found.status_string, "ucs_status_string");
-  find(found.config_read, "ucp_config_read");
-  find(found.config_modify, "ucp_config_modify");
-  find(found.config_release, "ucp_config_release");
-  find(found.init_version, "ucp_init_version");
-  find(found.worker_create, "ucp_worker_create");
-  find(found.worker_destroy, "ucp_worker_destroy");
-  find(found.worker_get_address, "ucp_worker_get_address");
-  find(found.worker_release_address, "ucp_worker_release_address");
-  find(found.worker_get_efd, "ucp_worker_get_efd");
-  find(found.worker_arm, "ucp_worker_arm");
-  find(found.worker_signal, "ucp_worker_signal");
-  find(found.worker_progress, "ucp_worker_progress");
-  find(found.worker_flush_nbx, "ucp_worker_flush_nbx");
-  find(found.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
-  find(found.ep_create, "ucp_ep_create");
-  find(found.ep_close_nbx, "ucp_ep_close_nbx");
-  find(found.am_send_nbx, "ucp_am_send_nbx");
-  find(found.am_recv_data_nbx, "ucp_am_recv_data_nbx");
-  find(found.am_data_release, "ucp_am_data_release");
-  find(found.request_check_status, "ucp_request_check_status");
-  find(found.request_free, "ucp_request_free");
+  library.find(found.get_version, "ucp_get_version");
+  library.find(found.status_string, "ucs_status_string");
+  library.find(found.config_read, "ucp_config_read");
+  library.find(found.config_modify, "ucp_config_modify");
+  library.find(found.config_release, "ucp_config_release");
+  library.find(found.init_version, "ucp_init_version");
+  library.find(found.worker_create, "ucp_worker_create");
+  library.find(found.worker_destroy, "ucp_worker_destroy");
+  library.find(found.worker_get_address, "ucp_worker_get_address");
+  library.find(found.worker_release_address, "ucp_worker_release_address");
+  library.find(found.worker_get_efd, "ucp_worker_get_efd");
+  library.find(found.worker_arm, "ucp_worker_arm");
+  library.find(found.worker_signal, "ucp_worker_signal");
+  library.find(found.worker_progress, "ucp_worker_progress");
+  library.find(found.worker_flush_nbx, "ucp_worker_flush_nbx");
+  library.find(found.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
+  library.find(found.ep_create, "ucp_ep_create");
+  library.find(found.ep_close_nbx, "ucp_ep_close_nbx");
+  library.find(found.am_send_nbx, "ucp_am_send_nbx");
+  library.find(found.am_recv_data_nbx, "ucp_am_recv_data_nbx");
+  library.find(found.am_data_release, "ucp_am_data_release");
+  library.find(found.request_check_status, "ucp_request_check_status");
+  library.find(found.request_free, "ucp_request_free");
+  if (library.missing())
+    loaded.problem = fmt::format("this libucp.so.0 has no {}: UCX 1.13 or a later 1.x is needed", library.missing());
   return loaded;
 }
 

@@ -39,4 +39,11 @@ TEST(Discover, ARecordedMachine) {
   EXPECT_EQ(machine.nodes[static_cast<size_t>(machine.all(Kind::package)[0])].model, "AMD EPYC");
 }
 
+TEST(Discover, GpusWithoutNvml) {
+  setenv("HWLOC_XMLFILE", TOPOLOGIES "/two_nvidia_gpus.xml", 1);
+  const Topology machine = discover();
+  unsetenv("HWLOC_XMLFILE");
+  EXPECT_EQ(machine.all(Kind::gpu).size(), 2u);
+}
+
 }  // namespace

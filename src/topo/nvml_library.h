@@ -1,0 +1,36 @@
+// The functions of NVML that are used, from libnvidia-ml.so.1, which NVIDIA's driver brings. Their types are declared here as in
+// nvml.h, and the soname keeps them: so no CUDA toolkit is needed to build.
+#pragma once
+
+namespace fsccl::topo {
+
+struct NvmlDevice;  // opaque
+
+struct NvmlMemory {
+  unsigned long long total, free, used;
+};
+
+struct NvmlPci {
+  char old_bus_id[16];
+  unsigned domain, bus, device;
+  unsigned model, board;
+  char bus_id[32];
+};
+
+// What a function returns: 0, or the number of an error.
+struct NvmlLibrary {
+  int (*init)();
+  int (*shutdown)();
+  int (*device_by_bus_id)(const char* bus_id, NvmlDevice** device);
+  int (*name)(NvmlDevice* device, char* name, unsigned capacity);
+  int (*memory)(NvmlDevice* device, NvmlMemory* memory);
+  int (*link_active)(NvmlDevice* device, unsigned link, int* active);
+  int (*link_version)(NvmlDevice* device, unsigned link, unsigned* version);
+  int (*link_remote)(NvmlDevice* device, unsigned link, NvmlPci* remote);
+  int (*link_remote_kind)(NvmlDevice* device, unsigned link, int* kind);  // null in drivers before 470
+};
+
+// Null when there is none. Stays loaded.
+const NvmlLibrary* nvml_library();
+
+}  // namespace fsccl::topo
