@@ -64,6 +64,7 @@ class Collectives {
   };
   // Calls that it takes go by hosts from now on.
   void by_hosts(class Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  class Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (fsccl.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   Engine& engine() { return engine_; }
