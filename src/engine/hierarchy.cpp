@@ -67,7 +67,8 @@ Result<std::unique_ptr<Hierarchy>> Hierarchy::create(Communicator& whole) {
   made->seats_.resize(static_cast<size_t>(whole.size()));
   for (size_t host = 0; host < hosts.size(); host++) {
     made->lanes_ = std::min(made->lanes_, hosts[host].size());
-    for (size_t place = 0; place < hosts[host].size(); place++) made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
+    for (size_t place = 0; place < hosts[host].size(); place++)
+      made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
   }
   made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
   const std::vector<int>& here = hosts[made->seat_.host];

@@ -1,17 +1,19 @@
-// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes, as
-// many as the smallest host has ranks, each of which joins the ranks with the same place on their hosts. A byte then crosses between
-// two hosts once, not once for every rank there. Ranks of a larger host that have no lane have their parts carried by one that has.
-// An operation is made of operations of these communicators, one behind the other, and the whole communicator's own, without steps,
-// which is over when the last of them is:
+// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes,
+// as many as the smallest host has ranks, each of which joins the ranks with the same place on their hosts. A byte then crosses
+// between two hosts once, not once for every rank there. Ranks of a larger host that have no lane have their parts carried by one
+// that has. An operation is made of operations of these communicators, one behind the other, and the whole communicator's own,
+// without steps, which is over when the last of them is:
 //
 //   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or carry; then each host gathers
 //                    what its lanes have
-//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a lane is
+//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a lane
+//   is
 //                    gathered in their host
 //   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each host gathers the parts
 //   broadcast        in the root's host; then each lane carries its part to the other hosts; those gather the parts
 //
-// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in any order, and hosts may differ.
+// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in any order, and hosts may
+// differ.
 //
 // Sums are thus over the ranks of a host, in rank order and rounded to the type, and then over hosts, in the order of their first
 // ranks: other bits than in rank order over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order.

@@ -156,13 +156,13 @@ std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint6
 Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
   Engine& engine = collectives.engine();
   FSCCL_TRY(check(call, engine));
-  if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call))
-    return hierarchy->run(call, wait, state);
+  if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call)) return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
-  const bool at_once = alone || entry.windows.size() == 1 || engine.mirrored();  // nobody asks where buffers are
+  const bool one_slot = entry.windows.size() == 1 && entry.windows[0].ticks == 1;
+  const bool at_once = alone || one_slot || engine.mirrored();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {
