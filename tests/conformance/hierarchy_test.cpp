@@ -276,6 +276,38 @@ TEST_P(Hosts, EveryForm) {
   });
 }
 
+// Sums of 16-bit floats are rounded to the type for each host, and once more for all.
+TEST_P(Hosts, RoundTwice) {
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  const auto groups = groups_of(GetParam(), hosts_given());
+  run_shape(GetParam(), [&](Rank& self) {
+    constexpr size_t kEach = 3'001;
+    const size_t count = kEach * static_cast<size_t>(self.ranks), begin = kEach * static_cast<size_t>(self.rank);
+    std::vector<std::vector<uint16_t>> inputs, partials;
+    for (int q = 0; q < self.ranks; ++q) {
+      inputs.emplace_back(count);
+      fill_values(FSCCL_BFLOAT16, inputs.back().data(), count, static_cast<uint64_t>(q) + 7, true);
+    }
+    std::vector<const void*> sums;
+    for (const std::vector<int>& ranks : groups) {
+      std::vector<const void*> sources;
+      for (const int q : ranks) sources.push_back(inputs[static_cast<size_t>(q)].data());
+      partials.emplace_back(count);
+      reference_reduce(FSCCL_BFLOAT16, FSCCL_SUM, sources, count, partials.back().data());
+    }
+    for (const std::vector<uint16_t>& partial : partials) sums.push_back(partial.data());
+    std::vector<uint16_t> want(count), reduced(count), scattered(kEach);
+    reference_reduce(FSCCL_BFLOAT16, FSCCL_SUM, sums, count, want.data());
+    const auto& mine = inputs[static_cast<size_t>(self.rank)];
+    ASSERT_OK(fsccl_all_reduce(mine.data(), reduced.data(), count, FSCCL_BFLOAT16, FSCCL_SUM, self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_reduce_scatter(mine.data(), scattered.data(), kEach, FSCCL_BFLOAT16, FSCCL_SUM, self.comm, nullptr, nullptr));
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; ++i) wrong += !agree(FSCCL_BFLOAT16, reduced.data(), want.data(), i, false);
+    for (size_t i = 0; i < kEach; ++i) wrong += !agree(FSCCL_BFLOAT16, scattered.data(), want.data() + begin, i, false);
+    EXPECT_EQ(wrong, 0u);
+  });
+}
+
 // Means and multiples of integers that floats hold.
 TEST_P(Hosts, Scale) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
