@@ -19,6 +19,8 @@
 
 namespace fsccl {
 
+class Hierarchy;
+
 struct CollectiveCall {
   OpCode op = OpCode::barrier;
   const void* input = nullptr;
@@ -63,7 +65,8 @@ class Collectives {
     std::vector<uint64_t> counts, displacements;
   };
   // Calls that it takes go by hosts from now on.
-  void by_hosts(class Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (fsccl.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
   Engine& engine() { return engine_; }
@@ -97,7 +100,7 @@ class Collectives {
   bool common(uint32_t arena);
 
   Engine& engine_;
-  class Hierarchy* hierarchy_ = nullptr;
+  Hierarchy* hierarchy_ = nullptr;
   const CollectiveOptions options_;
   struct Recent {
     Key key;

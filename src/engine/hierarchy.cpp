@@ -1,6 +1,7 @@
 #include "engine/hierarchy.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/config.h"
 #include "engine/communicator.h"
@@ -11,63 +12,63 @@ namespace {
 constexpr uint64_t kTag = 0x6869657261726368;  // of the subsets
 constexpr uint64_t kFromBytes = 64u << 10;     // of the whole result or input: below, the exchanges of more stages cost more
 
-const std::byte* at(const void* base, uint64_t bytes) { return static_cast<const std::byte*>(base) + bytes; }
-std::byte* at(void* base, uint64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
+bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
+bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
 
-// Host by host, equally many ranks on each: how many, else 0.
-size_t ranks_per_host(Communicator& whole) {
+// The ranks of each host, hosts in the order of their first ranks.
+std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
   Job& job = whole.context().job();
-  const auto host = [&](int rank) { return job.member(whole.job_rank(rank)).host; };
-  const int ranks = whole.size();
-  int first = 1;
-  while (first < ranks && host(first) == host(0)) first++;
-  if (ranks % first) return 0;
-  std::vector<uint64_t> seen;
-  for (int rank = 0; rank < ranks; rank++) {
-    const uint64_t number = host(rank);
-    if (rank % first == 0) {
-      if (std::find(seen.begin(), seen.end(), number) != seen.end()) return 0;
-      seen.push_back(number);
-    } else if (number != seen.back()) {
-      return 0;
-    }
+  std::vector<uint64_t> hosts;
+  std::vector<std::vector<int>> ranks;
+  for (int rank = 0; rank < whole.size(); rank++) {
+    const uint64_t host = job.member(whole.job_rank(rank)).host;
+    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+    if (found == hosts.size()) hosts.push_back(host), ranks.emplace_back();
+    ranks[found].push_back(rank);
   }
-  return static_cast<size_t>(first);
+  return ranks;
 }
 
-// Of the first sum, over a host, and the second, over hosts: what is multiplied is so before all, what is divided after all.
-fsccl_op_t first_sum(fsccl_op_t op) {
-  if (op.kind == FSCCL_OP_AVG) op.kind = FSCCL_OP_SUM;
-  return op;
-}
-fsccl_op_t last_sum(fsccl_op_t op) {
-  if (op.kind == FSCCL_OP_PREMUL_SUM) op = FSCCL_SUM;
-  return op;
-}
-
-Result<std::unique_ptr<Communicator>> part_of(Communicator& whole, std::vector<int> ranks, uint64_t tag, const char* what) {
+Result<std::unique_ptr<Communicator>> part_of(Communicator& whole, const std::vector<int>& ranks, uint64_t tag, const char* what) {
   CommunicatorOptions options{whole.timeout_ms(), fmt::format("{}, {}", whole.name(), what), ranks};
   return whole.subset(ranks, tag, options);
+}
+
+Status run_on(Communicator& part, const CollectiveCall& call, fsccl_status_t* state) {
+  return part.collectives().run(call, false, state);
+}
+Status run_on(Communicator& part, const ListCall& call, fsccl_status_t* state) {
+  return part.lists().run(part.collectives(), call, false, state);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Hierarchy>> Hierarchy::create(Communicator& whole) {
   const ConfigRef settings = config();
-  const size_t per_host = ranks_per_host(whole);
-  if (per_host < 2 || settings->hierarchy == HierarchyMode::kOff) return std::unique_ptr<Hierarchy>();
+  const std::vector<std::vector<int>> hosts = ranks_by_host(whole);
+  if (hosts.size() == static_cast<size_t>(whole.size()) || settings->hierarchy == HierarchyMode::kOff)
+    return std::unique_ptr<Hierarchy>();
   std::unique_ptr<Hierarchy> made(new Hierarchy(whole));
-  made->per_host_ = per_host;
-  made->hosts_ = static_cast<size_t>(whole.size()) / per_host;
+  made->hosts_ = hosts.size();
+  made->lanes_ = hosts[0].size();
+  made->seats_.resize(static_cast<size_t>(whole.size()));
+  for (size_t host = 0; host < hosts.size(); host++) {
+    made->lanes_ = std::min(made->lanes_, hosts[host].size());
+    for (size_t place = 0; place < hosts[host].size(); place++)
+      made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
+  }
+  made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
+  const std::vector<int>& here = hosts[made->seat_.host];
+  made->here_ = here.size();
   made->always_ = settings->hierarchy == HierarchyMode::kOn;
   made->sums_ = settings->reproducible == Reproducible::kRun;
-  const int place = whole.rank() % static_cast<int>(per_host), first = whole.rank() - place;
-  std::vector<int> here, across;
-  for (int i = 0; i < static_cast<int>(per_host); i++) here.push_back(first + i);
-  for (int rank = place; rank < whole.size(); rank += static_cast<int>(per_host)) across.push_back(rank);
-  FSCCL_ASSIGN(made->host_, part_of(whole, std::move(here), kTag, "ranks of a host"));
-  FSCCL_ASSIGN(made->lane_, part_of(whole, std::move(across), kTag + 1, "a lane between hosts"));
-  for (Communicator* part : {made->host_.get(), made->lane_.get()}) whole.engine().bind(part->engine());
+  FSCCL_ASSIGN(made->host_, part_of(whole, here, kTag, "ranks of a host"));
+  whole.engine().bind(made->host_->engine());
+  if (made->seat_.place >= made->lanes_) return made;
+  std::vector<int> across;
+  for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->seat_.place]);
+  FSCCL_ASSIGN(made->lane_, part_of(whole, across, kTag + 1, "a lane between hosts"));
+  whole.engine().bind(made->lane_->engine());
   return made;
 }
 
@@ -80,13 +81,60 @@ Hierarchy::Hierarchy(Communicator& whole) : whole_(whole) {
 Hierarchy::~Hierarchy() { whole_.engine().unbind(); }
 
 bool Hierarchy::takes(const CollectiveCall& call) const {
-  const bool sums = call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce;
-  if (call.op != OpCode::all_gather && call.op != OpCode::broadcast && !sums) return false;
-  if (call.prepare || call.count < per_host_ || (sums && !sums_)) return false;
-  const bool each = call.op == OpCode::all_gather || call.op == OpCode::reduce_scatter;  // count is a rank's
-  const uint64_t bytes = call.count * dtype_size(call.dtype) * (each ? hosts_ * per_host_ : 1);
-  return always_ || bytes >= kFromBytes;
+  const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
+  const bool sums = scatters(call.op) || call.op == OpCode::all_reduce;
+  if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_)) return false;
+  const uint64_t count = call.counts ? std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0})
+                                     : call.count * (each ? seats_.size() : 1);
+  return count && (always_ || count * dtype_size(call.dtype) >= kFromBytes);
 }
+
+bool Hierarchy::takes(const ListCall& call) const {
+  if (call.prepare || (call.kind == ListKind::reduce_scatter && !sums_)) return false;
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    const size_t* const end = tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
+    bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
+  }
+  return bytes && (always_ || bytes >= kFromBytes);
+}
+
+// ---- parts
+
+void Hierarchy::parts_of(const CollectiveCall& call) {
+  const bool gather = gathers(call.op);
+  const auto self = static_cast<size_t>(whole_.rank());
+  auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* const output = static_cast<std::byte*>(call.output);
+  parts_.clear();
+  for (size_t rank = 0, begin = 0; rank < seats_.size(); rank++) {
+    const size_t count = call.counts ? call.counts[rank] : call.count;
+    if (call.displacements) begin = call.displacements[rank];
+    std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
+    std::byte* const own = rank != self ? nullptr : gather ? input : output;
+    if (count) parts_.push_back({rank, call.displacements ? rank : 0, count, call.dtype, all, own});
+    begin += count;
+  }
+}
+
+void Hierarchy::parts_of(const ListCall& call) {
+  const bool gather = call.kind == ListKind::all_gather;
+  const auto self = static_cast<size_t>(whole_.rank());
+  parts_.clear();
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    auto* all = static_cast<std::byte*>(gather ? tensor.recv : tensor.send);
+    auto* const mine = static_cast<std::byte*>(gather ? tensor.send : tensor.recv);
+    for (size_t rank = 0; rank < seats_.size(); rank++) {
+      const size_t count = tensor.counts[rank];
+      if (count) parts_.push_back({rank, t, count, tensor.dtype, all, rank == self ? mine : nullptr});
+      all += count * dtype_size(tensor.dtype);
+    }
+  }
+}
+
+// ---- stages
 
 // A stage begins when the one before is over. The last sum divides an average by all ranks.
 void Hierarchy::follow(Operation& op, bool last_sum) const {
@@ -100,7 +148,8 @@ void Hierarchy::follow(Operation& op, bool last_sum) const {
   op.gate_engine = before_;
 }
 
-Status Hierarchy::on(Communicator& part, CollectiveCall call, bool last_sum) {
+template <class Call>
+Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
   struct Context {
     const Hierarchy* hierarchy;
     bool last_sum;
@@ -111,120 +160,65 @@ Status Hierarchy::on(Communicator& part, CollectiveCall call, bool last_sum) {
     hierarchy->follow(op, last);
   };
   fsccl_status_t state;
-  FSCCL_TRY(part.collectives().run(call, false, &state));
+  FSCCL_TRY(run_on(part, call, &state));
   before_ = &part.engine();
   before_sequence_ = before_->submitted();
   return success();
 }
 
-Status Hierarchy::on_host(ListCall call) {
-  call.prepare_context = this;
-  call.prepare = [](Operation& op, const void* given) { static_cast<const Hierarchy*>(given)->follow(op, false); };
-  fsccl_status_t state;
-  FSCCL_TRY(host_->lists().run(host_->collectives(), call, false, &state));
-  before_ = &host_->engine();
-  before_sequence_ = before_->submitted();
-  return success();
-}
+template Status Hierarchy::on(Communicator&, CollectiveCall, bool);
+template Status Hierarchy::on(Communicator&, ListCall, bool);
 
-// Elements cut into a part for each lane, of whole lines but for the last.
-void Hierarchy::cut(uint64_t count, fsccl_dtype_t dtype) {
-  const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line,
-                 each = (lines + per_host_ - 1) / per_host_ * line;
-  counts_.resize(per_host_);
-  displacements_.resize(per_host_);
-  for (size_t i = 0; i < per_host_; i++) {
-    displacements_[i] = std::min(count, each * i);
-    counts_[i] = std::min(each, count - displacements_[i]);
-  }
-}
-
-Status Hierarchy::all_gather(const CollectiveCall& call) {
-  const size_t place = static_cast<size_t>(host_->rank());
-  counts_.assign(hosts_, call.count);
-  displacements_.resize(hosts_);
-  for (size_t host = 0; host < hosts_; host++) displacements_[host] = (host * per_host_ + place) * call.count;
-  CollectiveCall lanes = call;
-  lanes.op = OpCode::all_gather_v;
-  lanes.count = 0;
-  lanes.counts = counts_.data();
-  lanes.displacements = displacements_.data();
-  FSCCL_TRY(on(*lane_, lanes));
-
-  const uint64_t bytes = call.count * dtype_size(call.dtype);
-  counts_.assign(per_host_, call.count);
+Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction, bool last_sum) {
+  if (held_.empty()) return success();
+  const bool gather = kind == ListKind::all_gather;
+  const auto ranks = static_cast<size_t>(part.size()), self = static_cast<size_t>(part.rank());
   tensors_.clear();
-  for (size_t host = 0; host < hosts_; host++) {
-    std::byte* const parts = at(call.output, host * per_host_ * bytes);
-    tensors_.push_back({parts + place * bytes, parts, counts_.data(), call.dtype});
+  counts_.clear();
+  for (const Held& held : held_) {
+    if (!held.joins) {
+      tensors_.push_back({gather ? nullptr : held.at, gather ? held.at : nullptr, nullptr, held.dtype});
+      counts_.resize(counts_.size() + ranks);
+    }
+    void*& own = gather ? tensors_.back().send : tensors_.back().recv;
+    if (held.holder == self && !own) own = held.own;
+    counts_[counts_.size() - ranks + held.holder] += held.count;
   }
-  return on_host({tensors_.data(), tensors_.size(), ListKind::all_gather});
+  for (size_t t = 0; t < tensors_.size(); t++) tensors_[t].counts = &counts_[t * ranks];
+  return on(part, ListCall{tensors_.data(), tensors_.size(), kind, reduction}, last_sum);
 }
 
-Status Hierarchy::reduce_scatter(const CollectiveCall& call) {
-  const uint64_t bytes = call.count * dtype_size(call.dtype);
-  if (partial_.size() < hosts_ * bytes) {
-    FSCCL_TRY(finish());  // what still uses the old one
-    partial_.resize(hosts_ * bytes);
+// Of a plain call, between hosts: the parts that each host holds one after the other, one of each host in each round. They lie
+// anywhere behind `base`.
+Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction) {
+  const bool gather = kind == ListKind::all_gather;
+  for (size_t round = 0;; round++) {
+    CollectiveCall call;
+    std::byte* own = base;
+    counts_.assign(hosts_, 0);
+    displacements_.assign(hosts_, 0);
+    seen_.assign(hosts_, 0);
+    bool some = false;
+    for (const Held& held : held_) {
+      if (seen_[held.holder]++ != round) continue;
+      some = true;
+      call.dtype = held.dtype;
+      counts_[held.holder] = held.count;
+      displacements_[held.holder] = static_cast<size_t>(held.at - base) / dtype_size(held.dtype);
+      if (held.holder == seat_.host) own = held.own;
+    }
+    if (!some) return success();
+    call.op = gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
+    call.input = gather ? own : base;
+    call.output = gather ? base : own;
+    call.reduction = reduction;
+    call.counts = counts_.data();
+    call.displacements = displacements_.data();
+    FSCCL_TRY(on(*lane_, call, true));
   }
-  counts_.assign(per_host_, call.count);
-  tensors_.clear();
-  for (size_t host = 0; host < hosts_; host++)
-    tensors_.push_back({const_cast<std::byte*>(at(call.input, host * per_host_ * bytes)), partial_.data() + host * bytes,
-                        counts_.data(), call.dtype});
-  FSCCL_TRY(on_host({tensors_.data(), tensors_.size(), ListKind::reduce_scatter, first_sum(call.reduction)}));
-  CollectiveCall lanes = call;
-  lanes.input = partial_.data();
-  lanes.reduction = last_sum(call.reduction);
-  return on(*lane_, lanes, true);
 }
 
-Status Hierarchy::all_reduce(const CollectiveCall& call) {
-  cut(call.count, call.dtype);
-  const auto place = static_cast<size_t>(host_->rank());
-  std::byte* const own = at(call.output, displacements_[place] * dtype_size(call.dtype));
-  CollectiveCall stage = call;
-  stage.op = OpCode::reduce_scatter_v;
-  stage.output = own;
-  stage.count = 0;
-  stage.counts = counts_.data();
-  stage.reduction = first_sum(call.reduction);
-  FSCCL_TRY(on(*host_, stage));
-  stage = call;
-  stage.input = stage.output = own;
-  stage.count = counts_[place];
-  stage.reduction = last_sum(call.reduction);
-  if (stage.count) FSCCL_TRY(on(*lane_, stage, true));
-  return gather_parts(call, own);
-}
-
-// Of what lies in its final place, a part on each rank of the host.
-Status Hierarchy::gather_parts(const CollectiveCall& call, const std::byte* own) {
-  CollectiveCall stage;
-  stage.op = OpCode::all_gather_v;
-  stage.input = own;
-  stage.output = call.output;
-  stage.dtype = call.dtype;
-  stage.counts = counts_.data();
-  stage.displacements = displacements_.data();
-  return on(*host_, stage);
-}
-
-Status Hierarchy::broadcast(const CollectiveCall& call) {
-  cut(call.count, call.dtype);
-  const size_t place = static_cast<size_t>(host_->rank()), root = static_cast<size_t>(call.root);
-  const size_t root_host = root / per_host_;
-  const bool here = static_cast<size_t>(whole_.rank()) / per_host_ == root_host;
-  CollectiveCall stage = call;
-  stage.root = static_cast<int>(root % per_host_);
-  if (here) FSCCL_TRY(on(*host_, stage));
-  std::byte* const own = at(call.output, displacements_[place] * dtype_size(call.dtype));
-  stage.output = own;
-  stage.count = counts_[place];
-  stage.root = static_cast<int>(root_host);
-  if (stage.count) FSCCL_TRY(on(*lane_, stage));
-  return here ? success() : gather_parts(call, own);
-}
+// ---- calls
 
 // All that this communicator has been asked for.
 Status Hierarchy::finish() {
@@ -233,32 +227,42 @@ Status Hierarchy::finish() {
   return engine.submitted() ? engine.wait(engine.submitted(), -1, &state) : success();
 }
 
-Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
-  Engine& engine = whole_.engine();
-  before_ = &engine;
-  before_sequence_ = engine.submitted();
-  switch (call.op) {
-    case OpCode::all_gather:
-      FSCCL_TRY(all_gather(call));
-      break;
-    case OpCode::reduce_scatter:
-      FSCCL_TRY(reduce_scatter(call));
-      break;
-    case OpCode::all_reduce:
-      FSCCL_TRY(all_reduce(call));
-      break;
-    default:
-      FSCCL_TRY(broadcast(call));
-  }
-  Operation* op = nullptr;
+void Hierarchy::begin() {
+  before_ = &whole_.engine();
+  before_sequence_ = before_->submitted();
+}
+
+Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state) {
+  Operation* operation = nullptr;
   Fingerprint fingerprint;
-  fingerprint.op = call.op;
-  fingerprint.count = call.count;
-  fingerprint.dtype = static_cast<uint8_t>(call.dtype);
-  FSCCL_TRY(engine.acquire(&op, OperationSettings{}, fingerprint));
-  op->plan = &nothing_;
-  follow(*op, false);
-  return engine.submit(*op, wait, state);
+  fingerprint.op = op;
+  fingerprint.count = count;
+  FSCCL_TRY(whole_.engine().acquire(&operation, OperationSettings{}, fingerprint));
+  operation->plan = &nothing_;
+  follow(*operation, false);
+  return whole_.engine().submit(*operation, wait, state);
+}
+
+Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
+  begin();
+  if (gathers(call.op) || scatters(call.op)) {
+    parts_of(call);
+    FSCCL_TRY(gathers(call.op) ? gather(static_cast<std::byte*>(call.output)) : reduce_scatter(call.reduction, true));
+  } else {
+    FSCCL_TRY(call.op == OpCode::all_reduce ? all_reduce(call) : broadcast(call));
+  }
+  return end(call.op, call.count, wait, state);
+}
+
+Status Hierarchy::run(const ListCall& call, bool wait, fsccl_status_t* state) {
+  begin();
+  if (call.kind == ListKind::broadcast) {
+    FSCCL_TRY(broadcast(call));
+  } else {
+    parts_of(call);
+    FSCCL_TRY(call.kind == ListKind::all_gather ? gather(nullptr) : reduce_scatter(call.reduction, false));
+  }
+  return end(op_code(call.kind), call.count, wait, state);
 }
 
 }  // namespace fsccl

@@ -1,17 +1,22 @@
-// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over as many
-// lanes as a host has ranks, each of which joins the ranks with the same place on their hosts. A byte then crosses between two
-// hosts once, not once for every rank there. An operation is made of operations of these communicators, one behind the other, and
-// the whole communicator's own, without steps, which is over when the last of them is:
+// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes,
+// as many as the smallest host has ranks, each of which joins the ranks with the same place on their hosts. A byte then crosses
+// between two hosts once, not once for every rank there. Ranks of a larger host that have no lane have their parts carried by one
+// that has. An operation is made of operations of these communicators, one behind the other, and the whole communicator's own,
+// without steps, which is over when the last of them is:
 //
-//   all_gather       lanes gather what their ranks bring; then each host gathers what its lanes have
-//   reduce_scatter   each host sums, for every rank of a lane; then lanes sum over hosts
+//   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or carry; then each host gathers
+//                    what its lanes have
+//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a lane
+//   is
+//                    gathered in their host
 //   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each host gathers the parts
 //   broadcast        in the root's host; then each lane carries its part to the other hosts; those gather the parts
 //
-// Sums are thus over the ranks of a host, in rank order and rounded to the type, and then over hosts: other bits than in rank order
-// over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order.
+// The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in any order, and hosts may
+// differ.
 //
-// For hosts with equally many ranks, numbered host by host.
+// Sums are thus over the ranks of a host, in rank order and rounded to the type, and then over hosts, in the order of their first
+// ranks: other bits than in rank order over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order.
 #pragma once
 #include <memory>
 #include <vector>
@@ -24,38 +29,80 @@ class Communicator;
 
 class Hierarchy {
  public:
-  // Collective over the ranks of `whole`, which lie on several hosts. Null where hosts differ or have one rank each.
+  // Collective over the ranks of `whole`, which lie on several hosts. Null where all hosts have one rank.
   static Result<std::unique_ptr<Hierarchy>> create(Communicator& whole);
   ~Hierarchy();
 
   // Whether a call goes by hosts. The same on all ranks.
   bool takes(const CollectiveCall& call) const;
+  bool takes(const ListCall& call) const;
   // A call that was checked.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
+  Status run(const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
+  struct Seat {
+    size_t host = 0, place = 0;
+  };
+  // What is a rank's: of an all-gather what it brings, of a reduce-scatter what it gets.
+  struct Part {
+    size_t rank = 0, tensor = 0;  // parts of a tensor lie one behind the other, on every rank
+    size_t count = 0;
+    fsccl_dtype_t dtype{};
+    std::byte* at = nullptr;   // among those of all
+    std::byte* own = nullptr;  // this rank's: alone
+    uint64_t partial = 0;      // in scratch_: its sum over this host
+    uint64_t result = 0;       // ... and over all, if another rank of this host carries it
+  };
+  // A part in a stage: who brings or gets it there.
+  struct Held {
+    size_t holder = 0, count = 0;
+    fsccl_dtype_t dtype{};
+    bool joins = false;  // in one tensor with the one before
+    std::byte *at = nullptr, *own = nullptr;
+  };
+  enum class Join : uint8_t { never, holders, all };  // all: parts of one holder lie one behind the other there, too
+
   explicit Hierarchy(Communicator& whole);
-  Status all_gather(const CollectiveCall& call);
-  Status reduce_scatter(const CollectiveCall& call);
+  void parts_of(const CollectiveCall& call);
+  void parts_of(const ListCall& call);
+  size_t lane_of(const Part& part) const { return seats_[part.rank].place % lanes_; }
+  bool carried(const Part& part) const { return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= lanes_; }
+  uint64_t place_partials();
+
+  template <class Use>
+  void hold(Join join, Use use);
+  Status stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction = FSCCL_SUM, bool last_sum = false);
+  Status stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction = FSCCL_SUM);
+  Status gather(std::byte* plain);
+  Status reduce_scatter(fsccl_op_t reduction, bool plain);
   Status all_reduce(const CollectiveCall& call);
   Status broadcast(const CollectiveCall& call);
-  Status gather_parts(const CollectiveCall& call, const std::byte* own);
-  Status on(Communicator& part, CollectiveCall call, bool last_sum = false);
-  Status on_host(ListCall call);
+  Status broadcast(const ListCall& call);
+  Status gather_cut(const CollectiveCall& call, const std::byte* own);
+  template <class Call>
+  Status on(Communicator& part, Call call, bool last_sum = false);
   void follow(Operation& op, bool last_sum) const;
   void cut(uint64_t count, fsccl_dtype_t dtype);
+  void begin();
+  Status end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state);
   Status finish();
 
   Communicator& whole_;
-  std::unique_ptr<Communicator> host_, lane_;
-  size_t hosts_ = 0, per_host_ = 0;
-  bool always_ = false;       // whatever the size
-  bool sums_ = true;          // reductions, too
-  Engine* before_ = nullptr;  // of the operation that the next stage follows, and its number there
+  std::unique_ptr<Communicator> host_, lane_;  // lane_: null on a rank without one
+  std::vector<Seat> seats_;                    // by rank
+  Seat seat_;                                  // of this one
+  size_t hosts_ = 0, lanes_ = 0, here_ = 0;    // here: ranks of this host
+  bool always_ = false;                        // whatever the size
+  bool sums_ = true;                           // reductions, too
+  Engine* before_ = nullptr;                   // of the operation that the next stage follows, and its number there
   uint64_t before_sequence_ = 0;
-  std::vector<size_t> counts_, displacements_;  // of the parts of a stage
+  std::vector<Part> parts_;                     // of a call
+  std::vector<Held> held_;                      // of a stage
+  std::vector<size_t> counts_, displacements_;  // of a stage
+  std::vector<size_t> seen_;                    // parts of each host
   std::vector<fsccl_tensor_t> tensors_;         // of a stage
-  std::vector<std::byte> partial_;              // sums over this host
+  std::vector<std::byte> scratch_;              // sums
   Plan nothing_;
 };
 

@@ -2,14 +2,10 @@
 
 #include <bit>
 
+#include "engine/hierarchy.h"
+
 namespace fsccl {
 namespace {
-
-OpCode code_of(ListKind kind) {
-  return kind == ListKind::all_gather       ? OpCode::all_gather_list
-         : kind == ListKind::reduce_scatter ? OpCode::reduce_scatter_list
-                                            : OpCode::broadcast_list;
-}
 
 Status check(const ListCall& call, const Engine& engine) {
   if (call.count && !call.tensors) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list is NULL though it has {} tensors", call.count);
@@ -27,9 +23,15 @@ Status check(const ListCall& call, const Engine& engine) {
     if (folds && (!reduce_supported(tensor.dtype, tensor.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
                   (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator", t, dtype_name(tensor.dtype));
-    for (int q = 0; q < (call.kind == ListKind::broadcast ? 1 : engine.ranks()); q++)
+    uint64_t whole = 0;
+    for (int q = 0; q < (call.kind == ListKind::broadcast ? 1 : engine.ranks()); q++) {
       if (tensor.counts[q] >> 40)
         return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts[{}] is {}: beyond the address space", t, q, tensor.counts[q]);
+      whole += tensor.counts[q];
+    }
+    const uint64_t own = call.kind == ListKind::broadcast ? 0 : tensor.counts[engine.rank()];
+    if (((folds ? whole : own) && !tensor.send) || ((folds ? own : whole) && !tensor.recv))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: a buffer is NULL though its count is not 0", t);
   }
   return success();
 }
@@ -132,6 +134,12 @@ Completion located(Operation& op) {
 
 }  // namespace
 
+OpCode op_code(ListKind kind) {
+  return kind == ListKind::all_gather       ? OpCode::all_gather_list
+         : kind == ListKind::reduce_scatter ? OpCode::reduce_scatter_list
+                                            : OpCode::broadcast_list;
+}
+
 std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint64_t hash, const Engine& engine) {
   for (auto [found, end] = entries_.equal_range(hash); found != end; ++found)
     if (same(found->second->shape, call)) return found->second;
@@ -148,18 +156,18 @@ std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint6
 Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
   Engine& engine = collectives.engine();
   FSCCL_TRY(check(call, engine));
+  if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call)) return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});
   const Lists::Entry& entry = *run->entry;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
-  const bool at_once = alone || entry.windows.size() == 1 || engine.mirrored();  // nobody asks where buffers are
+  const bool one_slot = entry.windows.size() == 1 && entry.windows[0].ticks == 1;
+  const bool at_once = alone || one_slot || engine.mirrored();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     const auto [send_bytes, recv_bytes] = entry.bytes[t];
-    if ((send_bytes && !tensor.send) || (recv_bytes && !tensor.recv))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: a buffer is NULL though its count is not 0", t);
     Binding send, recv;
     send.base = static_cast<std::byte*>(tensor.send);
     recv.base = static_cast<std::byte*>(tensor.recv);
@@ -172,7 +180,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
 
   OperationSettings settings;
   Fingerprint fingerprint;
-  fingerprint.op = code_of(call.kind);
+  fingerprint.op = op_code(call.kind);
   fingerprint.count = call.count;
   fingerprint.root = call.kind == ListKind::broadcast ? call.root : -1;
   fingerprint.history = hash;

@@ -18,6 +18,8 @@ struct ListCall {
   const void* prepare_context = nullptr;
 };
 
+OpCode op_code(ListKind kind);
+
 // The plans of a list that was seen before, by everything but its addresses.
 class Lists {
  public:

@@ -106,30 +106,38 @@ void offer(Builder& build, const ListShape& shape, const std::vector<Piece>& pie
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
 
-Plan moving_window(const ListShape& shape, const std::vector<Windows>& parts, size_t k, uint64_t chunk) {
+// Windows k to k + ticks - 1: all are filled before the first is emptied (move_slots.cpp).
+Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, size_t k, int ticks, uint64_t chunk) {
   const bool broadcast = shape.kind == ListKind::broadcast;
-  Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, 1);
+  Builder build(std::string(name_of(shape.kind)) + "_slots", shape.rank, shape.ranks, ticks);
   build.mirrored(shape.mirrored);
   add_buffers(build, shape, false);
-  build.slot("slot", chunk, 0);
-  const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
+  for (int tick = 0; tick < ticks; tick++) build.slot("slot", chunk, tick);
+  const auto slot = [&](int tick) { return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick); };
+  const auto window = [&](int q, int tick) -> const std::vector<Piece>& {
+    return window_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
+  };
   const auto source = [&](const Piece& piece) {
     return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
   std::vector<int> readers;
   for (int i = 1; i < shape.ranks && (!broadcast || shape.rank == shape.root); i++) readers.push_back(build.peer(i));
-  offer(build, shape, window_of(parts[static_cast<size_t>(shape.rank)], k), build.here(slot, 0), source, readers);
-  build.signal(0);
+  for (int tick = 0; tick < ticks; tick++) {
+    offer(build, shape, window(shape.rank, tick), build.here(slot(tick), 0), source, readers);
+    build.signal(tick);
+  }
   if (!broadcast && k == 0) own_parts(build, shape);
-  for (int i = 1; i < shape.ranks; i++) {
-    const int q = build.peer(i);
-    if (broadcast && q != shape.root) continue;
-    build.wait(q, 0);
-    for (const Piece& piece : window_of(parts[static_cast<size_t>(q)], k)) {
-      const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
-      build.copy(build.here(recv_buffer(piece.tensor), (before + piece.begin) * size_of(shape, piece.tensor)),
-                 build.at(q, slot, piece.offset), piece.count, shape.tensors[piece.tensor].dtype);
+  for (int tick = 0; tick < ticks; tick++) {
+    for (int i = 1; i < shape.ranks; i++) {
+      const int q = build.peer(i);
+      if ((broadcast && q != shape.root) || (tick > 0 && window(q, tick).empty())) continue;
+      build.wait(q, tick);
+      for (const Piece& piece : window(q, tick)) {
+        const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
+        build.copy(build.here(recv_buffer(piece.tensor), (before + piece.begin) * size_of(shape, piece.tensor)),
+                   build.at(q, slot(tick), piece.offset), piece.count, shape.tensors[piece.tensor].dtype);
+      }
     }
   }
   if (broadcast && (shape.rank == shape.root ? shape.ranks > 1 : shape.ranks > 2)) build.lazy();
@@ -206,8 +214,9 @@ Plan list_direct(const ListShape& shape) {
 
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
   const bool folds = shape.kind == ListKind::reduce_scatter;
-  // The windows of a broadcast are small: its receivers copy one while the root fills the next.
-  const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : shape.kind == ListKind::broadcast ? kOverlap : 1;
+  // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not where each costs a message.
+  const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;
+  const uint64_t pieces = folds ? static_cast<uint64_t>(shape.ranks) : overlaps ? kOverlap : 1;
   const uint64_t chunk = slot_bytes / pieces / 64 * 64;
   std::vector<Windows> parts;  // of each rank
   size_t windows = 1;
@@ -215,9 +224,11 @@ std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
     parts.push_back(cut(shape, q, chunk));
     windows = std::max(windows, parts.back().size());
   }
+  const size_t together = shape.kind == ListKind::all_gather && shape.ranks > 1 ? kMaxTicks : 1;
   std::vector<Plan> plans;
-  for (size_t k = 0; k < windows; k++)
-    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk) : moving_window(shape, parts, k, chunk));
+  for (size_t k = 0; k < windows; k += together)
+    plans.push_back(folds ? folding_window(shape, parts, k, slot_bytes, chunk)
+                          : moving_windows(shape, parts, k, static_cast<int>(std::min(together, windows - k)), chunk));
   return plans;
 }
 

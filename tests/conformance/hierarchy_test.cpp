@@ -1,7 +1,11 @@
-// Sums between hosts: over the ranks of a host first (run), or in rank order whatever the hosts are (placement), bit for bit. Where
-// there is one host, or hosts have one rank, both are rank order.
+// Collectives by hosts, on hosts of every shape: what they give, what crosses between hosts, and the order of sums, bit for bit:
+// over the ranks of a host first (run), or in rank order whatever the hosts are (placement). Where there is one host, or hosts have
+// one rank, both are rank order.
+#include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "reference.h"
 #include "support.h"
 
 namespace fsccl::testing {
@@ -16,18 +20,61 @@ std::vector<float> input_of(int rank, size_t count) {
   return values;
 }
 
-// In rank order within groups of `together` ranks, then over the groups.
-std::vector<float> sum_of(int ranks, int together, size_t count) {
+// The host of each rank; those that are not there are all one.
+using Shape = std::vector<int>;
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all = {{0, 1},
+                                         {0, 1, 2},
+                                         {0, 0, 1, 1},
+                                         {0, 1, 0, 1},
+                                         {1, 0, 0, 1},
+                                         {0, 0, 0, 1},
+                                         {0, 1, 1, 1},
+                                         {0, 0, 0, 0, 1, 1},
+                                         {0, 1, 0, 0, 1},
+                                         {0, 0, 1, 1, 2, 2},
+                                         {0, 1, 2, 0, 1, 2},
+                                         {0, 0, 1, 2, 2, 2},
+                                         {2, 1, 0, 2, 2, 1},
+                                         {0, 1, 2, 3},
+                                         {0, 0, 1, 1, 2, 2, 3, 3},
+                                         {3, 0, 1, 2, 0, 1, 3}};
+  return all;
+}
+void run_shape(const Shape& hosts, const std::function<void(Rank&)>& body) {
+  run_ranks(static_cast<int>(hosts.size()), body, {.hosts = hosts});
+}
+
+// The ranks of each group whose sums are summed: those of a host, hosts in the order of their first ranks; or each alone.
+std::vector<std::vector<int>> groups_of(const Shape& hosts, bool by_hosts) {
+  std::vector<std::vector<int>> groups;
+  std::vector<int> seen;
+  for (int rank = 0; rank < static_cast<int>(hosts.size()); ++rank) {
+    const int host = by_hosts ? hosts[static_cast<size_t>(rank)] : rank;
+    const auto at = static_cast<size_t>(std::find(seen.begin(), seen.end(), host) - seen.begin());
+    if (at == seen.size()) seen.push_back(host), groups.emplace_back();
+    groups[at].push_back(rank);
+  }
+  return groups;
+}
+
+// Of one host, only how many ranks there are makes a difference.
+bool given(const Shape& hosts) {
+  if (!hosts_given()) return groups_of(hosts, true).size() == hosts.size();
+  return static_cast<size_t>(*std::max_element(hosts.begin(), hosts.end())) < number_of_hosts();
+}
+
+std::vector<float> sum_of(const std::vector<std::vector<int>>& groups, size_t count) {
   std::vector<float> total;
-  for (int first = 0; first < ranks; first += together) {
-    std::vector<float> part = input_of(first, count);
-    for (int rank = first + 1; rank < first + together; ++rank) {
-      const std::vector<float> other = input_of(rank, count);
+  for (const std::vector<int>& ranks : groups) {
+    std::vector<float> part = input_of(ranks[0], count);
+    for (size_t k = 1; k < ranks.size(); ++k) {
+      const std::vector<float> other = input_of(ranks[k], count);
       for (size_t i = 0; i < count; ++i) part[i] += other[i];
     }
-    if (first == 0) total = part;
-    if (first > 0)
-      for (size_t i = 0; i < count; ++i) total[i] += part[i];
+    const bool first = total.empty();
+    if (first) total = part;
+    for (size_t i = 0; i < count && !first; ++i) total[i] += part[i];
   }
   return total;
 }
@@ -38,16 +85,22 @@ void expect_same(const float* have, const float* want, size_t count, const char*
   EXPECT_EQ(wrong, 0u) << what;
 }
 
-void sums(int ranks, int together) {
-  run_ranks(ranks, [&](Rank& self) {
+void sums(const Shape& hosts, bool by_hosts) {
+  run_shape(hosts, [&](Rank& self) {
     const size_t each = kCount / static_cast<size_t>(self.ranks), whole = each * static_cast<size_t>(self.ranks);
-    const std::vector<float> mine = input_of(self.rank, kCount), want = sum_of(self.ranks, together, kCount);
+    const std::vector<float> mine = input_of(self.rank, kCount), want = sum_of(groups_of(hosts, by_hosts), kCount);
     for (int turn = 0; turn < 3; ++turn) {
       std::vector<float> all(kCount), part(each);
       ASSERT_OK(fsccl_all_reduce(mine.data(), all.data(), kCount, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr));
       expect_same(all.data(), want.data(), kCount, "all_reduce");
       ASSERT_OK(fsccl_reduce_scatter(mine.data(), part.data(), each, FSCCL_FLOAT32, FSCCL_SUM, self.comm, nullptr, nullptr));
       expect_same(part.data(), want.data() + each * static_cast<size_t>(self.rank), each, "reduce_scatter");
+      const std::vector<size_t> counts(static_cast<size_t>(self.ranks), each);
+      std::vector<float> send = mine;
+      const fsccl_tensor_t tensor = {send.data(), send.data() + each * static_cast<size_t>(self.rank), counts.data(),
+                                     FSCCL_FLOAT32};
+      ASSERT_OK(fsccl_reduce_scatter_list(&tensor, 1, FSCCL_SUM, self.comm, nullptr, nullptr));
+      expect_same(static_cast<const float*>(tensor.recv), part.data(), each, "reduce_scatter_list");
       std::vector<float> gathered(whole);
       ASSERT_OK(fsccl_all_gather(part.data(), gathered.data(), each, FSCCL_FLOAT32, self.comm, nullptr, nullptr));
       expect_same(gathered.data(), want.data(), whole, "all_gather");
@@ -59,22 +112,264 @@ void sums(int ranks, int together) {
   });
 }
 
-TEST(Sums, InRankOrderForPlacement) {
+class Hosts : public ::testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    if (!given(GetParam())) GTEST_SKIP() << "needs other hosts";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, Hosts, ::testing::ValuesIn(shapes()), [](const auto& one) {
+  std::string name;
+  for (const int host : one.param) name += std::to_string(host);
+  return name;
+});
+
+TEST_P(Hosts, SumInRankOrderForPlacement) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}, {"FSCCL_REPRODUCIBLE", "placement"}};
-  for (const int ranks : {2, 3, 4, 6}) sums(ranks, 1);
+  sums(GetParam(), false);
+}
+TEST_P(Hosts, SumHostByHost) {
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  sums(GetParam(), hosts_given());
 }
 TEST(Sums, InRankOrderWithoutHierarchy) {
   const Settings settings{{"FSCCL_HIERARCHY", "off"}};
-  for (const int ranks : {4, 5}) sums(ranks, 1);
+  for (const Shape& hosts : {Shape{0, 0, 1, 1}, Shape{0, 0, 0, 1, 1}})
+    if (!hosts_given() || given(hosts)) sums(hosts, false);
 }
-TEST(Sums, HostByHost) {
+
+// Integers, whose sums are the same in any order.
+uint32_t value(int rank, size_t index) { return static_cast<uint32_t>(rank) * 1'000'003u + static_cast<uint32_t>(index) * 7u; }
+std::vector<uint32_t> values(int rank, size_t first, size_t count) {
+  std::vector<uint32_t> made(count);
+  for (size_t i = 0; i < count; ++i) made[i] = value(rank, first + i);
+  return made;
+}
+std::vector<uint32_t> totals(int ranks, size_t first, size_t count) {
+  std::vector<uint32_t> made(count);
+  for (int q = 0; q < ranks; ++q)
+    for (size_t i = 0; i < count; ++i) made[i] += value(q, first + i);
+  return made;
+}
+using Counts = std::vector<size_t>;
+size_t whole(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), size_t{0}); }
+size_t before(const Counts& counts, int rank) { return std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}); }
+bool even(const Counts& counts) {
+  return std::all_of(counts.begin(), counts.end(), [&](size_t count) { return count == counts[0]; });
+}
+
+// Parts end to end, or with gaps and in the other order on odd ranks.
+void gather(Rank& self, const Counts& counts, bool in_place, bool displaced) {
+  const auto rank = static_cast<size_t>(self.rank);
+  Counts places(counts.size());
+  size_t end = 0;
+  for (size_t k = 0; k < counts.size(); ++k) {
+    const size_t q = displaced && rank % 2 ? counts.size() - 1 - k : k;
+    places[q] = end;
+    end += counts[q] + (displaced ? 3 : 0);
+  }
+  std::vector<uint32_t> recv(end + 1, 77), want = recv, send = values(self.rank, 0, counts[rank]);
+  for (size_t q = 0; q < counts.size(); ++q)
+    std::ranges::copy(values(static_cast<int>(q), 0, counts[q]), want.begin() + static_cast<ptrdiff_t>(places[q]));
+  if (in_place) std::ranges::copy(send, recv.begin() + static_cast<ptrdiff_t>(places[rank]));
+  const uint32_t* from = in_place ? recv.data() + places[rank] : send.data();
+  if (even(counts) && !displaced)
+    ASSERT_OK(fsccl_all_gather(from, recv.data(), counts[0], FSCCL_UINT32, self.comm, nullptr, nullptr));
+  else
+    ASSERT_OK(fsccl_all_gather_v(from, recv.data(), counts.data(), displaced ? places.data() : nullptr, FSCCL_UINT32, self.comm,
+                                 nullptr, nullptr));
+  EXPECT_TRUE(recv == want) << "all_gather" << (in_place ? " in place" : "") << (displaced ? ", displaced" : "");
+}
+
+void scatter(Rank& self, const Counts& counts, bool in_place) {
+  const size_t own = counts[static_cast<size_t>(self.rank)], begin = before(counts, self.rank);
+  std::vector<uint32_t> send = values(self.rank, 0, whole(counts)), recv(own);
+  uint32_t* const to = in_place ? send.data() + begin : recv.data();
+  if (even(counts))
+    ASSERT_OK(fsccl_reduce_scatter(send.data(), to, own, FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+  else
+    ASSERT_OK(fsccl_reduce_scatter_v(send.data(), to, counts.data(), FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+  EXPECT_TRUE(std::equal(to, to + own, totals(self.ranks, begin, own).begin()))
+      << "reduce_scatter" << (in_place ? " in place" : "");
+}
+
+void reduce(Rank& self, size_t count, bool in_place) {
+  std::vector<uint32_t> send = values(self.rank, 0, count), recv(count);
+  uint32_t* const to = in_place ? send.data() : recv.data();
+  ASSERT_OK(fsccl_all_reduce(send.data(), to, count, FSCCL_UINT32, FSCCL_SUM, self.comm, nullptr, nullptr));
+  EXPECT_TRUE(std::equal(to, to + count, totals(self.ranks, 0, count).begin())) << "all_reduce" << (in_place ? " in place" : "");
+}
+
+void broadcast(Rank& self, size_t count, int root) {
+  std::vector<uint32_t> buffer = self.rank == root ? values(root, 0, count) : std::vector<uint32_t>(count);
+  ASSERT_OK(fsccl_broadcast(buffer.data(), count, FSCCL_UINT32, root, self.comm, nullptr, nullptr));
+  EXPECT_TRUE(buffer == values(root, 0, count)) << "broadcast of rank " << root;
+}
+
+// Tensors of different sizes and types, one of nothing: as bytes, but for sums.
+void lists(Rank& self, size_t count, bool in_place, int root) {
+  std::vector<Counts> counts;
+  std::vector<std::vector<uint32_t>> sends, recvs;
+  for (size_t t = 0; t < 5; ++t) {
+    counts.emplace_back();
+    for (size_t q = 0; q < static_cast<size_t>(self.ranks); ++q) counts[t].push_back(t == 3 ? 0 : (q + t) % 4 * count / (t + 1));
+  }
+  const auto rank = static_cast<size_t>(self.rank);
+  const auto list_of = [&](auto send_of, auto recv_of, size_t size) {
+    sends.clear(), recvs.clear();
+    std::vector<fsccl_tensor_t> list;
+    for (size_t t = 0; t < counts.size(); ++t) {
+      sends.push_back(send_of(counts[t]));
+      recvs.push_back(recv_of(counts[t]));
+      list.push_back({sends[t].data(), recvs[t].data(), counts[t].data(), size == 4 ? FSCCL_UINT32 : FSCCL_UINT8});
+    }
+    return list;
+  };
+  const auto nothing = [](const Counts& each) { return std::vector<uint32_t>(whole(each) + 1); };
+
+  auto list = list_of([&](const Counts& each) { return values(self.rank, 0, each[rank] + 1); }, nothing, 4);
+  for (size_t t = 0; t < list.size() && in_place; ++t) {
+    auto* const place = recvs[t].data() + before(counts[t], self.rank);
+    std::copy_n(sends[t].begin(), counts[t][rank], place);
+    list[t].send = place;
+  }
+  ASSERT_OK(fsccl_all_gather_list(list.data(), list.size(), self.comm, nullptr, nullptr));
+  for (size_t t = 0; t < list.size(); ++t)
+    for (int q = 0; q < self.ranks; ++q) {
+      const auto from = recvs[t].begin() + static_cast<ptrdiff_t>(before(counts[t], q));
+      const std::vector<uint32_t> want = values(q, 0, counts[t][static_cast<size_t>(q)]);
+      EXPECT_TRUE(std::equal(want.begin(), want.end(), from)) << "all_gather_list, tensor " << t << " of rank " << q;
+    }
+
+  list = list_of([&](const Counts& each) { return values(self.rank, 0, whole(each) + 1); }, nothing, 4);
+  for (size_t t = 0; t < list.size() && in_place; ++t) list[t].recv = sends[t].data() + before(counts[t], self.rank);
+  ASSERT_OK(fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, self.comm, nullptr, nullptr));
+  for (size_t t = 0; t < list.size(); ++t) {
+    const std::vector<uint32_t> want = totals(self.ranks, before(counts[t], self.rank), counts[t][rank]);
+    EXPECT_TRUE(std::equal(want.begin(), want.end(), static_cast<uint32_t*>(list[t].recv))) << "reduce_scatter_list, tensor " << t;
+  }
+
+  list = list_of([](const Counts&) { return std::vector<uint32_t>(); },
+                 [&](const Counts& each) { return self.rank == root ? values(root, 0, each[0] + 1) : nothing(each); }, 1);
+  for (size_t t = 0; t < list.size(); ++t) list[t].send = nullptr;
+  ASSERT_OK(fsccl_broadcast_list(list.data(), list.size(), root, self.comm, nullptr, nullptr));
+  for (size_t t = 0; t < list.size(); ++t)
+    EXPECT_EQ(memcmp(recvs[t].data(), values(root, 0, counts[t][0] + 1).data(), counts[t][0]), 0) << "broadcast_list, tensor " << t;
+}
+
+TEST_P(Hosts, EveryForm) {
   const Settings settings{{"FSCCL_HIERARCHY", "on"}};
-  for (const int ranks : {4, 6}) sums(ranks, hosts_given() ? ranks / static_cast<int>(number_of_hosts()) : 1);
+  run_shape(GetParam(), [](Rank& self) {
+    for (const size_t count : {1, 37, 5'000, 300'000}) {
+      const auto ranks = static_cast<size_t>(self.ranks);
+      Counts same(ranks, count / ranks + 1), uneven, one(ranks);
+      for (size_t q = 0; q < ranks; ++q) uneven.push_back((q * 5 + 3) % 7 * count / (3 * ranks));
+      one.back() = count;
+      for (const Counts& counts : {same, uneven, one})
+        for (const bool in_place : {false, true}) {
+          for (const bool displaced : {false, true}) gather(self, counts, in_place, displaced);
+          scatter(self, counts, in_place);
+        }
+      for (const bool in_place : {false, true}) reduce(self, count, in_place);
+      for (int root = 0; root < self.ranks; ++root) {
+        broadcast(self, count, root);
+        lists(self, count / ranks, root % 2, root);
+      }
+    }
+  });
+}
+
+// Sums of 16-bit floats are rounded to the type for each host, and once more for all.
+TEST_P(Hosts, RoundTwice) {
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  const auto groups = groups_of(GetParam(), hosts_given());
+  run_shape(GetParam(), [&](Rank& self) {
+    constexpr size_t kEach = 3'001;
+    const size_t count = kEach * static_cast<size_t>(self.ranks), begin = kEach * static_cast<size_t>(self.rank);
+    std::vector<std::vector<uint16_t>> inputs, partials;
+    for (int q = 0; q < self.ranks; ++q) {
+      inputs.emplace_back(count);
+      fill_values(FSCCL_BFLOAT16, inputs.back().data(), count, static_cast<uint64_t>(q) + 7, true);
+    }
+    std::vector<const void*> sums;
+    for (const std::vector<int>& ranks : groups) {
+      std::vector<const void*> sources;
+      for (const int q : ranks) sources.push_back(inputs[static_cast<size_t>(q)].data());
+      partials.emplace_back(count);
+      reference_reduce(FSCCL_BFLOAT16, FSCCL_SUM, sources, count, partials.back().data());
+    }
+    for (const std::vector<uint16_t>& partial : partials) sums.push_back(partial.data());
+    std::vector<uint16_t> want(count), reduced(count), scattered(kEach);
+    reference_reduce(FSCCL_BFLOAT16, FSCCL_SUM, sums, count, want.data());
+    const auto& mine = inputs[static_cast<size_t>(self.rank)];
+    ASSERT_OK(fsccl_all_reduce(mine.data(), reduced.data(), count, FSCCL_BFLOAT16, FSCCL_SUM, self.comm, nullptr, nullptr));
+    ASSERT_OK(fsccl_reduce_scatter(mine.data(), scattered.data(), kEach, FSCCL_BFLOAT16, FSCCL_SUM, self.comm, nullptr, nullptr));
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; ++i) wrong += !agree(FSCCL_BFLOAT16, reduced.data(), want.data(), i, false);
+    for (size_t i = 0; i < kEach; ++i) wrong += !agree(FSCCL_BFLOAT16, scattered.data(), want.data() + begin, i, false);
+    EXPECT_EQ(wrong, 0u);
+  });
+}
+
+// Means and multiples of integers that floats hold.
+TEST_P(Hosts, Scale) {
+  const Settings settings{{"FSCCL_HIERARCHY", "on"}};
+  run_shape(GetParam(), [](Rank& self) {
+    const auto ranks = static_cast<size_t>(self.ranks);
+    const Counts counts(ranks, 1000);
+    fsccl_op_t multiple = FSCCL_SUM;
+    multiple.kind = FSCCL_OP_PREMUL_SUM;
+    multiple.scale = 0.5;
+    fsccl_op_t mean = FSCCL_SUM;
+    mean.kind = FSCCL_OP_AVG;
+    for (const fsccl_op_t& op : {mean, multiple}) {
+      std::vector<float> send(1000 * ranks), scattered(1000), listed(1000), reduced(send.size());
+      for (size_t i = 0; i < send.size(); ++i) send[i] = static_cast<float>(static_cast<size_t>(self.rank) + i % 100);
+      ASSERT_OK(fsccl_reduce_scatter(send.data(), scattered.data(), 1000, FSCCL_FLOAT32, op, self.comm, nullptr, nullptr));
+      const fsccl_tensor_t tensor = {send.data(), listed.data(), counts.data(), FSCCL_FLOAT32};
+      ASSERT_OK(fsccl_reduce_scatter_list(&tensor, 1, op, self.comm, nullptr, nullptr));
+      ASSERT_OK(fsccl_all_reduce(send.data(), reduced.data(), reduced.size(), FSCCL_FLOAT32, op, self.comm, nullptr, nullptr));
+      for (size_t i = 0; i < 1000; ++i) {
+        const auto sum = static_cast<float>(ranks * (ranks - 1) / 2 + ranks * (i % 100));
+        const float want = op.kind == FSCCL_OP_AVG ? sum / static_cast<float>(ranks) : sum / 2;
+        for (const float have : {scattered[i], listed[i], reduced[i]}) ASSERT_NEAR(have, want, want * 1e-6f) << i;
+      }
+    }
+  });
+}
+
+// A byte crosses between two hosts once: a host sends its parts, or its sums for the ranks of the others, to each other host.
+TEST_P(Hosts, SendOnce) {
+  const Shape& hosts = GetParam();
+  run_shape(hosts, [&](Rank& self) {
+    if (bytes_sent() < 0) return;
+    const auto ranks = static_cast<size_t>(self.ranks);
+    const size_t each = size_t{1} << 20;
+    const auto here = static_cast<size_t>(std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(self.rank)]));
+    const auto others = groups_of(hosts, true).size() - 1;
+    std::vector<char> part(each), all(each * ranks);
+    const auto sent = [&](const char* what, size_t bytes, auto run) {
+      run();  // connections are made
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      const int64_t begin = bytes_sent();
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      run();
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      const double crossed = static_cast<double>(bytes_sent() - begin) / static_cast<double>(bytes);
+      EXPECT_GT(crossed, 0.95) << what;
+      EXPECT_LT(crossed, 1.15) << what;
+    };
+    sent("all_gather", here * others * each,
+         [&] { ASSERT_OK(fsccl_all_gather(part.data(), all.data(), each, FSCCL_UINT8, self.comm, nullptr, nullptr)); });
+    sent("reduce_scatter", (ranks - here) * each, [&] {
+      ASSERT_OK(fsccl_reduce_scatter(all.data(), part.data(), each, FSCCL_UINT8, FSCCL_SUM, self.comm, nullptr, nullptr));
+    });
+  });
 }
 
 TEST(Sums, ExplainedAsTheyAre) {
   run_ranks(4, [](Rank& self) {
-    const bool by_hosts = number_of_hosts() == 2;
+    const bool by_hosts = number_of_hosts() > 1 && number_of_hosts() < 4;
     for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}) {
       std::vector<char> text(8192);
       ASSERT_OK(fsccl_explain(self.comm, operation, 1 << 20, text.data(), text.size()));

@@ -192,8 +192,8 @@ TEST(Lists, Misuse) {
 
 TEST(Lists, RanksThatDisagree) {
   run_ranks(2, [](Rank& self) {
-    std::vector<float> values(100'000);
-    const size_t count = self.rank ? 100'000 : 99'999;
+    std::vector<float> values(1'000'000);  // more than a root sends ahead of those who listen
+    const size_t count = self.rank ? 1'000'000 : 999'999;
     const fsccl_tensor_t tensor = {nullptr, values.data(), &count, FSCCL_FLOAT32};
     EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH, "broadcast_list");
   });

@@ -48,7 +48,7 @@ void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOpt
     if (::testing::Test::HasFailure() || options.abort_at_end) fsccl_comm_abort(self.comm);
     EXPECT_OK(fsccl_comm_destroy(self.comm));
   };
-  if (hosts_given()) return run_ranks_on_hosts(ranks, run);
+  if (hosts_given()) return run_ranks_on_hosts(ranks, options.hosts, run);
   fsccl_unique_id_t id;
   ASSERT_OK(fsccl_unique_id_create(&id));
   std::vector<std::thread> threads;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace fsccl::testing {
 
@@ -38,6 +39,7 @@ struct RanksOptions {
   int64_t timeout_ms = kPatienceMs;
   const char* name = nullptr;
   bool abort_at_end = false;  // operations may be in flight when a body returns
+  std::vector<int> hosts;     // of each rank, where there are some; empty: host by host, as evenly as it goes
 };
 
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
@@ -48,7 +50,8 @@ unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
 // The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
 size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }
-void run_ranks_on_hosts(int ranks, const std::function<void(fsccl_unique_id_t*, int)>& run);
+void run_ranks_on_hosts(int ranks, std::vector<int> hosts, const std::function<void(fsccl_unique_id_t*, int)>& run);
+int64_t bytes_sent();  // by the host of this rank to others; -1: nobody counts them
 
 // Sets variables for the communicators that are created while it lives.
 class Settings {
