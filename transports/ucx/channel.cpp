@@ -236,6 +236,7 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
   board.written.store(true, std::memory_order_release);
+  place_.node->channel_failed();
   arrived();
   return true;
 }

@@ -15,7 +15,7 @@ constexpr unsigned kMessage = 1;                                  // id of the a
 constexpr int64_t kNeededNs = 2'000'000;                          // between need() and the sleep that it announces
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;  // of the thread while somebody else polls
 constexpr int kSleepMs = 100;                                     // of the thread, when nothing comes
-constexpr int64_t kLeaveMs = 10'000;
+constexpr int64_t kLeaveMs = 10'000, kLeaveFailedMs = 1'000;      // until all has left; if a channel failed, few will ever read it
 constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
 
 // What a rank tells the others of itself.
@@ -445,7 +445,7 @@ Node::~Node() {
   }
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
-  const Deadline deadline = Deadline::in_ms(kLeaveMs);
+  const Deadline deadline = Deadline::in_ms(failed_ ? kLeaveFailedMs : kLeaveMs);
   for (auto& [meeting, messages] : early_)
     for (Early& message : messages)
       if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);

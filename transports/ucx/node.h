@@ -63,6 +63,7 @@ class Node {
   bool broken(int rank) const { return peers_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return peers_[static_cast<size_t>(rank)].problem; }
+  void channel_failed() { failed_ = true; }
   unsigned advance() { return ucx_.worker_progress(worker_); }
 
   // Without it.
@@ -127,6 +128,7 @@ class Node {
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
   void* flush_ = nullptr;               // a request
+  bool failed_ = false;                 // a channel has
   bool complained_ = false;             // of messages without a token
   std::atomic<bool> unflushed_{false};  // something was sent since the last flush
 
