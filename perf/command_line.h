@@ -9,6 +9,7 @@
 #include "collectives.h"
 #include "model.h"
 #include "step.h"
+#include "tune.h"
 
 namespace fsccl::perf {
 
@@ -26,6 +27,19 @@ class CollectivesCommand {
   std::optional<double> factor_;
   int check_ = 1;
   CollectivesOptions options_;  // what the parser writes directly
+};
+
+class TuneCommand {
+ public:
+  void add_to(CLI::App* command);
+  std::string finish(TuneOptions* options) const;
+
+ private:
+  std::vector<std::string> collectives_ = {"all_gather", "reduce_scatter", "all_reduce", "broadcast"},
+                           memories_ = {"caller", "pool"};
+  std::string first_ = "1K", last_ = "4M";
+  double factor_ = 4;
+  TuneOptions options_;
 };
 
 class StepCommand {

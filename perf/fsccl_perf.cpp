@@ -68,10 +68,16 @@ int run(int argc, char** argv) {
   CLI::App* step = app.add_subcommand("step", "an FSDP step of a model: gathers and reductions, without its computation");
   CollectivesCommand collectives_command;
   CollectivesOptions collectives_options;
+  CLI::App* tune =
+      app.add_subcommand("tune", "the plans that are chosen against all others, and the tuning file that corrects them");
+  TuneCommand tune_command;
+  TuneOptions tune_options;
   StepCommand step_command;
   StepOptions step_options;
   add_common(collectives, &common);
   collectives_command.add_to(collectives);
+  add_common(tune, &common);
+  tune_command.add_to(tune);
   add_common(step, &common);
   step_command.add_to(step);
   CLI::App* pool = app.add_subcommand("pool", "traces of allocations through the pool's placement, against their bounds");
@@ -84,10 +90,11 @@ int run(int argc, char** argv) {
   }
   if (pool->parsed()) return pool_command.run();
   Model model;
-  const std::string problem =
-      collectives->parsed() ? collectives_command.finish(&collectives_options) : step_command.finish(&step_options, &model);
+  const std::string problem = collectives->parsed() ? collectives_command.finish(&collectives_options)
+                              : tune->parsed()      ? tune_command.finish(&tune_options)
+                                                    : step_command.finish(&step_options, &model);
   if (!problem.empty()) return usage(problem);
-  collectives_options.json = step_options.json = common.json;
+  collectives_options.json = step_options.json = tune_options.json = common.json;
   if (common.local_place.empty() && (common.ranks > 0 || !in_launcher_environment())) {
     const int ranks = common.ranks > 0 ? common.ranks : 2;
     if (collectives->parsed() && collectives_options.root >= ranks)
@@ -96,6 +103,10 @@ int run(int argc, char** argv) {
     return launch_local(ranks, binding, argc, argv);
   }
   return run_rank(common, [&](Session& session) {
+    if (tune->parsed()) {
+      run_tune(session, tune_options);
+      return uint64_t{0};
+    }
     return collectives->parsed() ? run_collectives(session, collectives_options) : run_step(session, model, step_options);
   });
 }

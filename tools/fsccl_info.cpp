@@ -14,6 +14,7 @@
 
 #include "fsccl/fsccl.h"
 #include "info_error.h"
+#include "info_explain.h"
 #include "info_layout.h"
 #include "info_topology.h"
 
@@ -162,10 +163,12 @@ int main(int argc, char** argv) {
   transports->add_flag("--json", json, "as JSON");
   const LayoutCommand layout(app);
   const TopologyCommand topology(app);
+  const ExplainCommand explain(app);
   CLI11_PARSE(app, argc, argv);
 
   if (layout.parsed()) return layout.run();
   if (topology.parsed()) return topology.run();
+  if (explain.parsed()) return explain.run();
   if (config->parsed() && markdown) {
     print_markdown();
   } else if (config->parsed()) {

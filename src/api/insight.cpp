@@ -3,7 +3,9 @@
 
 #include "api/guard.h"
 #include "api/objects.h"
+#include "base/config.h"
 #include "base/fork.h"
+#include "engine/explain.h"
 #include "transports/transports.h"
 
 using namespace fsccl;
@@ -35,6 +37,23 @@ fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t 
     return success();
   });
 }
+
+fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const char* operation, size_t bytes,
+                                 void (*take)(void* context, const char* json, size_t bytes), void* context) {
+  return guarded("fsccl_explain_for", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!operation || !take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "take" : "operation");
+    FSCCL_TRY(config_status());
+    fsccl_explain_config_t given;
+    FSCCL_TRY(read_config(config, fsccl_explain_config_t FSCCL_EXPLAIN_CONFIG_INIT, &given));
+    const auto path = [](const char* name) { return std::string(name ? name : ""); };
+    FSCCL_ASSIGN(const std::string text,
+                 explanation_for(operation, bytes, {given.hosts, given.ranks_per_host, path(given.topology), path(given.tuning)}));
+    take(context, text.c_str(), text.size());
+    return success();
+  });
+}
+
 fsccl_status_t fsccl_trace_dump(const char*) {
   return not_available("fsccl_trace_dump", "the flight recorder comes with a later release", "raise FSCCL_LOG_LEVEL");
 }

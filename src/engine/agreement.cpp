@@ -1,6 +1,7 @@
 #include "engine/agreement.h"
 
 #include "base/clock.h"
+#include "engine/tuning_file.h"
 
 namespace fsccl {
 namespace {
@@ -8,6 +9,7 @@ namespace {
 struct Terms {
   int64_t eager_bytes;
   uint64_t slot_bytes;
+  uint32_t plan;  // a hash
   uint8_t single_copy;
   uint8_t unprepared;
 };
@@ -27,6 +29,7 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
   size_t ring_bytes = 0, slot_bytes = 0;
   meeting.transport->slots(meeting.channel, meeting.rank, &ring_bytes, &slot_bytes);
   terms.slot_bytes = slot_bytes;
+  terms.plan = static_cast<uint32_t>(hash_of(mine.plan));
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
   terms.unprepared = prepared.ok() ? 0 : 1;
   const uint32_t at = (*tick)++;
@@ -60,6 +63,7 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
     if (theirs.slot_bytes != terms.slot_bytes)
       differ("FSCCL_SLOT_BYTES", peer, std::to_string(terms.slot_bytes), std::to_string(theirs.slot_bytes));
+    if (theirs.plan != terms.plan) differ("FSCCL_PLAN", peer, "another one", "one");
     if (theirs.single_copy != terms.single_copy)
       differ("FSCCL_SINGLE_COPY", peer, text_of(terms.single_copy), text_of(theirs.single_copy));
   }

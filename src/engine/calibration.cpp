@@ -29,7 +29,7 @@ constexpr double kSlowExchange = 3000;     // likewise: the two share a core for
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
 
-// Rank 1's findings as they travel, in the payload of a line.
+// Findings as they travel, in the payload of a line.
 struct Findings {
   uint16_t exchange = 0;  // in `unit` ns, as all of these
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
@@ -38,10 +38,11 @@ struct Findings {
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
-Costs unpack(const Findings& found) {
-  Costs costs;
+Costs unpack(const Findings& found, const Costs& otherwise) {
+  Costs costs = otherwise;
   costs.can_read = found.can_read != 0;
   if (!found.unit) return costs;
+  costs.origin = CostsOrigin::calibration;
   const auto ns = [&](uint16_t value) { return static_cast<double>(value) * found.unit; };
   const auto unpack = [&](Cost* cost, const std::array<uint16_t, Cost::kSizes.size()>& values) {
     std::transform(values.begin(), values.end(), cost->ns.begin(), ns);
@@ -60,9 +61,13 @@ struct alignas(64) Line {
 
 class Probe {
  public:
-  Probe(const Meeting& meeting, uint32_t tick) : meeting_(meeting), transport_(*meeting.transport), tick_(tick) {
-    for (int rank = 0; rank < 2; rank++)
-      rings_[rank] = static_cast<std::byte*>(transport_.slots(meeting.channel, rank, &ring_bytes_, &slot_bytes_));
+  Probe(const Meeting& meeting, int peer, uint32_t tick)
+      : meeting_(meeting), transport_(*meeting.transport), peer_(peer), tick_(tick) {
+    const auto ring = [&](int rank) {
+      return static_cast<std::byte*>(transport_.slots(meeting.channel, rank, &ring_bytes_, &slot_bytes_));
+    };
+    own_ring_ = ring(meeting.rank);
+    peer_ring_ = ring(peer);
     std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
@@ -101,7 +106,7 @@ class Probe {
     const Word mine{stop_, address};
     meeting_.signal(tick_, mine);
     const fsccl_transport_line_t* other = nullptr;
-    for (int tries = 0; !(other = transport_.poll(meeting_.channel, 1 - meeting_.rank, tick_)); tries++) {
+    for (int tries = 0; !(other = transport_.poll(meeting_.channel, peer_, tick_)); tries++) {
       if (tries < 1000) continue;
       sched_yield();
       if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
@@ -132,15 +137,15 @@ class Probe {
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    std::byte* slot = rings_[meeting_.rank] + ring_at_;
+    std::byte* slot = own_ring_ + ring_at_;
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
     if (mirrored_)
-      transport_.put(meeting_.channel, 1 - meeting_.rank, ring_at_, &in_[buffer], bytes);
+      transport_.put(meeting_.channel, peer_, ring_at_, &in_[buffer], bytes);
     else if (cores == Cores::near)
       copy_between_cores(slot, &in_[buffer], bytes, cores);
     else
       copy_bytes(slot, &in_[buffer], bytes, stores);
-    if (exchange()) copy_between_cores(&out_[buffer], rings_[1 - meeting_.rank] + ring_at_, bytes, cores);
+    if (exchange()) copy_between_cores(&out_[buffer], peer_ring_ + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.
@@ -152,8 +157,8 @@ class Probe {
       found->read[i] = pack(sample([&] {
         char error[64];
         const size_t buffer = next_buffer();
-        read = read && transport_.read(meeting_.channel, 1 - meeting_.rank, *address + buffer * sizeof(Line), &out_[buffer],
-                                       Cost::kSizes[i], error, sizeof error) == FSCCL_OK;
+        read = read && transport_.read(meeting_.channel, peer_, *address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i],
+                                       error, sizeof error) == FSCCL_OK;
       }));
     exchange();
     return read;
@@ -161,50 +166,52 @@ class Probe {
 
   const Meeting& meeting_;
   const fsccl_transport_ops_t& transport_;
+  const int peer_;
   const bool mirrored_ = transport_.put != nullptr;
   const int64_t began_ns_ = now_ns();
   uint32_t tick_;
   bool stop_ = false, stopped_ = false;
-  std::byte* rings_[2]{};
+  std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0;
   std::vector<Line> in_{kBuffers * kLarge / sizeof(Line)},
       out_{kBuffers * kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
 };
 
-// Rank 1's findings, for everybody. Ranks 0 and 1 may have stopped, both after the same exchange, long before the last of the ticks
+// The other's findings, for everybody. The two may have stopped, both after the same exchange, long before the last of the ticks
 // that are kept for them; the lines of that tick and of the engine's first ones may lie where those of that exchange lie. So nobody
 // signals them before each of the two has seen the other's: rank 0 says so with the tick that comes next.
-Findings agree(const Meeting& meeting, const Findings& mine, uint32_t stopped, uint32_t last) {
+Findings agree(const Meeting& meeting, int other, const Findings& mine, uint32_t stopped, uint32_t last) {
   if (meeting.rank == 0) meeting.signal(stopped);
-  if (meeting.rank == 1) {
+  if (meeting.rank == other) {
     if (!meeting.await_napping(0, stopped)) return {};
     meeting.signal(last, mine);
     return mine;
   }
   Findings found;
-  if (const unsigned char* of_rank_1 = meeting.await_napping(1, last)) std::memcpy(&found, of_rank_1, sizeof found);
+  if (const unsigned char* of_other = meeting.await_napping(other, last)) std::memcpy(&found, of_other, sizeof found);
   return found;
 }
 
 }  // namespace
 
-Costs calibrate(const Meeting& meeting, uint32_t* tick) {
+Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick) {
   const uint32_t begin = *tick, last = begin + kTicks;
   *tick = last + 1;
   Findings found;
   uint32_t stopped = begin;
-  if (meeting.rank < 2) {
+  if (meeting.rank == 0 || meeting.rank == other) {
     // Their lines go round many times: first all others must have read what lies there.
-    for (int peer = 2; peer < meeting.ranks; peer++) meeting.await_napping(peer, begin);
-    Probe probe(meeting, begin);
+    for (int peer = 1; peer < meeting.ranks; peer++)
+      if (peer != other) meeting.await_napping(peer, begin);
+    Probe probe(meeting, other - meeting.rank, begin);
     found = probe.run();
     stopped = probe.tick();
   } else {
     meeting.signal(begin);
   }
-  found = agree(meeting, found, stopped, last);
-  const Costs costs = unpack(found);
+  found = agree(meeting, other, found, stopped, last);
+  const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(
       kInfo,

@@ -1,6 +1,6 @@
-// The short measurement at the start of a communicator: ranks 0 and 1 exchange signals, move pieces through their slots and read
-// each other's memory, about a millisecond in all; everybody takes over what rank 1 found, so that all choose plans alike. Not
-// with more ranks than cores, where nothing would be learned but how long a change of context takes.
+// The short measurement at the start of a communicator: rank 0 and another exchange signals, move pieces through their slots and
+// read each other's memory, about a millisecond in all; everybody takes over what the other found, so that all choose plans alike.
+// Not with more ranks than cores, where nothing would be learned but how long a change of context takes.
 #pragma once
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 
 namespace fsccl {
 
-// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. A peer that is lost meanwhile gives the
-// defaults: the engine will find out.
-Costs calibrate(const Meeting& meeting, uint32_t* tick);
+// Uses ticks from *tick on and leaves the next unused one there, the same on all ranks. Where nothing is measured, also because a
+// peer is lost meanwhile, which the engine will find out, it returns `otherwise`.
+Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick);
 
 }  // namespace fsccl

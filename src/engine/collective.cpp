@@ -40,6 +40,8 @@ Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
       options_(options),
       inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
 
+Party Collectives::party() const { return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select}; }
+
 Shape Collectives::shape_of(const CollectiveCall& call) const {
   Shape shape;
   shape.rank = engine_.rank();
@@ -66,6 +68,8 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   Selection selection = select(call.op, shape, options_.select);
   entry->plan = std::move(selection.plan);
   entry->otherwise = std::move(selection.otherwise);
+  entry->by_hosts = hierarchy_ && hierarchy_->choose(call.op, shape).by_hosts;
+  announce_flat(call, shape);
   entry->counts = shape.counts;
   entry->displacements = shape.displacements;
   count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
@@ -99,6 +103,14 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
     settings.divisor = engine_.ranks();
   }
   return entry;
+}
+
+// Where a rule wants a call to go by hosts that cannot.
+void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
+  const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
+  const auto [hosts, per_host] = options_.select.spread;
+  if (rule && rule->way == Way::by_hosts && hosts > 1 && per_host != 1 && !(hierarchy_ && hierarchy_->takes(call)))
+    announce_ignored(*rule, call.op, "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 
 Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call, const Key& key) {
@@ -205,7 +217,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
   if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
     return bad_buffers(call, entry);
-  if (hierarchy_ && hierarchy_->takes(call)) [[unlikely]]
+  if (entry.by_hosts && hierarchy_->takes(call)) [[unlikely]]
     return hierarchy_->run(call, wait, state);
 
   Operation* op = nullptr;

@@ -20,6 +20,7 @@
 namespace fsccl {
 
 class Hierarchy;
+struct Party;
 
 struct CollectiveCall {
   OpCode op = OpCode::barrier;
@@ -40,6 +41,7 @@ struct CollectiveCall {
 
 struct CollectiveOptions {
   SelectOptions select;
+  topo::LinkClass link{};        // between the farthest ranks
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
   uint64_t cache_bytes = 0;      // of a core's own cache
 };
@@ -63,9 +65,11 @@ class Collectives {
     uint64_t input_bytes = 0, output_bytes = 0;
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
+    bool by_hosts = false;  // if the call can
   };
-  // Calls that it takes go by hosts from now on.
+  // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  Party party() const;
   Hierarchy* hierarchy() const { return hierarchy_; }
   // The candidates and what was measured, as JSON (fsccl.h).
   Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
@@ -97,6 +101,7 @@ class Collectives {
   Status check_parts(const Shape& shape) const;
   Shape shape_of(const CollectiveCall& call) const;
   std::unique_ptr<Entry> make_entry(const CollectiveCall& call, const Shape& shape) const;
+  void announce_flat(const CollectiveCall& call, const Shape& shape) const;
   bool common(uint32_t arena);
 
   Engine& engine_;

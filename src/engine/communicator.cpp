@@ -15,8 +15,7 @@
 namespace fsccl {
 namespace {
 
-constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
-constexpr size_t kLargeSlotBytes = 256u << 10;      // fewer rounds, then; not for many ranks, whose slots would be large in all
+constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
 constexpr int64_t kFetchMs = 500;
 constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
@@ -171,25 +170,33 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   for (const int member : comm->members_) known_as.push_back(exchange.known_as(member));
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
                         exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
-  const bool measures = fresh && comm->size() > 1 && !comm->oversubscribed_;
+  const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
+  const bool measures = fresh && !known && comm->size() > 1 && !comm->oversubscribed_;
+  const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
   Status ready;
-  if (measures && comm->rank_ < 2) {
+  if (measures && (comm->rank_ == 0 || comm->rank_ == other)) {
     code = engine.transport->reserve(engine.channel, error, sizeof error);
     if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
+  Result<std::shared_ptr<const std::vector<Rule>>> rules = comm->context_->rules();
+  if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
     return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   }
-  Costs costs = !fresh     ? parent->collectives_->options().select.costs
-                : measures ? calibrate(meeting, &engine.first_tick)
-                           : Costs{.can_read = true};
+  Costs typical = typical_costs(comm->context_->link(comm->members_.front(), farthest));
+  typical.can_read = true;
+  Costs costs = known      ? *known
+                : !fresh   ? parent->collectives_->options().select.costs
+                : measures ? calibrate(meeting, other, typical, &engine.first_tick)
+                           : typical;
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
-  if (comm->oversubscribed_) costs.exchange = kOversubscribedExchangeNs;
+  if (comm->oversubscribed_) costs.exchange = std::max(costs.exchange, kOversubscribedExchangeNs);
+  costs.turns = comm->oversubscribed_;
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
-  comm->start(std::move(engine), costs);
+  comm->start(std::move(engine), costs, rules.take());
   if (!comm->one_host()) {
     FSCCL_ASSIGN(comm->hierarchy_, Hierarchy::create(*comm));
     comm->collectives_->by_hosts(comm->hierarchy_.get());
@@ -198,7 +205,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
 }
 
 // With an open channel.
-void Communicator::start(EngineOptions engine, const Costs& costs) {
+void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
@@ -215,6 +222,9 @@ void Communicator::start(EngineOptions engine, const Costs& costs) {
   collectives.select.costs = costs;
   collectives.select.eager_bytes = settings->eager_bytes;
   collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
+  collectives.link = context_->link(members_.front(), context_->farthest(members_));
+  collectives.select.rules = std::move(rules);
+  collectives.select.spread = context_->spread(members_);
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
@@ -241,7 +251,8 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   const fsccl_status_t code =
       engine.transport->pair(engine_->options().channel, from, to, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
-  made->start(std::move(engine), collectives_->options().select.costs);
+  const SelectOptions& mine = collectives_->options().select;
+  made->start(std::move(engine), mine.costs, mine.rules);
   return made;
 }
 

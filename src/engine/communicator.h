@@ -61,7 +61,7 @@ class Communicator {
                                                     const CommunicatorOptions& options, Communicator* parent);
   struct Exchange;
   fsccl_transport_request_t request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads, bool known) const;
-  void start(EngineOptions engine, const Costs& costs);
+  void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules);
   std::vector<int> ranks_here() const;
 
   std::shared_ptr<JobContext> context_;

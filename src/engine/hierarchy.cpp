@@ -10,7 +10,7 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kTag = 0x6869657261726368;  // of the subsets
-constexpr uint64_t kFromBytes = 64u << 10;     // of the whole result or input: below, the exchanges of more stages cost more
+constexpr uint64_t kFromBytes = 64u << 10;     // of a list: below, the exchanges of more stages cost more
 
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
 bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Hierarchy>> Hierarchy::create(Communicator& whole) {
   made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
   const std::vector<int>& here = hosts[made->seat_.host];
   made->here_ = here.size();
-  made->always_ = settings->hierarchy == HierarchyMode::kOn;
+  made->mode_ = settings->hierarchy;
   made->sums_ = settings->reproducible == Reproducible::kRun;
   FSCCL_ASSIGN(made->host_, part_of(whole, here, kTag, "ranks of a host"));
   whole.engine().bind(made->host_->engine());
@@ -84,9 +84,12 @@ bool Hierarchy::takes(const CollectiveCall& call) const {
   const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
   const bool sums = scatters(call.op) || call.op == OpCode::all_reduce;
   if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_)) return false;
-  const uint64_t count = call.counts ? std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0})
-                                     : call.count * (each ? seats_.size() : 1);
-  return count && (always_ || count * dtype_size(call.dtype) >= kFromBytes);
+  return call.count || (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
+}
+
+HostsChoice Hierarchy::choose(OpCode op, const Shape& shape) const {
+  if (reduces(op) && !sums_) return {};
+  return choose_by_hosts(op, shape, whole_.collectives().party(), mode_);
 }
 
 bool Hierarchy::takes(const ListCall& call) const {
@@ -97,7 +100,7 @@ bool Hierarchy::takes(const ListCall& call) const {
     const size_t* const end = tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
     bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
   }
-  return bytes && (always_ || bytes >= kFromBytes);
+  return bytes && (mode_ == HierarchyMode::kOn || bytes >= kFromBytes);
 }
 
 // ---- parts

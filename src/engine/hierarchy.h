@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "engine/list.h"
+#include "engine/stages.h"
 
 namespace fsccl {
 
@@ -33,9 +34,10 @@ class Hierarchy {
   static Result<std::unique_ptr<Hierarchy>> create(Communicator& whole);
   ~Hierarchy();
 
-  // Whether a call goes by hosts. The same on all ranks.
+  // Whether a call can go by hosts, and what the choice is for such a call. The same on all ranks.
   bool takes(const CollectiveCall& call) const;
   bool takes(const ListCall& call) const;
+  HostsChoice choose(OpCode op, const Shape& shape) const;
   // A call that was checked.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
   Status run(const ListCall& call, bool wait, fsccl_status_t* state);
@@ -93,9 +95,9 @@ class Hierarchy {
   std::vector<Seat> seats_;                    // by rank
   Seat seat_;                                  // of this one
   size_t hosts_ = 0, lanes_ = 0, here_ = 0;    // here: ranks of this host
-  bool always_ = false;                        // whatever the size
-  bool sums_ = true;                           // reductions, too
-  Engine* before_ = nullptr;                   // of the operation that the next stage follows, and its number there
+  HierarchyMode mode_ = HierarchyMode::kAuto;
+  bool sums_ = true;          // reductions, too
+  Engine* before_ = nullptr;  // of the operation that the next stage follows, and its number there
   uint64_t before_sequence_ = 0;
   std::vector<Part> parts_;                     // of a call
   std::vector<Held> held_;                      // of a stage

@@ -35,6 +35,45 @@ JobContext::~JobContext() {
   if (job_) job_->leave();
 }
 
+// What stands between the cost model and a choice.
+Status JobContext::load_choices(Facts* mine) {
+  const ConfigRef settings = config();
+  mine->plan = hash_of(settings->plan);
+  FSCCL_TRY(rules_in_force(*settings, tuning_).status().clone());
+  FSCCL_ASSIGN(tuning_, load_tuning(settings->tuning_file));
+  mine->tuning = tuning_.hash;
+  if (!tuning_.costs.empty()) machine_ = machine_name();
+  mine->machine = hash_of(machine_);
+  return success();
+}
+
+Result<std::shared_ptr<const std::vector<Rule>>> JobContext::rules() const { return rules_in_force(*config(), tuning_); }
+
+// Of this rank's facts with another's.
+Status JobContext::compare(const Facts& mine, size_t rank) const {
+  const Facts& theirs = facts_[rank];
+  const int peer = static_cast<int>(rank);
+  if (theirs.unreadable)
+    return fail(FSCCL_ERR_CONFIG, "rank {} cannot use its FSCCL_PLAN or FSCCL_TUNING_FILE: its own error says why", rank)
+        .with_peer(job_->rank(), peer);
+  const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
+                        : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
+                        : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
+                        : theirs.plan != mine.plan                 ? "FSCCL_PLAN"
+                                                                   : nullptr;
+  if (differs)
+    return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
+                differs)
+        .with_peer(job_->rank(), peer);
+  if (theirs.tuning != mine.tuning)
+    return fail(
+               FSCCL_ERR_MISMATCH,
+               "ranks {} and {} have different tuning files, or one has none: give all ranks the same content in FSCCL_TUNING_FILE",
+               job_->rank(), rank)
+        .with_peer(job_->rank(), peer);
+  return success();
+}
+
 // What the ranks of a job must know of each other before any of them makes a channel.
 Status JobContext::meet(Deadline deadline) {
   Facts mine{};
@@ -48,20 +87,16 @@ Status JobContext::meet(Deadline deadline) {
   mine.transport = static_cast<uint8_t>(choice_);
   mine.hierarchy = static_cast<uint8_t>(config()->hierarchy);
   mine.reproducible = static_cast<uint8_t>(config()->reproducible);
+  mine.seat = topo::seat_of(mine.words);
+  Status loaded = load_choices(&mine);
+  mine.unreadable = loaded.ok() ? 0 : 1;
   random_bytes(mine.salt, sizeof mine.salt);
   facts_.resize(static_cast<size_t>(job_->size()));
   FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
+  FSCCL_TRY(std::move(loaded));
   for (size_t rank = 0; rank < facts_.size(); rank++) {
     taken_ |= facts_[rank].taken != 0;
-    const Facts& theirs = facts_[rank];
-    const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
-                          : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
-                          : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
-                                                                     : nullptr;
-    if (differs)
-      return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
-                  differs)
-          .with_peer(job_->rank(), static_cast<int>(rank));
+    FSCCL_TRY(compare(mine, rank));
   }
   const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   return network ? join_network(deadline) : success();
@@ -123,6 +158,33 @@ Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector
       FSCCL_ERR_NOT_AVAILABLE,
       "the ranks are on several hosts, and FSCCL_TRANSPORT=shm joins the ranks of one host only: set it to auto on all ranks; if "
       "they are on one host after all (containers hide it), set FSCCL_HOST_ID to the same text on all of them");
+}
+
+Spread JobContext::spread(const std::vector<int>& ranks) const {
+  std::map<uint64_t, int> hosts;
+  for (const int rank : ranks) hosts[job_->member(rank).host]++;
+  const int per_host = hosts.begin()->second;
+  const bool even = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host.second == per_host; });
+  return {static_cast<int>(hosts.size()), even ? per_host : 0};
+}
+
+topo::LinkClass JobContext::link(int a, int b) const {
+  if (job_->member(a).host != job_->member(b).host) return topo::LinkClass::network;
+  return topo::between(facts_[static_cast<size_t>(a)].seat, facts_[static_cast<size_t>(b)].seat);
+}
+
+int JobContext::farthest(const std::vector<int>& ranks) const {
+  if (ranks.size() < 2) return ranks.front();
+  return *std::max_element(ranks.begin() + 1, ranks.end(),
+                           [&](int a, int b) { return link(ranks.front(), a) < link(ranks.front(), b); });
+}
+
+const Costs* JobContext::known_costs(const std::vector<int>& ranks, std::string_view transport) const {
+  if (tuning_.costs.empty()) return nullptr;
+  const uint64_t here = hash_of(machine_);
+  const bool alike =
+      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return facts_[static_cast<size_t>(rank)].machine == here; });
+  return alike ? tuning_.find(machine_, transport, link(ranks.front(), farthest(ranks))) : nullptr;
 }
 
 bool JobContext::oversubscribed(const std::vector<int>& ranks) const {

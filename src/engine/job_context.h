@@ -8,7 +8,10 @@
 #include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
+#include "engine/rules.h"
+#include "engine/tuning_file.h"
 #include "fsccl/transport.h"
+#include "topo/seat.h"
 
 namespace fsccl {
 
@@ -34,14 +37,30 @@ class JobContext {
   Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
   void* node() const { return node_; }
 
+  // On how many hosts these ranks are, and how many on each.
+  Spread spread(const std::vector<int>& ranks) const;
+  // What lies between two of them.
+  topo::LinkClass link(int a, int b) const;
+  // The member that is farthest from the first one.
+  int farthest(const std::vector<int>& ranks) const;
+  // Of FSCCL_PLAN as it is now, then of the tuning file as it was when the job was joined.
+  Result<std::shared_ptr<const std::vector<Rule>>> rules() const;
+  // What the tuning file says of a communicator of these ranks; null: nothing.
+  const Costs* known_costs(const std::vector<int>& ranks, std::string_view transport) const;
+
  private:
   struct Facts {
     uint64_t words[16];                          // 1024 processors
     uint32_t taken;                              // see oversubscribed()
     uint8_t transport, hierarchy, reproducible;  // settings that all must have alike
-    uint8_t unused;
+    uint8_t unreadable;                          // 1: FSCCL_PLAN or the tuning file cannot be used there
+    uint64_t plan, tuning;                       // hashes of what must be alike, too
+    uint64_t machine;                            // of its name
+    topo::Seat seat;
     uint8_t salt[kKeyBytes];
   };
+  Status load_choices(Facts* mine);
+  Status compare(const Facts& mine, size_t rank) const;
   Status meet(Deadline deadline);
   std::vector<int> all_ranks() const;
   size_t cores_of(const std::vector<int>& ranks) const;
@@ -54,6 +73,8 @@ class JobContext {
   void* node_ = nullptr;
   TransportChoice choice_ = TransportChoice::kAuto;
   std::vector<Facts> facts_;  // of each rank
+  Tuning tuning_;
+  std::string machine_;  // its name, if the tuning file asks for it
   bool taken_ = false;
   std::atomic<uint32_t> arena_numbers_{0};
   std::atomic<bool> lost_{false};

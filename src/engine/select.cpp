@@ -5,16 +5,25 @@
 #include <functional>
 #include <optional>
 
+#include <fmt/format.h>
+
 namespace fsccl {
 namespace {
 
 using Make = std::function<Plan(const Shape&)>;
 constexpr int kManyRanks = 32;
 
-// The ways of a collective. `direct` touches peers' buffers; `through_slots` need none of them.
+// One that needs no peer's buffer, in pieces of so many bytes of a slot.
+struct ThroughSlots {
+  Way way;
+  uint64_t piece;
+  Make make;
+};
+
+// The ways of a collective. `direct` touches peers' buffers.
 struct Ways {
   Make direct;
-  std::vector<Make> through_slots;
+  std::vector<ThroughSlots> through_slots;
   bool readable = true;  // direct only reads peers' memory
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
@@ -30,54 +39,58 @@ std::vector<uint64_t> chunks_of(const Shape& shape) {
   return sizes;
 }
 
-void add_slots(Ways& ways, const Shape& shape, const std::function<Plan(const Shape&, uint64_t)>& make) {
-  for (const uint64_t bytes : chunks_of(shape))
-    ways.through_slots.push_back([make, bytes](const Shape& at) { return make(at, bytes); });
+// Also in pieces of `asked` bytes, if that is not 0.
+void add_slots(Ways& ways, const Shape& shape, uint64_t asked, Way way, const std::function<Plan(const Shape&, uint64_t)>& make) {
+  std::vector<uint64_t> pieces = chunks_of(shape);
+  if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end()) pieces.push_back(asked);
+  for (const uint64_t bytes : pieces)
+    ways.through_slots.push_back({way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
 }
 
-Ways moving(const Shape& shape, Movement (*movement)(const Shape&)) {
+Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape&)) {
   Ways ways;
   ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   ways.payload = shape.largest_part_bytes();
-  add_slots(ways, shape, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
+  add_slots(ways, shape, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return ways;
 }
 
-Ways folding(const Shape& shape, Folding (*folding)(const Shape&), Folding (*whole)(const Shape&)) {
+Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&), Folding (*whole)(const Shape&)) {
   Ways ways;
   ways.direct = [=](const Shape& at) { return fold_direct(folding(at)); };
   ways.payload = folding(shape).input_bytes;
   ways.readable = folding(shape).deliver == Deliver::self;
-  add_slots(ways, shape, [=](const Shape& at, uint64_t bytes) { return fold_slots(folding(at), bytes); });
-  if (whole) add_slots(ways, shape, [=](const Shape& at, uint64_t bytes) { return fold_slots(whole(at), bytes); });
+  add_slots(ways, shape, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return fold_slots(folding(at), bytes); });
+  if (whole)
+    add_slots(ways, shape, asked, Way::small_slots, [=](const Shape& at, uint64_t bytes) { return fold_slots(whole(at), bytes); });
   return ways;
 }
 
-Ways ways_of(OpCode op, const Shape& shape) {
+Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
   switch (op) {
     case OpCode::all_gather:
     case OpCode::all_gather_v:
-      return moving(shape, all_gather_movement);
+      return moving(shape, asked, all_gather_movement);
     case OpCode::gather:
-      return moving(shape, gather_movement);
+      return moving(shape, asked, gather_movement);
     case OpCode::scatter:
-      return moving(shape, scatter_movement);
+      return moving(shape, asked, scatter_movement);
     case OpCode::all_to_all:
-      return moving(shape, all_to_all_movement);
+      return moving(shape, asked, all_to_all_movement);
     case OpCode::send:  // on a communicator of two: rank 0 to rank 1
     case OpCode::broadcast: {
-      Ways ways = moving(shape, broadcast_movement);
+      Ways ways = moving(shape, asked, broadcast_movement);
       ways.direct = broadcast_balanced;
       ways.readable = false;
       return ways;
     }
     case OpCode::reduce_scatter:
     case OpCode::reduce_scatter_v:
-      return folding(shape, reduce_scatter_folding, nullptr);
+      return folding(shape, asked, reduce_scatter_folding, nullptr);
     case OpCode::all_reduce:
-      return folding(shape, all_reduce_folding, small_all_reduce_folding);
+      return folding(shape, asked, all_reduce_folding, small_all_reduce_folding);
     case OpCode::reduce:
-      return folding(shape, reduce_folding, small_reduce_folding);
+      return folding(shape, asked, reduce_folding, small_reduce_folding);
     default:
       return {};
   }
@@ -112,8 +125,8 @@ class Contest {
 
   std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
   // Where it stands among the candidates.
-  size_t enter(const std::array<Plan, 2>& plans, const Price& price, const char* memory, const char* how = "") {
-    candidates.push_back({plans[0].name + how, plans[0].chunk, memory, price.ns});
+  size_t enter(const std::string& plan, uint64_t chunk, const Price& price, const char* memory) {
+    candidates.push_back({plan, chunk, memory, price.ns});
     return candidates.size() - 1;
   }
   Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const { return price(plans, costs_, reads); }
@@ -132,18 +145,25 @@ struct Slots {
   bool lazy = false;  // a rank need not wait for all others
 };
 
-Slots cheapest_slots(const Ways& ways, Contest& contest) {
+bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
+  const bool names_slots = rule && (rule->way == Way::slots || rule->way == Way::small_slots);
+  return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
+}
+
+// Of those that the rule, if there is one, allows.
+Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest& contest) {
   Slots best;
-  for (const Make& make : ways.through_slots) {
-    const std::array<Plan, 2> plans = contest.plans_of(make);
+  for (const ThroughSlots& one : ways.through_slots) {
+    const std::array<Plan, 2> plans = contest.plans_of(one.make);
     const Price price = contest.price_of(plans);
-    const size_t at = contest.enter(plans, price, "any");
+    size_t at = contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, price, "any");
     const std::vector<Candidate>& all = contest.candidates;
     if (at > 0 && all[at].plan == all[at - 1].plan && all[at].chunk == all[at - 1].chunk) {
       contest.candidates.pop_back();  // all of it fits either piece
-      continue;
+      at--;
     }
-    if (!best.make || price.ns < best.price.ns) best = {&make, at, price, plans[0].lazy || plans[1].lazy};
+    if (allows(rule, asked, one) && (!best.make || price.ns < best.price.ns))
+      best = {&one.make, at, price, plans[0].lazy || plans[1].lazy};
   }
   return best;
 }
@@ -156,45 +176,80 @@ bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
   return in_a_row - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
 }
 
-Selection only(Plan plan, const SelectOptions& options, std::vector<Candidate>* considered) {
-  if (considered) *considered = {{plan.name, 0, "any", plan.ranks > 1 ? options.costs.exchange : 0, true}};
-  return {std::move(plan), {}, false};
+Selection only(Plan plan, const SelectOptions& options, const char* why, std::vector<Candidate>* considered) {
+  const double ns = plan.ranks > 1 ? options.costs.exchange : 0;
+  if (considered) *considered = {{plan.name, 0, "any", ns, true}};
+  return {std::move(plan), {}, false, ns, why};
+}
+
+// A rule that can be followed; null, and why not, if it cannot.
+const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const Costs& costs, const char** why_not) {
+  if (!rule) return nullptr;
+  if (shape.mirrored && (rule->way == Way::direct || rule->way == Way::read))
+    *why_not = "these ranks share no memory, and none but slots carries bytes between them";
+  else if (rule->way == Way::read && !(costs.can_read && ways.readable))
+    *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
+  else
+    return rule;
+  return nullptr;
 }
 
 }  // namespace
 
-Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
-  if (std::optional<Plan> tiny = inline_plan(op, shape)) return only(std::move(*tiny), options, considered);
-  const Ways ways = ways_of(op, shape);
-  if (shape.ranks == 1) return only(ways.direct(shape), options, considered);
+uint64_t call_bytes(OpCode op, const Shape& shape) {
+  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::broadcast || op == OpCode::send;
+  return whole ? shape.count * shape.size() : shape.whole_bytes();
+}
 
+Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
+  const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
+  const uint64_t asked =
+      named && named->chunk ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks), shape.slot_bytes) : 0;
+  if (!named || named->way == Way::direct || named->way == Way::read)
+    if (std::optional<Plan> tiny = inline_plan(op, shape))
+      return only(std::move(*tiny), options, "it fits into the signals", considered);
+  const Ways ways = ways_of(op, shape, asked);
+  if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
+
+  const char* why_not = nullptr;
+  const Rule* const rule = usable(named, shape, ways, options.costs, &why_not);
+  if (why_not && !considered) announce_ignored(*named, op, why_not);
   Contest contest(shape, options.costs);
-  const Slots slots = cheapest_slots(ways, contest);
+  const Slots slots = cheapest_slots(ways, rule, asked, contest);
   std::vector<Candidate>& candidates = contest.candidates;
   Selection selection;
-  if (shape.mirrored) {
-    selection.plan = (*slots.make)(shape);
-    candidates[slots.at].chosen = true;
-    if (considered) *considered = std::move(candidates);
-    return selection;
+  if (considered)
+    selection.why = rule      ? rule->origin + " says so"
+                    : why_not ? fmt::format("least predicted time; {} is not followed: {}", named->origin, why_not)
+                              : "least predicted time";
+  bool eager = shape.mirrored;
+  if (!shape.mirrored) {
+    const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
+    const Price direct_price = contest.price_of(direct);
+    const size_t direct_at = contest.enter(direct[0].name, 0, direct_price, "pool");
+    const bool can_read = options.costs.can_read && ways.readable;
+    const size_t read_at =
+        can_read ? contest.enter(std::string(op_name(op)) + "_read", 0, contest.price_of(direct, true), "private") : 0;
+    const double asking = options.costs.exchange;
+    eager = rule                                 ? rule->way == Way::slots || rule->way == Way::small_slots
+            : options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_price.ns, asking)
+                                                 : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
+    if (considered && !rule && options.eager_bytes != kConfigAuto) selection.why = "FSCCL_EAGER_BYTES says so";
+    if (!eager) {
+      const bool named_way = rule && (rule->way == Way::read || asked);
+      selection.plan = ways.direct(shape);
+      selection.otherwise = (*slots.make)(shape);
+      selection.reads = can_read && (named_way ? rule->way == Way::read
+                                               : options.always_read || candidates[read_at].ns < slots.price.ns + asking);
+      selection.ns = selection.reads ? candidates[read_at].ns : slots.price.ns + asking;
+      candidates[direct_at].chosen = true;
+      candidates[selection.reads ? read_at : slots.at].chosen = true;
+    }
   }
-  const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
-  const Price direct_price = contest.price_of(direct);
-  const size_t direct_at = contest.enter(direct, direct_price, "pool");
-  const bool can_read = options.costs.can_read && ways.readable;
-  const size_t read_at = can_read ? contest.enter(direct, contest.price_of(direct, true), "private", ", read by the system") : 0;
-
-  const bool eager = options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_price.ns, options.costs.exchange)
-                                                        : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
   if (eager) {
     selection.plan = (*slots.make)(shape);
+    selection.ns = slots.price.ns;
     candidates[slots.at].chosen = true;
-  } else {
-    selection.plan = ways.direct(shape);
-    selection.otherwise = (*slots.make)(shape);
-    selection.reads = can_read && (options.always_read || candidates[read_at].ns < slots.price.ns + options.costs.exchange);
-    candidates[direct_at].chosen = true;
-    candidates[selection.reads ? read_at : slots.at].chosen = true;
   }
   if (considered) *considered = std::move(candidates);
   return selection;

@@ -54,7 +54,8 @@ class Follower {
           if (step.peer != kAllPeers && (step.peer == plans_[0].rank) != (peer == 0)) continue;
           const double signalled = signals_[peer][index(who, step)];
           if (signalled == kNotYet) return false;
-          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, signalled + costs_.exchange);
+          const double since = costs_.turns ? std::max(clock, signalled) : signalled;
+          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + costs_.exchange);
         }
         waited_[who] += seen - clock;
         clock = seen;
@@ -123,6 +124,25 @@ uint64_t Costs::slot_streaming_from() const {
   return from;
 }
 double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes), slot_streaming.at(bytes)); }
+
+// What goes through a slot passes the link twice, but for a network, where the second copy is the receiver's own. The system takes
+// as long as two such copies to read what is large.
+Costs typical_costs(const topo::Connection& link) {
+  constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200;
+  const bool network = link.link == topo::LinkClass::network;
+  const double per_byte = 1 / link.gb_per_s;
+  Costs costs;
+  costs.exchange = link.ns;
+  costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
+  for (size_t i = 0; i < Cost::kSizes.size(); i++) {
+    const auto bytes = static_cast<double>(Cost::kSizes[i]);
+    costs.slot_cached.ns[i] = network ? kMessageNs + bytes * (per_byte + costs.copy_per_byte) : kSlotNs + bytes * 2 * per_byte;
+    costs.slot_streaming.ns[i] = costs.slot_cached.ns[i] * 1.6 + kPastCachesNs;
+    costs.read.ns[i] = kSystemCallNs + bytes * 2.5 * per_byte;
+  }
+  return costs;
+}
+Costs typical_costs(topo::LinkClass link) { return typical_costs({link, topo::traits(link).ns, topo::traits(link).gb_per_s, {}}); }
 
 Price price(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) { return Follower(plans, costs, reads).price(); }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "plan/plan.h"
+#include "topo/connection.h"
 
 namespace fsccl {
 
@@ -17,7 +18,8 @@ struct Cost {
   double at(uint64_t bytes) const;
 };
 
-// The defaults stand in where nothing is measured.
+enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
+
 struct Costs {
   double exchange = 300;                   // until signals that were given at the same time are seen
   Cost slot_cached{{60, 250, 11000}};      // from a buffer into a slot and from there into a buffer of another core
@@ -25,12 +27,20 @@ struct Costs {
   Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
   double copy_per_byte = 0.04;             // between memory that both can touch
   bool can_read = false;
+  bool turns = false;  // more ranks than cores: who waits gives up its core, and each wait takes an exchange by itself
+  CostsOrigin origin = CostsOrigin::table;
 
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
   bool reading_pays(uint64_t bytes) const { return can_read && read.at(bytes) < slot(bytes); }
 };
+
+// What stands in where nothing is measured: from the latency and the bandwidth of a link, or those that are typical of its class.
+Costs typical_costs(const topo::Connection& link);
+Costs typical_costs(topo::LinkClass link);
+
+inline constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 
 struct Price {
   double ns = 0;    // from a common begin until both have ended

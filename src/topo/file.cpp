@@ -1,11 +1,10 @@
 #include "topo/file.h"
 
 #include <algorithm>
-#include <fstream>
-#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_file.h"
 #include "topo/discover.h"
 
 namespace fsccl::topo {
@@ -45,49 +44,18 @@ bool belongs(Kind kind, Kind parent) {
 
 bool device(Kind kind) { return kind >= Kind::gpu; }
 
-class Reader {
+class Reader : JsonReader {
  public:
-  explicit Reader(const std::string& source) : source_(source) {}
+  explicit Reader(const std::string& source) : JsonReader(source) {}
 
   Result<Topology> read(const Json& json) {
     if (!object(json, "the document", {"fsccl_topology", "hosts", "switches", "links"}) || !hosts(json) || !switches(json) ||
         !links(json))
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: {}", source_, problem_);
+      return problem();
     return std::move(topology_);
   }
 
  private:
-  template <class... Args>
-  bool wrong(fmt::format_string<Args...> text, Args&&... args) {
-    problem_ = fmt::format(text, std::forward<Args>(args)...);
-    return false;
-  }
-
-  bool object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {
-    if (!json.is_object()) return wrong("{} must be an object", place);
-    for (const auto& [key, value] : json.items())
-      if (std::find_if(known.begin(), known.end(), [&](const char* name) { return key == name; }) == known.end())
-        return wrong("{} has \"{}\"; known are {}", place, key, fmt::join(known, ", "));
-    return true;
-  }
-
-  bool text(const Json& json, const char* key, const std::string& place, bool needed, std::string* value) {
-    if (!json.contains(key)) return !needed || wrong("{} has no \"{}\"", place, key);
-    if (!json[key].is_string()) return wrong("{}.{} must be a text", place, key);
-    *value = json[key].get<std::string>();
-    if (needed && value->empty()) return wrong("{}.{} is empty", place, key);
-    for (const char c : *value)
-      if (static_cast<unsigned char>(c) < ' ') return wrong("{}.{} has a control character", place, key);
-    return true;
-  }
-
-  bool number(const Json& json, const char* key, const std::string& place, double most, double* value) {
-    if (!json.contains(key)) return true;
-    if (!json[key].is_number()) return wrong("{}.{} must be a number", place, key);
-    *value = json[key].get<double>();
-    return (*value >= 0 && *value <= most) || wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
-  }
-
   bool whole(const Json& json, const char* key, const std::string& place, int least, int* value) {
     if (!json.contains(key)) return true;
     if (!json[key].is_number_integer() || json[key] < least || json[key] > kMostRepeats)
@@ -260,7 +228,6 @@ class Reader {
     return device(kind) || wrong("{}: \"{}\" is a {}: links join devices and switches", place, path, kind_name(kind));
   }
 
-  std::string source_, problem_;
   Topology topology_;
   std::map<std::pair<int, std::string>, int> names_;  // (the node among whose children the name is unique; a device's host), name
   int cpus_ = 0;                                      // the next processor's number in this host
@@ -289,13 +256,7 @@ Result<Topology> parse_json(const std::string& text, const std::string& source) 
 }
 
 Result<Topology> load_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
-  if (!file) return fail(FSCCL_ERR_SYSTEM, "{}: {}", path, fmt::system_error(errno, "cannot be opened").what());
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
-  if (text.size() > kMostFileBytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, kMostFileBytes);
+  FSCCL_ASSIGN(const std::string text, read_text_file(path, kMostFileBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != text.npos && text[first] == '<' ? discover_xml(path) : parse_json(text, path);
 }

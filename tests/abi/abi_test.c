@@ -49,6 +49,7 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);
   EXPECT_SIZE_FIRST(fsccl_counters_t);
+  EXPECT_SIZE_FIRST(fsccl_explain_config_t);
   EXPECT_SIZE_FIRST(fsccl_layout_stats_t);
   EXPECT(sizeof(fsccl_unique_id_t) == 256);
 }

@@ -3,6 +3,7 @@
 // one rank, both are rank order.
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "reference.h"
@@ -367,17 +368,40 @@ TEST_P(Hosts, SendOnce) {
   });
 }
 
+std::string choice(fsccl_comm_t comm, const char* operation, size_t bytes) {
+  std::vector<char> text(8192);
+  EXPECT_OK(fsccl_explain(comm, operation, bytes, text.data(), text.size()));
+  return text.data();
+}
+bool by_hosts(const std::string& explanation) {
+  const size_t at = explanation.find(R"("plan":"by_hosts")");
+  return at != std::string::npos && explanation.find(R"("chosen":true,"stages":[)", at) != std::string::npos;
+}
+
 TEST(Sums, ExplainedAsTheyAre) {
   run_ranks(4, [](Rank& self) {
-    const bool by_hosts = number_of_hosts() > 1 && number_of_hosts() < 4;
+    const bool possible = number_of_hosts() > 1 && number_of_hosts() < 4;
     for (const char* operation : {"all_gather", "reduce_scatter", "all_reduce", "broadcast"}) {
-      std::vector<char> text(8192);
-      ASSERT_OK(fsccl_explain(self.comm, operation, 1 << 20, text.data(), text.size()));
-      EXPECT_EQ(std::string(text.data()).find(R"("plan":"by_hosts")") != std::string::npos, by_hosts) << text.data();
-      ASSERT_OK(fsccl_explain(self.comm, operation, 1024, text.data(), text.size()));
-      EXPECT_EQ(std::string(text.data()).find("by_hosts"), std::string::npos) << text.data();
+      const std::string text = choice(self.comm, operation, 1 << 20);
+      EXPECT_EQ(text.find(R"("stages":[{"between_hosts":)") != std::string::npos, possible) << text;
+      EXPECT_FALSE(by_hosts(choice(self.comm, operation, 4)));
     }
+    EXPECT_EQ(choice(self.comm, "gather", 1 << 20).find("by_hosts"), std::string::npos);
   });
+}
+
+TEST(Sums, RulesDecide) {
+  {
+    const Settings settings{{"FSCCL_PLAN", "all_gather:64K-=by_hosts, all_reduce=flat"}, {"FSCCL_HIERARCHY", "on"}};
+    run_ranks(4, [](Rank& self) {
+      const bool possible = number_of_hosts() == 2;
+      EXPECT_EQ(by_hosts(choice(self.comm, "all_gather", 1 << 20)), possible);
+      EXPECT_FALSE(by_hosts(choice(self.comm, "all_reduce", 1 << 20)));
+      EXPECT_EQ(by_hosts(choice(self.comm, "broadcast", 1 << 20)), possible);
+    });
+  }
+  const Settings settings{{"FSCCL_PLAN", "all_gather=by_hosts, reduce_scatter=by_hosts, all_reduce=by_hosts, broadcast=slots"}};
+  sums(4, number_of_hosts() == 2 ? 2 : 1);
 }
 
 // Operations in flight one behind the other, some by hosts and some not, on the same memory.

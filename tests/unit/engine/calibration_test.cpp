@@ -18,7 +18,7 @@ constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits 
 
 Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
   const fsccl_transport_ops_t ops = Wrapped::ops();
-  return calibrate({&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr}, tick);
+  return calibrate({&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr}, ranks - 1, {}, tick);
 }
 
 void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {

@@ -105,6 +105,64 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
   EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
 }
 
+SelectOptions ruled(const char* rules) {
+  SelectOptions options = machine();
+  options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
+  options.spread = {1, 2};
+  return options;
+}
+
+TEST(Select, RulesAreFollowed) {
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")), "all_gather_slots");
+  EXPECT_EQ(select(OpCode::all_gather, shape_of(2, 1 << 20), ruled("all_gather=slots/32K")).plan.chunk,
+            move_slots(all_gather_movement(shape_of(2, 1 << 20)), 32 << 10).chunk);
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=direct")), "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather=read")), "all_gather_direct else read");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather:1K-1K=direct")),
+            "all_gather_direct else all_gather_slots");
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather:1025-=direct")), "all_gather_slots") << "out of range";
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 512), ruled("all_gather@2x2=direct")), "all_gather_slots") << "other hosts";
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 1 << 20), ruled("all_reduce=small_slots")), "all_reduce_small_slots");
+  EXPECT_EQ(chosen(OpCode::all_reduce, shape_of(2, 512), ruled("all_reduce=slots")), "all_reduce_slots");
+  SelectOptions options = ruled("all_gather=slots");
+  options.eager_bytes = 0;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), options), "all_gather_slots") << "more precise than FSCCL_EAGER_BYTES";
+}
+
+TEST(Select, EveryCandidateCanBeForced) {
+  for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
+                          OpCode::gather, OpCode::scatter, OpCode::all_to_all, OpCode::send})
+    for (const bool mirrored : {false, true}) {
+      Shape shape = shape_of(2, 1 << 20);
+      shape.root = 0;
+      shape.mirrored = mirrored;
+      std::vector<Candidate> considered;
+      select(op, shape, machine(), &considered);
+      for (const Candidate& one : considered) {
+        const std::string rule = fmt::format("{}={}{}", op_name(op), one.plan, one.chunk ? fmt::format("/{}", one.chunk) : "");
+        std::vector<Candidate> again;
+        const Selection forced = select(op, shape, ruled(rule.c_str()), &again);
+        EXPECT_EQ(forced.why, "FSCCL_PLAN says so") << rule;
+        const auto same = std::find_if(again.begin(), again.end(),
+                                       [&](const Candidate& other) { return other.plan == one.plan && other.chunk == one.chunk; });
+        ASSERT_NE(same, again.end()) << rule;
+        EXPECT_TRUE(same->chosen) << rule;
+      }
+    }
+}
+
+TEST(Select, WhatCannotBeFollowedIsSaid) {
+  Shape shape = shape_of(4, 1 << 20);
+  shape.mirrored = true;
+  std::vector<Candidate> considered;
+  const Selection selection = select(OpCode::all_gather, shape, ruled("all_gather=direct"), &considered);
+  EXPECT_EQ(selection.plan.name, "all_gather_slots");
+  EXPECT_NE(selection.why.find("FSCCL_PLAN is not followed: these ranks share no memory"), std::string::npos) << selection.why;
+  SelectOptions blind = ruled("all_gather=read");
+  blind.costs.can_read = false;
+  EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), blind), "all_gather_direct else all_gather_slots");
+}
+
 TEST(Select, PutsAreCountedAsBytes) {
   Shape shape = shape_of(3, 1000);
   shape.mirrored = true;

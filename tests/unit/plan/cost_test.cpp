@@ -51,6 +51,14 @@ TEST(Cost, AllGatherThroughSlots) {
   EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns, 10240 + 5120 + 10240, 100);
 }
 
+// Of ranks that share cores, each wait is a turn of its own: what needs fewer of them wins.
+TEST(Cost, EachWaitIsATurnWhereRanksShareCores) {
+  Costs costs = round_numbers();
+  costs.turns = true;
+  const auto gather = pair_of(gather_slots, 100'000, 4096);
+  EXPECT_GT(price(gather, costs, false).ns, price(gather, round_numbers(), false).ns + 10 * costs.exchange);
+}
+
 TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
   const auto mirrored = [](const Shape& given, uint64_t slot) {
     Shape shape = given;

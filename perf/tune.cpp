@@ -1,0 +1,295 @@
+#include "tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "numbers.h"
+
+namespace fsccl::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kSampleUs = 200, kMostCalls = 200;
+
+std::string setting(const char* name) {
+  std::string value(16384, '\0');
+  must(fsccl_config_get(name, value.data(), value.size()), name);
+  return value.c_str();
+}
+
+Json explain(fsccl_comm_t comm, const std::string& operation, uint64_t bytes) {
+  std::vector<char> text(1 << 16);
+  must(fsccl_explain(comm, operation.c_str(), bytes, text.data(), text.size()), "fsccl_explain");
+  return Json::parse(text.data());
+}
+
+// A communicator of all ranks on which one plan is forced; empty: none is.
+class Forced {
+ public:
+  Forced(const Session& session, std::string plan, const std::string& operation) : plan_(std::move(plan)) {
+    const std::string before = setting("FSCCL_PLAN");
+    if (!plan_.empty()) must(fsccl_config_set("FSCCL_PLAN", fmt::format("{}={}", operation, plan_).c_str()), "FSCCL_PLAN");
+    const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    must(fsccl_comm_split(session.comm(), 0, session.rank(), &config, &comm_), "fsccl_comm_split");
+    must(fsccl_config_set("FSCCL_PLAN", before.c_str()), "FSCCL_PLAN");
+  }
+  Forced(Forced&& other) noexcept : plan_(std::move(other.plan_)), comm_(std::exchange(other.comm_, nullptr)) {}
+  ~Forced() {
+    if (comm_) must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
+  }
+  fsccl_comm_t comm() const { return comm_; }
+  const std::string& plan() const { return plan_; }
+
+ private:
+  std::string plan_;
+  fsccl_comm_t comm_ = nullptr;
+};
+
+// Medians and spreads by plan, in one kind of memory.
+struct Timing {
+  std::string plan;
+  double us = 0, spread_us = 0;
+};
+
+struct Point {
+  const CollectiveKind* kind;
+  Memory memory;
+  uint64_t bytes;
+  std::string chosen;           // as fsccl_explain has it
+  Timing choice, best;          // best: the same plan where none is better
+  std::vector<Timing> timings;  // of the forced ones
+  double spread() const { return std::max(choice.spread_us, best.spread_us); }
+  // The same plan, forced, may be faster only because nobody asks first where the buffers lie (engine/select.cpp).
+  bool behind() const { return best.plan != chosen && choice.us - best.us > spread(); }
+};
+
+class Tuner {
+ public:
+  Tuner(const Session& session, const TuneOptions& options)
+      : session_(session), options_(options), printing_(session.rank() == 0) {}
+
+  void run() {
+    if (printing_ && !options_.json)
+      fmt::print("# {} ranks on {} hosts, {} repeats\n{:<15} {:<7} {:>10}  {:<26} {:>10}  {:<26} {:>10} {:>9}\n", session_.ranks(),
+                 session_.hosts(), options_.repeats, "operation", "memory", "bytes", "chosen", "us", "best", "us", "spread");
+    uint64_t behind = 0;
+    for (const CollectiveKind* kind : options_.collectives) {
+      open(*kind);
+      for (const uint64_t bytes : options_.sizes) {
+        std::vector<Point> points;
+        for (const Memory memory : options_.memories)
+          if (std::optional<Point> point = measure(*kind, memory, bytes)) points.push_back(std::move(*point));
+        for (const Point& point : points) {
+          behind += point.behind();
+          print(point);
+        }
+        decide(*kind, bytes, points);
+      }
+    }
+    forced_.clear();
+    if (printing_ && !options_.json)
+      fmt::print("# the choice is behind the best by more than the spread at {} of {} points\n", behind, points_);
+    if (!options_.output.empty()) write();
+  }
+
+ private:
+  // The communicators of all plans that are candidates at any of the sizes, the free choice first.
+  void open(const CollectiveKind& kind) {
+    forced_.clear();
+    forced_.emplace_back(session_, "", kind.name);
+    std::vector<std::string> plans;
+    for (const uint64_t bytes : options_.sizes)
+      for (const std::string& plan : candidates(kind, bytes))
+        if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
+    for (const std::string& plan : plans) forced_.emplace_back(session_, plan, kind.name);
+  }
+
+  static std::string rule_plan(const Json& candidate) {
+    const uint64_t chunk = candidate["chunk"].get<uint64_t>();
+    std::string plan = candidate["plan"].get<std::string>();
+    if (chunk) plan += fmt::format("/{}", chunk);
+    return plan;
+  }
+  std::vector<std::string> candidates(const CollectiveKind& kind, uint64_t bytes) const {
+    std::vector<std::string> plans;
+    const Json answer = explain(forced_.front().comm(), kind.name, bytes);
+    for (const Json& candidate : answer["candidates"])
+      if (candidate["plan"].get<std::string>().find("_inline") == std::string::npos) plans.push_back(rule_plan(candidate));
+    return plans;
+  }
+  std::string chosen(const CollectiveKind& kind, Memory memory, uint64_t bytes) const {
+    std::string plan;
+    const Json answer = explain(forced_.front().comm(), kind.name, bytes);
+    for (const Json& candidate : answer["candidates"]) {
+      const bool pool = candidate["memory"] == "pool";
+      if (candidate["chosen"].get<bool>() && (plan.empty() || pool == (memory == Memory::kPool))) plan = rule_plan(candidate);
+    }
+    return plan;
+  }
+
+  // All of them in turn, the slowest rank's time of each sample.
+  std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
+    const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
+    const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
+    const Place place{blocks, session_.rank(), session_.ranks(), 0};
+    if (blocks.counts.front() == 0) return std::nullopt;
+    std::vector<const Forced*> tried{&forced_.front()};
+    const std::vector<std::string> plans = candidates(kind, bytes);
+    for (const Forced& forced : forced_)
+      if (std::find(plans.begin(), plans.end(), forced.plan()) != plans.end()) tried.push_back(&forced);
+    const uint64_t room = std::max(extent_elements(kind.input, place), extent_elements(kind.output, place)) * sizeof(float);
+    Buffer input(session_, memory, room), output(session_, memory, room);
+    std::fill_n(input.at(0), room, '\0');
+
+    const auto sample = [&](const Forced& forced, int calls) {
+      session_.barrier();
+      const double begin = now_us();
+      for (int i = 0; i < calls; i++)
+        must(kind.call({place, input.at(0), output.at(0), FSCCL_FLOAT32, FSCCL_SUM, forced.comm()}), kind.name);
+      return (now_us() - begin) / calls;
+    };
+    std::vector<int> calls;
+    for (const Forced* forced : tried) {
+      for (int i = 0; i < 3; i++) sample(*forced, 2);
+      const double us = session_.max_over_ranks({sample(*forced, 2)})[0];
+      calls.push_back(static_cast<int>(std::clamp(std::ceil(kSampleUs / std::max(us, 0.1)), 1.0, kMostCalls)));
+    }
+    std::vector<double> times;  // each repeat begins with another
+    for (size_t repeat = 0; repeat < static_cast<size_t>(options_.repeats); repeat++) {
+      times.resize(times.size() + tried.size());
+      for (size_t k = 0; k < tried.size(); k++) {
+        const size_t i = (repeat + k) % tried.size();
+        times[repeat * tried.size() + i] = sample(*tried[i], calls[i]);
+      }
+    }
+    times = session_.max_over_ranks(times);
+
+    Point point{&kind, memory, bytes, chosen(kind, memory, bytes), {}, {}, {}};
+    for (size_t i = 0; i < tried.size(); i++) {
+      std::vector<double> mine;
+      for (size_t at = i; at < times.size(); at += tried.size()) mine.push_back(times[at]);
+      point.timings.push_back({tried[i]->plan(), percentile(mine, 0.5), percentile(mine, 0.75) - percentile(mine, 0.25)});
+    }
+    point.choice = point.timings.front();
+    point.best =
+        *std::min_element(point.timings.begin(), point.timings.end(), [](const Timing& a, const Timing& b) { return a.us < b.us; });
+    return point;
+  }
+
+  void print(const Point& point) {
+    points_++;
+    if (!printing_) return;
+    const std::string& best = point.best.plan.empty() ? point.chosen : point.best.plan;
+    if (options_.json) {
+      Json json{{"operation", point.kind->name}, {"memory", memory_name(point.memory)}, {"bytes", point.bytes},
+                {"chosen", point.chosen},        {"chosen_us", point.choice.us},        {"best", best},
+                {"best_us", point.best.us},      {"spread_us", point.spread()},         {"behind", point.behind()}};
+      for (const Timing& timing : point.timings)
+        if (!timing.plan.empty()) json["forced_us"][timing.plan] = timing.us;
+      fmt::print("{}\n", json.dump());
+    } else {
+      fmt::print("{:<15} {:<7} {:>10}  {:<26} {:>10.2f}  {:<26} {:>10.2f} {:>9.2f}{}\n", point.kind->name,
+                 memory_name(point.memory), point.bytes, point.chosen, point.choice.us, best, point.best.us, point.spread(),
+                 point.behind() ? "  behind" : "");
+    }
+    std::fflush(stdout);
+  }
+
+  // A rule where a plan is better by more than the spread in one kind of memory and not worse by more in any other.
+  void decide(const CollectiveKind& kind, uint64_t bytes, const std::vector<Point>& points) {
+    double most = 0;
+    std::string plan;
+    for (size_t i = 1; !points.empty() && i < points.front().timings.size(); i++) {
+      double gain = 0;
+      bool worse = false, better = false;
+      for (const Point& point : points) {
+        const Timing& timing = point.timings[i];
+        const double spread = std::max(timing.spread_us, point.choice.spread_us), saved = point.choice.us - timing.us;
+        worse |= saved < -spread;
+        better |= saved > spread;
+        gain += saved / point.choice.us;
+      }
+      if (better && !worse && gain > most) {
+        most = gain;
+        plan = points.front().timings[i].plan;
+      }
+    }
+    if (plan.empty()) return;
+    const auto size = std::find(options_.sizes.begin(), options_.sizes.end(), bytes);
+    const uint64_t to = size + 1 == options_.sizes.end() ? bytes : *(size + 1) - 1;
+    rules_.push_back(
+        fmt::format("{}@{}x{}:{}-{}={}", kind.name, session_.hosts(), session_.ranks() / session_.hosts(), bytes, to, plan));
+  }
+
+  // What the start of a communicator measured; nothing where there was nothing to measure.
+  void add_costs(Json* file, fsccl_comm_t comm) const {
+    const Json found = explain(comm, "barrier", 0);
+    if (found["costs_from"] != "calibration") return;
+    Json entry;
+    for (const char* key : {"machine", "transport", "link", "measured"}) entry[key] = found[key];
+    for (Json& known : (*file)["costs"])
+      if (known["transport"] == entry["transport"] && known["link"] == entry["link"] && known["machine"] == entry["machine"]) {
+        known = entry;
+        return;
+      }
+    (*file)["costs"].push_back(entry);
+  }
+
+  // New rules go before those of the file in force. Collective.
+  void write() {
+    Json file = {{"fsccl_tuning", 1}, {"costs", Json::array()}, {"rules", Json::array()}};
+    if (const std::string before = setting("FSCCL_TUNING_FILE"); !before.empty()) {
+      std::ifstream text(before);
+      const Json known = Json::parse(text, nullptr, false);
+      for (const char* key : {"costs", "rules"})
+        if (known.contains(key)) file[key] = known[key];
+    }
+    Json rules = Json(rules_);
+    for (const Json& known : file["rules"]) rules.push_back(known);
+    file["rules"] = rules;
+    add_costs(&file, session_.comm());
+    if (session_.hosts() > 1) {
+      int local_rank = 0, local_size = 1;
+      must(fsccl_comm_local_rank(session_.comm(), &local_rank, &local_size), "fsccl_comm_local_rank");
+      const std::vector<double> places = session_.all_ranks({static_cast<double>(local_rank)});
+      const auto host = std::count(places.begin(), places.begin() + session_.rank() + 1, 0.0);
+      fsccl_comm_t here = nullptr;
+      const fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+      must(fsccl_comm_split(session_.comm(), static_cast<int>(host), session_.rank(), &config, &here), "fsccl_comm_split");
+      add_costs(&file, here);
+      must(fsccl_comm_destroy(here), "fsccl_comm_destroy");
+    }
+    if (!printing_) return;
+    std::ofstream out(options_.output);
+    out << file.dump(1) << "\n";
+    if (!out.flush()) {
+      fmt::print(stderr, "fsccl-perf: {} cannot be written\n", options_.output);
+      std::exit(1);
+    }
+    if (!options_.json)
+      fmt::print("# {} rules and {} costs: FSCCL_TUNING_FILE={}\n", file["rules"].size(), file["costs"].size(), options_.output);
+  }
+
+  const Session& session_;
+  const TuneOptions& options_;
+  const bool printing_;
+  uint64_t points_ = 0;
+  std::vector<Forced> forced_;
+  std::vector<std::string> rules_;  // found
+};
+
+}  // namespace
+
+void run_tune(Session& session, const TuneOptions& options) {
+  session.open_pool();
+  Tuner(session, options).run();
+}
+
+}  // namespace fsccl::perf

@@ -1,0 +1,46 @@
+#include "base/json_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace fsccl {
+
+Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail_errno(errno, path + ": cannot be opened");
+  std::string text(most_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
+  if (text.size() > most_bytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
+  return text;
+}
+
+bool JsonReader::object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {
+  if (!json.is_object()) return wrong("{} must be an object", place);
+  for (const auto& [key, value] : json.items())
+    if (std::find_if(known.begin(), known.end(), [&](const char* name) { return key == name; }) == known.end())
+      return wrong("{} has \"{}\"; known are {}", place, key, fmt::join(known, ", "));
+  return true;
+}
+
+bool JsonReader::text(const Json& json, const char* key, const std::string& place, bool needed, std::string* value) {
+  if (!json.contains(key)) return !needed || wrong("{} has no \"{}\"", place, key);
+  if (!json[key].is_string()) return wrong("{}.{} must be a text", place, key);
+  *value = json[key].get<std::string>();
+  if (needed && value->empty()) return wrong("{}.{} is empty", place, key);
+  for (const char c : *value)
+    if (static_cast<unsigned char>(c) < ' ') return wrong("{}.{} has a control character", place, key);
+  return true;
+}
+
+bool JsonReader::number(const Json& json, const char* key, const std::string& place, double most, double* value) {
+  if (!json.contains(key)) return true;
+  if (!json[key].is_number()) return wrong("{}.{} must be a number", place, key);
+  *value = json[key].get<double>();
+  return (*value >= 0 && *value <= most) || wrong("{}.{} is {}: it must be from 0 to {}", place, key, *value, most);
+}
+
+}  // namespace fsccl

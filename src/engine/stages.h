@@ -1,0 +1,43 @@
+// Going by hosts (hierarchy.h) as far as its price: the stages of an operation, each one of the ranks of a host or of a lane
+// between hosts, and whether they take less time than the whole communicator's own plan. Nothing here communicates: the same on all
+// ranks.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/select.h"
+
+namespace fsccl {
+
+// A communicator, as far as its choices depend on it.
+struct Party {
+  int ranks = 1;
+  uint64_t slot_bytes = 0;
+  bool mirrored = false;
+  SelectOptions select;
+
+  Shape shape(uint64_t count, fsccl_dtype_t dtype) const;
+};
+
+struct Stage {
+  bool between_hosts = false;
+  OpCode op{};
+  uint64_t count = 0;  // elements, as the operation has it
+  std::string plan;
+  double ns = 0;  // predicted
+};
+
+struct HostsChoice {
+  bool by_hosts = false;
+  std::vector<Stage> stages;  // none: the operation has no such form
+  double ns = 0;              // predicted, of the stages together
+  std::string why;            // "": the prediction
+};
+// Whether a sum goes by hosts decides in which order it is taken, and so its bits, which are the same in every run: for those the
+// prices are of links as they typically are, not of this machine's at this moment.
+//
+// Of an operation on hosts with several ranks: by the stages or by the own plan of the communicator, `whole`. From nothing but what
+// all ranks know alike: hosts that differ count as even ones, uneven parts too, and what a host measured for itself is left aside.
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode);
+
+}  // namespace fsccl
