@@ -822,16 +822,16 @@ FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const
  * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
  * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:
  *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "read_ns" or null,
- *    "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why", "candidates": [{"plan", "chunk",
- *    "memory", "predicted_us", "chosen"}]}
+ *    "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why",
+ *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
  * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps; costs_from:
- * "calibration" at the start of the communicator, the "tuning file", or the "table" of what is typical of `link`, the class of link
- * between the farthest two ranks. ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN takes
- * it (docs/tuning.md). chunk: of a slot, what a round uses, 0 for all at once. memory: the candidate is for buffers in "pool"s that
- * all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an operation that all ranks enter
- * at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do not. Or "by_hosts", inside hosts
- * and between them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}].
- * Not collective, does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
+ * "calibration" at the start of the communicator, the "tuning file", or the "table" of what is typical of `link`, the class of
+ * link between the farthest two ranks. ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN
+ * takes it (docs/tuning.md). chunk: of a slot, what a round uses, 0 for all at once. memory: the candidate is for buffers in
+ * "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an operation that all
+ * ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do not. Or "by_hosts",
+ * inside hosts and between them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}]. Not collective,
+ * does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);
 
@@ -846,8 +846,8 @@ typedef struct fsccl_explain_config {
 /*
  * The same without a communicator, for ranks that need not exist: rank after rank on the cores of each host, with the settings in
  * force here. The costs are those of the tuning file or typical of the topology's links, so a communicator, which measures, may
- * choose otherwise. Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the
- * call. Reads files; does not communicate; any thread.
+ * choose otherwise. Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during
+ * the call. Reads files; does not communicate; any thread.
  */
 FSCCL_API fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const char* operation, size_t bytes,
                                            void (*take)(void* context, const char* json, size_t bytes), void* context);

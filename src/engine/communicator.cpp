@@ -131,6 +131,13 @@ fsccl_transport_request_t Communicator::request(Exchange& exchange, const std::v
   return request;
 }
 
+// Where nothing is measured.
+Costs Communicator::typical_costs_of(int farthest) const {
+  Costs costs = typical_costs(context_->link(members_.front(), farthest));
+  costs.can_read = true;
+  return costs;
+}
+
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
                                                          uint64_t name, const CommunicatorOptions& options, Communicator* parent) {
   const ConfigRef settings = config();
@@ -146,7 +153,6 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
 
   comm->oversubscribed_ = (parent && parent->oversubscribed_) || comm->context_->oversubscribed(comm->members_);
-
   // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
@@ -178,22 +184,21 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     code = engine.transport->reserve(engine.channel, error, sizeof error);
     if (code != FSCCL_OK) ready = fail(code, "rank {}: {}", known_as[static_cast<size_t>(comm->rank_)], error);
   }
-  Result<std::shared_ptr<const std::vector<Rule>>> rules = comm->context_->rules();
+  auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
   if (!ready.ok()) {
     engine.transport->close(engine.channel);
     return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   }
-  Costs typical = typical_costs(comm->context_->link(comm->members_.front(), farthest));
-  typical.can_read = true;
+  const Costs typical = comm->typical_costs_of(farthest);
   Costs costs = known      ? *known
                 : !fresh   ? parent->collectives_->options().select.costs
                 : measures ? calibrate(meeting, other, typical, &engine.first_tick)
                            : typical;
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
-  if (comm->oversubscribed_) costs.exchange = std::max(costs.exchange, kOversubscribedExchangeNs);
   costs.turns = comm->oversubscribed_;
+  if (costs.turns) costs.exchange = std::max(costs.exchange, kOversubscribedExchangeNs);
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take());

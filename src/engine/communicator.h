@@ -63,6 +63,7 @@ class Communicator {
   fsccl_transport_request_t request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads, bool known) const;
   void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules);
   std::vector<int> ranks_here() const;
+  Costs typical_costs_of(int farthest) const;
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank

@@ -40,6 +40,31 @@ def card(state):
     subprocess.run(["ip", "-n", "host1", "link", "set", "eth0", state], check=True)
 
 
+def choices(perf, once, last):
+    """Rules and tuning files that differ, are malformed, or cannot be followed."""
+    expect("a plan that only one rank wants", once(of_last={"FSCCL_PLAN": "all_gather=flat"}), ["FSCCL_ERR_MISMATCH", "FSCCL_PLAN"])
+    results = once(of_last={"FSCCL_PLAN": "all_gather=ring"})
+    expect("a plan that there is not", results[:last], ["FSCCL_ERR_CONFIG", f"rank {last} cannot use its FSCCL_PLAN"])
+    expect("a plan that there is not, where it is set", results[last:], ["FSCCL_ERR_CONFIG", '"ring" is not one of slots'])
+    with tempfile.TemporaryDirectory() as folder:
+        one, other, malformed = (f"{folder}/{name}.json" for name in ("one", "other", "malformed"))
+        for name, rules in ((one, '["all_gather=flat"]'), (other, "[]"), (malformed, "[")):
+            with open(name, "w", encoding="ascii") as file:
+                file.write(f'{{"fsccl_tuning": 1, "rules": {rules}}}')
+        for what in (other, ""):
+            expect(f"the tuning file of one rank is {os.path.basename(what) or 'none'}",
+                   once({"FSCCL_TUNING_FILE": one}, {"FSCCL_TUNING_FILE": what}),
+                   ["FSCCL_ERR_MISMATCH", "FSCCL_TUNING_FILE", "same content"])
+        results = once({"FSCCL_TUNING_FILE": one}, {"FSCCL_TUNING_FILE": malformed})
+        expect("a malformed tuning file", results[:last], ["FSCCL_ERR_CONFIG", f"rank {last} cannot use"])
+        expect("a malformed tuning file, where it is", results[last:], ["FSCCL_ERR_CONFIG", "malformed.json: not JSON"])
+    larger = [perf, "collectives", "--coll", "all_gather", "-b", "64K", "-e", "64K", "-n", "1"]
+    results = ranks.ends(ranks.start(larger, PER_HOST, {"FSCCL_PLAN": "all_gather=direct"}))
+    said = [errors.count("FSCCL_PLAN is not followed for all_gather: these ranks share no memory") for _, _, errors in results]
+    if said != [1] * len(results) or any(status for status, _, _ in results):
+        sys.exit(f"a plan that cannot be followed: {said}, {results}")
+
+
 def main():
     perf, other_version, deaths = sys.argv[1:]
     last = PER_HOST * len(ranks.hosts()) - 1
@@ -83,32 +108,7 @@ def main():
            ["FSCCL_ERR_NOT_AVAILABLE", "FSCCL_TRANSPORT=shm", "FSCCL_HOST_ID"])
     expect("a hierarchy that only one rank wants", once(of_last={"FSCCL_HIERARCHY": "off"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_HIERARCHY"])
-    expect("a plan that only one rank wants",
-           ranks.ends(ranks.start(once, PER_HOST, of_rank=lambda rank: {"FSCCL_PLAN": "all_gather=flat"} if rank == last else {})),
-           ["FSCCL_ERR_MISMATCH", "FSCCL_PLAN"])
-    results = ranks.ends(ranks.start(once, PER_HOST, of_rank=lambda rank: {"FSCCL_PLAN": "all_gather=ring"} if rank == 1 else {}))
-    expect("a plan that there is not", results, ["FSCCL_ERR_CONFIG", "rank 1 cannot use its FSCCL_PLAN"], but=1)
-    expect("a plan that there is not, where it is set", results[1:2], ["FSCCL_ERR_CONFIG", '"ring" is not one of slots'])
-    with tempfile.TemporaryDirectory() as folder:
-        tuned = [f"{folder}/{name}.json" for name in ("one", "another", "malformed")]
-        for name, rules in zip(tuned, ('["all_gather=flat"]', "[]", "[")):
-            with open(name, "w", encoding="ascii") as file:
-                file.write(f'{{"fsccl_tuning": 1, "rules": {rules}}}')
-        for what, other in (("another tuning file", {"FSCCL_TUNING_FILE": tuned[1]}), ("no tuning file", {"FSCCL_TUNING_FILE": ""})):
-            expect(f"{what} on one rank",
-                   ranks.ends(ranks.start(once, PER_HOST, {"FSCCL_TUNING_FILE": tuned[0]},
-                                          of_rank=lambda rank, other=other: other if rank == last else {})),
-                   ["FSCCL_ERR_MISMATCH", "FSCCL_TUNING_FILE", "same content"])
-        results = ranks.ends(ranks.start(once, PER_HOST, {"FSCCL_TUNING_FILE": tuned[0]},
-                                         of_rank=lambda rank: {"FSCCL_TUNING_FILE": tuned[2]} if rank == 1 else {}))
-        expect("a malformed tuning file", results, ["FSCCL_ERR_CONFIG", "rank 1 cannot use"], but=1)
-        expect("a malformed tuning file, where it is", results[1:2], ["FSCCL_ERR_CONFIG", "malformed.json: not JSON"])
-        larger = [perf, "collectives", "--coll", "all_gather", "-b", "64K", "-e", "64K", "-n", "1"]
-        results = ranks.ends(ranks.start(larger, PER_HOST, {"FSCCL_PLAN": "all_gather=direct"}))
-        said = [errors.count("FSCCL_PLAN is not followed for all_gather: these ranks share no memory") for _, _, errors in results]
-        if said != [1] * len(results) or any(status for status, _, _ in results):
-            print("a plan that cannot be followed:", said, results)
-            sys.exit(1)
+    choices(perf, once, last)
     with tempfile.TemporaryDirectory() as folder:
         first_here = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
         os.symlink(os.path.abspath(other_version), f"{folder}/libfsccl.so.0")

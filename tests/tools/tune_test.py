@@ -1,4 +1,7 @@
-"""`fsccl-perf tune`: measures every plan, writes a tuning file, and the choice follows it. usage: tune_test.py FSCCL-PERF FSCCL-INFO"""
+"""`fsccl-perf tune`: measures every plan, writes a tuning file, and the choice follows it.
+
+usage: tune_test.py FSCCL-PERF FSCCL-INFO
+"""
 import json
 import os
 import pathlib
