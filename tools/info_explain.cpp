@@ -17,9 +17,9 @@ void keep(void* text, const char* json, size_t bytes) { static_cast<std::string*
 
 void print_costs(const Json& answer) {
   const Json& costs = answer["measured"];
-  fmt::print("{} of {} bytes on {} ranks, {} hosts; transport {}, farthest link: {}\n", answer["operation"].get<std::string>(),
+  fmt::print("{} of {} bytes on {} ranks, {} host{}; transport {}, farthest link: {}\n", answer["operation"].get<std::string>(),
              answer["bytes"].get<uint64_t>(), answer["ranks"].get<int>(), answer["hosts"].get<int>(),
-             answer["transport"].get<std::string>(), answer["link"].get<std::string>());
+             answer["hosts"].get<int>() == 1 ? "" : "s", answer["transport"].get<std::string>(), answer["link"].get<std::string>());
   fmt::print("costs from the {}: exchange {:.0f} ns, through slots {} ns for {} bytes, copy {:.0f} ns/KiB\n\n",
              answer["costs_from"].get<std::string>(), costs["exchange_ns"].get<double>(), costs["slots_ns"].dump(),
              costs["sizes"].dump(), costs["copy_ns_per_kib"].get<double>());

@@ -93,7 +93,7 @@ typedef struct fsccl_transport_ops {
   /* All three NULL, or what the channels of a rank of a job share. join() is called once a job and fills `card`, which has room for
    * *card_bytes and takes so many as it leaves there, with what the other ranks need to reach this one. connect() gets the cards of
    * all ranks, each `card_bytes` apart; it blocks for nobody. leave() comes after the last channel is closed, and returns when what
-   * was sent has left, or ten seconds have passed, or one if a channel has failed. */
+   * was sent has left, or ten seconds have passed. */
   fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes, char* error,
                          size_t capacity);
   fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity);
@@ -127,7 +127,7 @@ typedef struct fsccl_transport_ops {
    * wanted at `destination`. Until it says that `tick` is there, or the board is written, the transport may write them there and
    * not to the mirror; no later. placed: whether it did (1), of a tick that is there. */
   void (*expect)(void* channel, int peer, uint32_t tick, size_t at, void* destination, size_t bytes);
-  int (*placed)(void* channel, int peer, uint32_t tick, size_t at);
+  int (*placed)(void* channel, int peer, uint32_t tick, size_t at, size_t bytes);
 
   /* Writes the board if nobody has. */
   void (*fail)(void* channel, const fsccl_transport_failure_t* failure);

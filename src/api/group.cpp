@@ -36,14 +36,11 @@ fsccl_status_t fsccl_group_end(void) {
   if (--group.depth > 0) return FSCCL_OK;
   const std::vector<fsccl_work_t> works = std::move(group.works);
   group.works.clear();
-  // All are waited for, whatever happened to one; the first error is the caller's last.
-  fsccl_status_t first = FSCCL_OK;
+  // All are waited for, whatever happened to one: until then buffers are the library's. The first error is the caller's last.
+  fsccl_work_t failed = 0;
   for (const fsccl_work_t work : works)
-    if (first == FSCCL_OK)
-      first = fsccl_work_wait(work, -1);
-    else
-      fsccl_work_test(work);
-  return first;
+    if (fsccl_work_wait(work, -1) < 0 && !failed) failed = work;
+  return failed ? fsccl_work_wait(failed, 0) : FSCCL_OK;
 }
 
 }  // extern "C"

@@ -215,12 +215,13 @@ void Engine::stop_driving(Calls calls) {
 
 void Engine::notify_due() {
   if (!notifications_.due(completed())) return;
-  const bool over = failed();  // before `completed` is read: what completed first was a success
+  const bool over = failed();          // before `completed` is read: what completed first was a success
+  if (over && being_driven()) return;  // then who drives does it, or the service thread
   notifications_.notify(completed(), over ? failure().code() : FSCCL_OK);
 }
 
 void Engine::notify(uint64_t sequence, Notification notification) {
-  const auto over = [&] { return completed() >= sequence || failed(); };
+  const auto over = [&] { return completed() >= sequence || (failed() && !being_driven()); };
   if (over()) {
     const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure().code();
     return Notifications::call(std::move(notification), status);
@@ -243,7 +244,7 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
     *state = FSCCL_OK;
     return success();
   }
-  if (failed()) return failure();
+  if (failed() && !being_driven()) return failure();
   *state = FSCCL_IN_PROGRESS;
   return success();
 }
@@ -253,18 +254,32 @@ void Engine::fail_all(const Error& error) {
     const std::lock_guard lock(failure_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     error_ = error;
-    fsccl_transport_failure_t board{};
-    board.code = error.code;
-    board.rank = known_as(rank_);
-    board.peer = error.peer;
-    std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
-    transport_.fail(channel_, &board);  // first: whoever sees that we failed owns its buffers again
+    // Boards first: from then on transports write to no buffer, and whoever sees that we failed will want its own back.
+    write_board(error);
+    const std::lock_guard bound_lock(bound_mutex_);
+    for (Engine* other : bound_) other->write_board(error);
     failed_.store(true, std::memory_order_release);
   }
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);
   for (Engine* other : bound_) other->fail_all(error);
+}
+
+void Engine::write_board(const Error& error) {
+  fsccl_transport_failure_t board{};
+  board.code = error.code;
+  board.rank = known_as(rank_);
+  board.peer = error.peer;
+  std::memcpy(board.text, error.text.data(), std::min(error.text.size(), sizeof board.text - 1));
+  transport_.fail(channel_, &board);
+}
+
+bool Engine::being_driven() {
+  const auto driven = [](const Engine& engine) { return engine.driving_.load(std::memory_order_acquire); };
+  if (driven(*this)) return true;
+  const std::lock_guard lock(bound_mutex_);
+  return std::any_of(bound_.begin(), bound_.end(), [&](const Engine* other) { return driven(*other); });
 }
 
 void Engine::bind(Engine& part) {

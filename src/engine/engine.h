@@ -124,6 +124,11 @@ class Engine {
     uint32_t data_bytes = 0;
   };
 
+  void write_board(const Error& error);
+  // By any thread, or an engine that works for this one is. While that is so, what has failed may still touch buffers.
+  bool being_driven();
+  void await_drivers();
+
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
   void stop_driving(Calls calls);
   void notify_due();

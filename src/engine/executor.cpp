@@ -190,7 +190,7 @@ bool Executor::move(const Step& step) {
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
-  if (bytes >= kExpectBytes && was_placed(step)) return true;
+  if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
   const bool to_slot = plan_->buffers[step.dst.buffer].slot, through_slot = to_slot || plan_->buffers[step.src.buffer].slot;
   const auto transfer = [&](Stores stores) {
     if (step.kind == StepKind::cast)
@@ -232,11 +232,11 @@ void Executor::expect(uint32_t round, uint32_t tick, const std::array<size_t, kM
   }
 }
 
-bool Executor::was_placed(const Step& step) const {
+bool Executor::was_placed(const Step& step, uint64_t bytes) const {
   const Buffer& src = plan_->buffers[step.src.buffer];
   return engine_.transport_.placed && src.slot && step.src.rank != engine_.rank_ &&
          engine_.transport_.placed(engine_.channel_, step.src.rank, op_.tick + src.slot_tick,
-                                   engine_.slot_at_[src.slot_tick] + step.src.offset) != 0;
+                                   engine_.slot_at_[src.slot_tick] + step.src.offset, bytes) != 0;
 }
 
 bool Executor::put(const Step& step) {
@@ -383,6 +383,8 @@ bool Executor::run_round() {
     }
   }
   for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
+    if (engine_.failed()) [[unlikely]]
+      return false;
     const Step& step = plan_->steps[op_.step];
     if (step.kind == StepKind::choose && op_.unreachable) [[unlikely]]
       return go_otherwise();

@@ -28,7 +28,7 @@ class Executor {
   bool move(const Step& step);  // copy and cast
   bool put(const Step& step);
   void expect_ahead();
-  bool was_placed(const Step& step) const;
+  bool was_placed(const Step& step, uint64_t bytes) const;
   void expect(uint32_t round, uint32_t tick, const std::array<size_t, kMaxTicks>& slot_at);
   bool fold(const Step& step);  // reduce
   bool fold_windowed(const Step& step, const Slice& part);

@@ -19,7 +19,7 @@ constexpr std::array kExplained{OpCode::all_gather, OpCode::reduce_scatter, OpCo
 constexpr std::array kFrom{"table", "calibration", "tuning file"};
 constexpr int kMostImagined = 1 << 16;
 
-std::string array_of(const Cost& cost) { return fmt::format("[{}]", fmt::join(cost.ns, ",")); }
+std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
 
 std::string text_of(const Costs& costs) {
   return fmt::format(

@@ -6,9 +6,8 @@
 //
 //   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or carry; then each host gathers
 //                    what its lanes have
-//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a lane
-//   is
-//                    gathered in their host
+//   reduce_scatter   each host sums, for every rank, where its lane is; then lanes sum over hosts; what is of ranks without a
+//                    lane is gathered in their host
 //   all_reduce       each host sums, a part for every lane; lanes sum their parts over hosts; each host gathers the parts
 //   broadcast        in the root's host; then each lane carries its part to the other hosts; those gather the parts
 //
@@ -91,10 +90,9 @@ class Hierarchy {
   Status finish();
 
   Communicator& whole_;
-  std::unique_ptr<Communicator> host_, lane_;  // lane_: null on a rank without one
-  std::vector<Seat> seats_;                    // by rank
-  Seat seat_;                                  // of this one
-  size_t hosts_ = 0, lanes_ = 0, here_ = 0;    // here: ranks of this host
+  std::vector<Seat> seats_;                  // by rank
+  Seat seat_;                                // of this one
+  size_t hosts_ = 0, lanes_ = 0, here_ = 0;  // here: ranks of this host
   HierarchyMode mode_ = HierarchyMode::kAuto;
   bool sums_ = true;          // reductions, too
   Engine* before_ = nullptr;  // of the operation that the next stage follows, and its number there
@@ -106,6 +104,7 @@ class Hierarchy {
   std::vector<fsccl_tensor_t> tensors_;         // of a stage
   std::vector<std::byte> scratch_;              // sums
   Plan nothing_;
+  std::unique_ptr<Communicator> host_, lane_;  // lane_: null on a rank without one. Last: the rest is there while they are
 };
 
 }  // namespace fsccl

@@ -32,6 +32,7 @@ constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is, less than a slice of the scheduler's
 constexpr int64_t kNoYieldsNs = 20'000'000;
 constexpr int64_t kUnderWayNs = 200'000'000;   // in a network's buffers here and there, once its sender has left
+constexpr int64_t kDriversMs = 2'000;          // longer than any step takes
 constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
 }  // namespace
@@ -39,10 +40,19 @@ constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices wha
 Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state) {
   const int64_t until_ns = timeout_ms < 0 ? INT64_MAX : Deadline::in_ms(timeout_ms).at_ns();
   const bool done = wait_until(sequence, until_ns);
-  if (completed() < sequence && failed()) [[unlikely]]
+  if (completed() < sequence && failed()) [[unlikely]] {
+    await_drivers();
     return failure();
+  }
   *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
   return success();
+}
+
+// They leave after their present step, or when they next look up from their sleep.
+void Engine::await_drivers() {
+  const Deadline deadline = Deadline::in_ms(kDriversMs);
+  const timespec pause{0, 50'000};
+  while (being_driven() && !deadline.passed()) nanosleep(&pause, nullptr);
 }
 
 bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {

@@ -160,31 +160,35 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
   return mirrors_->at(static_cast<size_t>(rank) * ring_bytes_);
 }
 
-Channel::Arrival& Channel::arrival_of(Peer& peer, uint32_t tick) {
+Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
+  if (static_cast<int32_t>(tick - arrival.tick) < 0) return nullptr;
   if (arrival.tick != tick) {
     arrival.tick = tick;
     arrival.has_line = false;
     arrival.landed = 0;
     arrival.expected.clear();
   }
-  return arrival;
+  return &arrival;
 }
 
 void Channel::expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes) {
   const std::lock_guard lock(place_.node->mutex());
-  arrival_of(peers_[static_cast<size_t>(peer)], tick).expected.push_back({at, bytes, destination, false});
+  Peer& from = peers_[static_cast<size_t>(peer)];
+  if (from.lines[tick % FSCCL_TRANSPORT_TICKS].tick == tick) return;  // all of it has come already
+  if (Arrival* arrival = arrival_of(from, tick)) arrival->expected.push_back({at, bytes, destination, false});
 }
 
-bool Channel::placed(int from, uint32_t tick, size_t at) const {
+bool Channel::placed(int from, uint32_t tick, size_t at, size_t bytes) const {
   const Arrival& arrival = peers_[static_cast<size_t>(from)].arrivals[tick % FSCCL_TRANSPORT_TICKS];
   return std::any_of(arrival.expected.begin(), arrival.expected.end(),
-                     [&](const Expected& expected) { return expected.at == at && expected.placed; });
+                     [&](const Expected& expected) { return expected.at == at && expected.bytes == bytes && expected.placed; });
 }
 
 std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_once) {
-  if (at_once && bytes && !place_.board->written.load(std::memory_order_relaxed))
-    for (Expected& expected : arrival_of(peers_[static_cast<size_t>(from)], header.line.tick).expected)
+  Arrival* arrival = arrival_of(peers_[static_cast<size_t>(from)], header.line.tick);
+  if (at_once && bytes && arrival && !place_.board->written.load(std::memory_order_relaxed))
+    for (Expected& expected : arrival->expected)
       if (expected.at == header.at && expected.bytes == bytes && expected.destination && !std::exchange(expected.placed, true))
         return expected.destination;
   if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at)
@@ -213,17 +217,18 @@ void Channel::count(Peer& peer) {
 
 void Channel::landed(int from, const Header& header, size_t bytes) {
   Peer& peer = peers_[static_cast<size_t>(from)];
-  Arrival& arrival = arrival_of(peer, header.line.tick);
-  arrival.landed += bytes;
-  if (header.kind == MessageKind::line) {
-    arrival.has_line = true;
-    arrival.sent = header.sent;
-    arrival.line = header.line;
-  }
-  if (arrival.has_line && arrival.landed >= arrival.sent) {
-    arrival.has_line = false;
-    for (Expected& expected : arrival.expected) expected.destination = nullptr;
-    publish(peer, arrival.line);
+  if (Arrival* arrival = arrival_of(peer, header.line.tick)) {
+    arrival->landed += bytes;
+    if (header.kind == MessageKind::line) {
+      arrival->has_line = true;
+      arrival->sent = header.sent;
+      arrival->line = header.line;
+    }
+    if (arrival->has_line && arrival->landed >= arrival->sent) {
+      arrival->has_line = false;
+      for (Expected& expected : arrival->expected) expected.destination = nullptr;
+      publish(peer, arrival->line);
+    }
   }
   count(peer);
 }
@@ -236,7 +241,6 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   board.failure = failure;
   board.failure.text[sizeof failure.text - 1] = '\0';
   board.written.store(true, std::memory_order_release);
-  place_.node->channel_failed();
   arrived();
   return true;
 }

@@ -56,7 +56,7 @@ class Channel {
   std::byte* slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const;
   void put(int peer, size_t at, const void* source, size_t bytes);
   void expect(int peer, uint32_t tick, size_t at, std::byte* destination, size_t bytes);
-  bool placed(int peer, uint32_t tick, size_t at) const;
+  bool placed(int peer, uint32_t tick, size_t at, size_t bytes) const;
   void rest() { place_.node->rest(); }
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
@@ -102,7 +102,8 @@ class Channel {
   };
 
   explicit Channel(Place place);
-  static Arrival& arrival_of(Peer& peer, uint32_t tick);
+  // Null for a tick whose place has gone to a later one.
+  static Arrival* arrival_of(Peer& peer, uint32_t tick);
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);

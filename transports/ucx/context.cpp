@@ -1,5 +1,7 @@
 #include "transports/ucx/context.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -8,6 +10,8 @@
 
 namespace fsccl::ucx {
 namespace {
+
+constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_TCP_RX_SEG_SIZE";
 
 // What serves us better than UCX's defaults; what the user has set stays.
 // - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway: half the bandwidth, as measured
@@ -25,12 +29,21 @@ void configure(const UcxLibrary& ucx, ucp_config_t* config) {
   };
   std::error_code none;
   if (!std::filesystem::exists("/sys/class/infiniband", none)) prefer("UCX_RNDV_THRESH", "RNDV_THRESH", "inf");
-  prefer("UCX_TCP_TX_SEG_SIZE", "TX_SEG_SIZE", "160k");
-  prefer("UCX_TCP_RX_SEG_SIZE", "RX_SEG_SIZE", "160k");
+  if (segments_set().empty()) {
+    prefer(kTxSegments, "TX_SEG_SIZE", "160k");
+    prefer(kRxSegments, "RX_SEG_SIZE", "160k");
+  }
   prefer("UCX_TCP_MAX_POLL", "MAX_POLL", "1");
 }
 
 }  // namespace
+
+std::string segments_set() {
+  std::string set;
+  for (const char* variable : {kTxSegments, kRxSegments})
+    if (const char* value = std::getenv(variable)) set += fmt::format("{}={} ", variable, value);
+  return set;
+}
 
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) {
   return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));

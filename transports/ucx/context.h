@@ -1,5 +1,7 @@
 // UCX as this process uses it: one context for all its ranks, with settings that serve us.
 #pragma once
+#include <string>
+
 #include "base/status.h"
 #include "transports/ucx/ucx_library.h"
 
@@ -7,6 +9,9 @@ namespace fsccl::ucx {
 
 // Lives as long as the process.
 Result<ucp_context_h> context_of(const UcxLibrary& ucx);
+// What the user has set of the sizes that go through a socket at once. UCX ends a process to which more is sent than it has room
+// for: all ranks must have the same.
+std::string segments_set();
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
 
 }  // namespace fsccl::ucx

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "transports/ucx/channel.h"
 #include "transports/ucx/context.h"
@@ -15,13 +16,14 @@ constexpr unsigned kMessage = 1;                                  // id of the a
 constexpr int64_t kNeededNs = 2'000'000;                          // between need() and the sleep that it announces
 constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;  // of the thread while somebody else polls
 constexpr int kSleepMs = 100;                                     // of the thread, when nothing comes
-constexpr int64_t kLeaveMs = 10'000, kLeaveFailedMs = 1'000;      // until all has left; if a channel failed, few will ever read it
+constexpr int64_t kLeaveMs = 10'000;                              // until all has left
 constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
 
 // What a rank tells the others of itself.
 struct CardHead {
   uint32_t address_bytes = 0;
   uint16_t major = 0, minor = 0;
+  uint64_t segments = 0;  // a hash of what is set
   Nonce nonce{};
 };
 
@@ -81,6 +83,7 @@ Status Node::start() {
   head.address_bytes = static_cast<uint32_t>(bytes);
   head.major = static_cast<uint16_t>(major);
   head.minor = static_cast<uint16_t>(minor);
+  for (const char letter : segments_set()) head.segments = mix_in_order(head.segments, static_cast<uint64_t>(letter));
   random_bytes(head.nonce.data(), head.nonce.size());
   card_.resize(sizeof head + bytes);
   std::memcpy(card_.data(), &head, sizeof head);
@@ -104,6 +107,12 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
     if (head.major != mine.major)
       return fail(FSCCL_ERR_VERSION, "rank {} runs UCX {}.{}, rank {} runs {}.{}: use one generation on all hosts", rank,
                   head.major, head.minor, rank_, mine.major, mine.minor);
+    if (head.segments != mine.segments)
+      return fail(
+          FSCCL_ERR_MISMATCH,
+          "ranks {} and {} have UCX_TCP_TX_SEG_SIZE or UCX_TCP_RX_SEG_SIZE set differently: set them alike on all ranks, or "
+          "nowhere",
+          rank_, rank);
     peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
   }
@@ -445,7 +454,7 @@ Node::~Node() {
   }
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
-  const Deadline deadline = Deadline::in_ms(failed_ ? kLeaveFailedMs : kLeaveMs);
+  const Deadline deadline = Deadline::in_ms(kLeaveMs);
   for (auto& [meeting, messages] : early_)
     for (Early& message : messages)
       if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);

@@ -63,7 +63,6 @@ class Node {
   bool broken(int rank) const { return peers_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return peers_[static_cast<size_t>(rank)].problem; }
-  void channel_failed() { failed_ = true; }
   unsigned advance() { return ucx_.worker_progress(worker_); }
 
   // Without it.
@@ -128,7 +127,6 @@ class Node {
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
   void* flush_ = nullptr;               // a request
-  bool failed_ = false;                 // a channel has
   bool complained_ = false;             // of messages without a token
   std::atomic<bool> unflushed_{false};  // something was sent since the last flush
 

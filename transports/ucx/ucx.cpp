@@ -80,7 +80,9 @@ void op_put(void* channel, int peer, size_t at, const void* source, size_t bytes
 void op_expect(void* channel, int peer, uint32_t tick, size_t at, void* destination, size_t bytes) {
   as_channel(channel).expect(peer, tick, at, static_cast<std::byte*>(destination), bytes);
 }
-int op_placed(void* channel, int peer, uint32_t tick, size_t at) { return as_channel(channel).placed(peer, tick, at) ? 1 : 0; }
+int op_placed(void* channel, int peer, uint32_t tick, size_t at, size_t bytes) {
+  return as_channel(channel).placed(peer, tick, at, bytes) ? 1 : 0;
+}
 void op_rest(void* channel) { as_channel(channel).rest(); }
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) { as_channel(channel).fail(*failure); }
 const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(channel).failure(); }

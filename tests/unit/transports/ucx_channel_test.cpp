@@ -69,7 +69,7 @@ TEST_F(UcxChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
   channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size());
   send(1, 4096);
   receive(1);
-  EXPECT_TRUE(channels_[1]->placed(0, 1, 4096));
+  EXPECT_TRUE(channels_[1]->placed(0, 1, 4096, wanted_.size()));
   EXPECT_EQ(wanted_, sent_);
   EXPECT_EQ(mirror(4096)[0], std::byte{0});
 }
@@ -79,7 +79,7 @@ TEST_F(UcxChannelTest, OtherBytesGoToTheMirror) {
   channels_[1]->expect(0, 2, 4096, wanted_.data(), wanted_.size());       // another tick
   send(1, 4096);
   receive(1);
-  EXPECT_FALSE(channels_[1]->placed(0, 1, 4096));
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 4096, sent_.size()));
   EXPECT_EQ(wanted_[0], std::byte{0});
   EXPECT_EQ(std::memcmp(mirror(4096), sent_.data(), sent_.size()), 0);
 }
@@ -91,7 +91,7 @@ TEST_F(UcxChannelTest, AfterAFailureNothingIsWrittenToWhereItWasWanted) {
   channels_[1]->fail(failure);
   send(1, 0);
   receive(1);
-  EXPECT_FALSE(channels_[1]->placed(0, 1, 0));
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 0, wanted_.size()));
   EXPECT_EQ(wanted_[0], std::byte{0});
 }
 
@@ -104,6 +104,17 @@ TEST_F(UcxChannelTest, BytesThatComeTwiceAreWrittenOnce) {
   send(2, 0);
   receive(2);
   EXPECT_EQ(wanted_[0], std::byte{2});
+}
+
+TEST_F(UcxChannelTest, NothingIsExpectedOfATickThatIsThere) {
+  send(1, 0);
+  receive(1);
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  send(1, 0);
+  send(2, 4096);
+  receive(2);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 0, wanted_.size()));
+  EXPECT_EQ(wanted_[0], std::byte{0});
 }
 
 }  // namespace
