@@ -1,7 +1,9 @@
 // Failures in the middle of things: everything that waits ends, everything can be destroyed, and what did not fail goes on.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -310,6 +312,36 @@ TEST(Creation, WrongConfigs) {
   refuse([](C c) { c.ranks = 1 << 30; }, FSCCL_ERR_INVALID_ARGUMENT, "1073741824");  // more than a job can have
   EXPECT_ERROR(fsccl_comm_create(nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "comm is NULL");
   EXPECT_ERROR(fsccl_unique_id_create(nullptr), FSCCL_ERR_INVALID_ARGUMENT, "id is NULL");
+}
+
+// One communicator of a group fails; another's peer comes late. The group is over when that one is, too: its buffers are in use.
+TEST(Recovery, AGroupEndsWithTheLastOfItsOperations) {
+  std::promise<void> ended;
+  const std::shared_future<void> group_ended = ended.get_future().share();
+  run_ranks(2, [&](Rank& self) {
+    fsccl_comm_t failing = nullptr, sound = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &failing));
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &sound));
+    std::vector<int32_t> input(100'000, self.rank + 1), output(2 * input.size());
+    int32_t sum = 1;
+    const auto gather = [&] {
+      return fsccl_all_gather(input.data(), output.data(), input.size(), FSCCL_INT32, sound, nullptr, nullptr);
+    };
+    if (self.rank == 0) {
+      ASSERT_OK(fsccl_group_start());
+      EXPECT_OK(fsccl_all_reduce(&sum, &sum, 1, FSCCL_INT32, FSCCL_SUM, failing, nullptr, nullptr));
+      EXPECT_OK(gather());
+      EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_ABORTED, "abort");
+      ended.set_value();
+    } else {
+      EXPECT_OK(fsccl_comm_abort(failing));
+      group_ended.wait_for(std::chrono::milliseconds(300));  // which it should not
+      EXPECT_OK(gather());
+    }
+    EXPECT_EQ(std::count(output.begin(), output.end(), 2), static_cast<ptrdiff_t>(input.size()));
+    EXPECT_OK(fsccl_comm_destroy(failing));
+    EXPECT_OK(fsccl_comm_destroy(sound));
+  });
 }
 
 }  // namespace
