@@ -67,10 +67,8 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
 }
 
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode) {
-  if (reduces(op)) {
-    whole.select.costs = typical_costs(topo::LinkClass::network);
-    whole.slot_bytes = kTypicalSlotBytes;
-  }
+  whole.select.costs = typical_costs(topo::LinkClass::network);
+  whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = (whole.ranks + hosts - 1) / hosts;
   Party lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
   lane.ranks = hosts;

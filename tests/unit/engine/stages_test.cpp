@@ -25,14 +25,13 @@ TEST(Stages, BySize) {
     EXPECT_FALSE(choice(job(2, 4), op, 6).by_hosts) << op_name(op) << ": more exchanges, for nothing";
 }
 
-// Whether a sum goes by hosts decides its bits: what was measured at the start, another time each time, must not.
-TEST(Stages, SumsDoNotFollowWhatIsMeasured) {
+// What was measured at the start is another time each time, and must not decide the bits of a sum, nor what is sent between hosts.
+TEST(Stages, DoNotFollowWhatIsMeasured) {
   Party other = job(2, 4);
   other.select.costs.exchange = 1e9;  // the stages have one, too, and more bytes each way
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
-  EXPECT_TRUE(choice(other, OpCode::all_reduce, 1 << 20).by_hosts);
-  EXPECT_TRUE(choice(other, OpCode::reduce_scatter, 1 << 20).by_hosts);
-  EXPECT_FALSE(choice(other, OpCode::all_gather, 1 << 20).by_hosts);
+  for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
+    EXPECT_TRUE(choice(other, op, 1 << 20).by_hosts) << op_name(op);
 }
 
 TEST(Stages, OfEachOperation) {
