@@ -1,6 +1,7 @@
 // Hashes of histories and definitions, which all ranks compute alike. Not against anybody's intent.
 #pragma once
 #include <cstdint>
+#include <string_view>
 
 namespace fsccl {
 
@@ -14,5 +15,11 @@ constexpr uint64_t mix_hash(uint64_t hash, uint64_t value) {
 
 // The same where their order counts.
 constexpr uint64_t mix_in_order(uint64_t before, uint64_t value) { return mix_hash(before * 0x9e3779b97f4a7c15ull, value); }
+
+constexpr uint64_t hash_of(std::string_view text) {
+  uint64_t hash = mix_hash(text.size(), 0);
+  for (const char c : text) hash = mix_in_order(hash, static_cast<unsigned char>(c));
+  return hash;
+}
 
 }  // namespace fsccl

@@ -1,7 +1,7 @@
 #include "engine/agreement.h"
 
 #include "base/clock.h"
-#include "engine/tuning_file.h"
+#include "base/hash.h"
 
 namespace fsccl {
 namespace {

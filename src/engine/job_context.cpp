@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "engine/communicator.h"
 #include "transports/shm/shm.h"
 #include "transports/transports.h"

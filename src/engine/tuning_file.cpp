@@ -1,14 +1,13 @@
 #include "engine/tuning_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/fd.h"
 #include "base/hash.h"
 #include "base/json_file.h"
+#include "base/small_file.h"
 
 namespace fsccl {
 namespace {
@@ -142,10 +141,7 @@ Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& se
 
 // The first processor of /proc/cpuinfo speaks for all.
 std::string machine_name() {
-  char text[4096];
-  const Fd file(::open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC));
-  const ssize_t bytes = file.valid() ? ::read(file.get(), text, sizeof text) : 0;
-  const std::string_view info(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  const std::string info = read_start("/proc/cpuinfo");
   std::string name = "unknown processor";
   for (const std::string_view key : {"model name", "Processor", "CPU part"}) {
     const size_t at = info.find(key), colon = info.find(": ", at), end = info.find('\n', at);
@@ -156,12 +152,6 @@ std::string machine_name() {
     break;
   }
   return fmt::format("{}, {} processors", name, sysconf(_SC_NPROCESSORS_CONF));
-}
-
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = mix_hash(text.size(), 0);
-  for (const char c : text) hash = mix_in_order(hash, static_cast<unsigned char>(c));
-  return hash;
 }
 
 }  // namespace fsccl

@@ -42,6 +42,4 @@ Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& se
 // Of this machine: its processors, as they call themselves, and how many.
 std::string machine_name();
 
-uint64_t hash_of(std::string_view text);
-
 }  // namespace fsccl

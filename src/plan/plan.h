@@ -18,8 +18,8 @@
 // sees. Rules, which the verifier checks too:
 //   4. A put into the slot of tick t comes before its rank's signal(t). The bytes are there for `peer` once that has itself waited
 //      for this rank's tick t: to have heard of it from a third rank is not enough.
-//   5. What a put reads stays unchanged until the plan ends, which the engine lets it do only when the bytes have left, or until
-//      this rank has waited for a signal that `peer` gave when it had them (rule 4).
+//   5. What a put reads stays unchanged until the plan ends, or until this rank has waited for a signal that `peer` gave when it
+//      had them (rule 4).
 //   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but its own.
 //
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move

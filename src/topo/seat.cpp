@@ -1,6 +1,5 @@
 #include "topo/seat.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/small_file.h"
 
 namespace fsccl::topo {
 namespace {
@@ -35,11 +34,8 @@ bool all_in(std::string_view list, std::span<const uint64_t> processors) {
 }
 
 std::string first_line(const std::string& path) {
-  char text[4096];
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  const ssize_t bytes = file.valid() ? ::read(file.get(), text, sizeof text) : 0;
-  const std::string_view all(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  return std::string(all.substr(0, all.find('\n')));
+  const std::string text = read_start(path);
+  return text.substr(0, text.find('\n'));
 }
 
 // The number of a part of the machine that holds all of them, if this list names its processors. Its first one is its number.

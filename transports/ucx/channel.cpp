@@ -85,12 +85,17 @@ int Channel::member(int job_rank) const {
 
 // ---- what goes out
 
+Header Channel::header(MessageKind kind) const {
+  Header made{};
+  made.channel = place_.meeting;
+  made.tag = place_.tag;
+  made.kind = kind;
+  return made;
+}
+
 void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent) {
   Peer& peer = peers_[static_cast<size_t>(to)];
-  Header header{};
-  header.channel = place_.meeting;
-  header.tag = place_.tag;
-  header.kind = kind;
+  Header header = this->header(kind);
   header.sent = sent;
   if (put) header.at = put->at;
   if (line) header.line = *line;
@@ -251,12 +256,8 @@ void Channel::tell(const fsccl_transport_failure_t& failure) {
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
     if (ranks > kTellAll && i > 1 && !peers_[static_cast<size_t>(peer)].known) continue;
-    Header header{};
-    header.channel = place_.meeting;
-    header.tag = place_.tag;
-    header.kind = MessageKind::failure;
     peers_[static_cast<size_t>(peer)].sent++;
-    place_.node->send(place_.members[static_cast<size_t>(peer)], header, &failure, sizeof failure, nullptr);
+    place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure), &failure, sizeof failure, nullptr);
   }
 }
 

@@ -104,6 +104,7 @@ class Channel {
   explicit Channel(Place place);
   // Null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
+  Header header(MessageKind kind) const;
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);

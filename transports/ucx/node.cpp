@@ -83,7 +83,7 @@ Status Node::start() {
   head.address_bytes = static_cast<uint32_t>(bytes);
   head.major = static_cast<uint16_t>(major);
   head.minor = static_cast<uint16_t>(minor);
-  for (const char letter : segments_set()) head.segments = mix_in_order(head.segments, static_cast<uint64_t>(letter));
+  head.segments = hash_of(segments_set());
   random_bytes(head.nonce.data(), head.nonce.size());
   card_.resize(sizeof head + bytes);
   std::memcpy(card_.data(), &head, sizeof head);

@@ -1,0 +1,20 @@
+// What the system tells in small files (/proc, /sys).
+#pragma once
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "base/fd.h"
+
+namespace fsccl {
+
+// The first 4 KiB; empty if the file cannot be read.
+inline std::string read_start(const std::string& path) {
+  char text[4096];
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t bytes = file.valid() ? ::read(file.get(), text, sizeof text) : 0;
+  return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
+}
+
+}  // namespace fsccl
