@@ -117,10 +117,10 @@ class Runner {
     std::vector<fsccl_event_t> events;
     for (const StepEvent& event : events_) {
       const fsccl_unit_t unit = units_[event.unit]->handle();
-      if (event.kind == EventKind::kGather) events.push_back({FSCCL_EVENT_UNSHARD, unit});
-      if (event.kind == EventKind::kReshard) events.push_back({FSCCL_EVENT_RESHARD, unit});
-      if (event.kind == EventKind::kGradients && options_.gradient_slots) events.push_back({FSCCL_EVENT_GRAD, unit});
-      if (event.kind == EventKind::kReduce && options_.gradient_slots) events.push_back({FSCCL_EVENT_REDUCE, unit});
+      if (event.kind == EventKind::kGather) events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
+      if (event.kind == EventKind::kReshard) events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
+      if (event.kind == EventKind::kGradients && options_.gradient_slots) events.push_back({FSCCL_EVENT_GRAD, unit, 0, 0});
+      if (event.kind == EventKind::kReduce && options_.gradient_slots) events.push_back({FSCCL_EVENT_REDUCE, unit, 0, 0});
     }
     must(fsccl_pool_schedule(session_.pool(), events.data(), events.size()), "fsccl_pool_schedule");
   }

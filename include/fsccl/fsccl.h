@@ -336,9 +336,19 @@ typedef struct fsccl_pool_config {
   int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
                   real, no memory is reserved or touched (the caller's neither), contents are undefined. For models that do not
                   fit; all ranks alike; units with a replicate_comm are refused. 0 (default): no */
+  /* Asked for memory before the pool refuses: when `bytes` more would pass the soft limit or the limit, or the machine has no more.
+   * It may free blocks of this pool and memory of its own, and returns how many bytes that were; 0: it cannot. Called in the
+   * thread that asked the pool, which holds no lock then; at most once for one request; must not call collective functions.
+   * NULL: none. */
+  uint64_t (*on_pressure)(void* context, fsccl_pool_t pool, uint64_t bytes);
+  void* on_pressure_context;
+  uint64_t soft_limit_bytes; /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it does
+                                not refuse. 0: FSCCL_POOL_SOFT_LIMIT */
+  int debug;                 /* 1: watched for wrong use, as with FSCCL_POOL_DEBUG=1 (docs/memory.md); all ranks alike */
+  const struct fsccl_allocator* source; /* where the memory comes from (allocator.h), copied; NULL: the library's own */
 } fsccl_pool_config_t;
 #define FSCCL_POOL_CONFIG_INIT \
-  { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL, 0 }
+  { sizeof(fsccl_pool_config_t), FSCCL_MEMORY_HOST, 0, 0, 1, NULL, 0, NULL, NULL, 0, 0, NULL }
 
 /*
  * Makes a pool over one arena: memory that the ranks of a host map together, so that collectives on it move each byte once or not
@@ -404,7 +414,44 @@ FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t*
 
 /* Gives unused memory at the end of each region back to the system. *released: bytes. Not collective. */
 FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
-/* Writes a memory snapshot to `path`. Not available yet. */
+
+/*
+ * Streams of host memory: any address but NULL names a queue of the caller's own in which work runs in order (a thread, say); NULL
+ * is the order of the program's calls itself, which every stream's work follows. A block that was freed on one stream is given to
+ * another only when events order that behind its last use. An event is any address, too; to record it again replaces it. A pool
+ * knows at most 8 streams (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but tell the pool. Any thread.
+ */
+
+/* Work on `stream` reads, or writes, [pointer, pointer + bytes), which lies inside one block. In debug mode a use that is not
+ * ordered behind the last write, or after the block was freed, is FSCCL_ERR_INVALID_STATE, and the text names both uses. */
+FSCCL_API fsccl_status_t fsccl_pool_use(fsccl_pool_t pool, const void* pointer, size_t bytes, void* stream, int writes);
+/* `event` is complete when all work is that `stream` has been given so far. */
+FSCCL_API fsccl_status_t fsccl_pool_record(fsccl_pool_t pool, const void* event, void* stream);
+/* Work that `stream` is given from now on begins after `event`. */
+FSCCL_API fsccl_status_t fsccl_pool_wait(fsccl_pool_t pool, const void* event, void* stream);
+
+/* What one owner has in a pool. */
+typedef struct fsccl_pool_use_s {
+  size_t size;
+  const char* kind;    /* "parameters", "gradients", "shards", "block", "import" */
+  const char* owner;   /* the unit's name; NULL: no unit's */
+  const void* stream;  /* of blocks */
+  uint64_t live_bytes; /* now */
+  uint64_t peak_bytes; /* the most at once */
+  uint64_t allocations, frees;
+  uint64_t allocated_bytes; /* in all */
+} fsccl_pool_use_t;
+/* Calls visit(context, use) once for each kind, unit and stream that ever had memory of the pool. The entry lives during the call,
+ * which must not call functions of the pool. Any thread. */
+FSCCL_API fsccl_status_t fsccl_pool_uses(fsccl_pool_t pool, void (*visit)(void* context, const fsccl_pool_use_t* use),
+                                         void* context);
+
+/*
+ * Writes what the pool holds, and its last events (FSCCL_POOL_HISTORY of them), to `path`, in the schema of PyTorch's memory
+ * snapshots: pytorch.org/memory_viz and torch/cuda/_memory_viz.py read it. A path that ends in .pickle is written as pickle
+ * (protocol 2), any other as JSON, which `fsccl-trace memory` makes a page of. Addresses are this process's. A file that is there
+ * is replaced as a whole. Any thread. FSCCL_ERR_SYSTEM: it cannot be written.
+ */
 FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path);
 
 /* One event of a step: what happens to the slots of a unit, in order. */
@@ -412,11 +459,15 @@ typedef enum fsccl_event_kind {
   FSCCL_EVENT_UNSHARD = 0, /* parameters wanted */
   FSCCL_EVENT_RESHARD = 1, /* parameters given back */
   FSCCL_EVENT_GRAD = 2,    /* gradient slot wanted: first fsccl_unit_grad() */
-  FSCCL_EVENT_REDUCE = 3   /* gradient slot given back: fsccl_unit_reduce_grads() */
+  FSCCL_EVENT_REDUCE = 3,  /* gradient slot given back: fsccl_unit_reduce_grads() */
+  FSCCL_EVENT_RELEASE = 4  /* one parameter given back: fsccl_unit_release() */
 } fsccl_event_kind_t;
 typedef struct fsccl_event {
   fsccl_event_kind_t kind;
   fsccl_unit_t unit;
+  /* Of a unit with by_parameter = 1: which parameters RELEASE, GRAD and REDUCE are about, first .. first + count - 1. count == 0:
+   * all of which it can be said. Of other units 0. */
+  size_t first, count;
 } fsccl_event_t;
 /*
  * Declares the order of a step before it runs, so that the pool is planned and its memory reserved now. Collective (the same on
@@ -500,11 +551,15 @@ typedef struct fsccl_unit_config {
   fsccl_keep_t keep;
   uint64_t keep_budget_bytes;
   int marks_changes; /* 1: the caller calls mark_changed() itself; 0: reduce_grads() implies it */
+  int by_parameter;  /* 1: every parameter has slots of its own, so that backward can give them back one by one with
+                        fsccl_unit_release() and reduce gradients as they come (fsccl_reduce_config_t: first, count). The peak of
+                        training falls from (prefetch + 3) units to about (prefetch + 1) units and two parameters' gradients;
+                        offsets are planned parameter by parameter. Not with keep or a replicate_comm. 0: one slot a unit */
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT                                                                                                  \
   {                                                                                                                             \
     sizeof(fsccl_unit_config_t), NULL, FSCCL_LAYOUT_PER_PARAM, NULL, NULL, NULL, FSCCL_BFLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, \
-        FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0                                                                          \
+        FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0, 0                                                                       \
   }
 
 /*
@@ -556,6 +611,11 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
 
+/* Of a unit with by_parameter = 1: gives the slot of parameter `index` back before the rest, when this rank reads it no more.
+ * param(index) is invalid from here on; reshard gives back what is left. The same on all ranks, in the same order. Does not
+ * communicate. FSCCL_ERR_INVALID_STATE when it is not unsharded, or was released; a tied one is its owner's. */
+FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
+
 /* The whole gradient of parameter `index` in reduce_dtype, for the caller to write; the first call of a step takes the slot
  * (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen parameter; a tied one gives its
  * owner's. */
@@ -585,9 +645,12 @@ typedef struct fsccl_reduce_config {
   void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory
                                  for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at).
                                  Not with a replicate_comm */
+  size_t first, count; /* of a unit with by_parameter = 1: the parameters first .. first + count - 1 only, whose gradient slots
+                          it gives back; `result` is of these. count == 0: all that were not reduced in this step. The same
+                          on all ranks */
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \
-  { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
 
 /*
  * Reduces the unit's gradients over the ranks into sharded_grad(i), in one pass: n sources, wide accumulator, scale, cast, store or

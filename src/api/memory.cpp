@@ -168,6 +168,22 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t, const char*) {
   return not_available("fsccl_pool_snapshot", "it comes with a later release", "use fsccl_pool_stats");
 }
 
+fsccl_status_t fsccl_pool_use(fsccl_pool_t, const void*, size_t, void*, int) {
+  return not_available("fsccl_pool_use", "it comes with a later release", "use one stream");
+}
+
+fsccl_status_t fsccl_pool_record(fsccl_pool_t, const void*, void*) {
+  return not_available("fsccl_pool_record", "it comes with a later release", "use one stream");
+}
+
+fsccl_status_t fsccl_pool_wait(fsccl_pool_t, const void*, void*) {
+  return not_available("fsccl_pool_wait", "it comes with a later release", "use one stream");
+}
+
+fsccl_status_t fsccl_pool_uses(fsccl_pool_t, void (*)(void*, const fsccl_pool_use_t*), void*) {
+  return not_available("fsccl_pool_uses", "it comes with a later release", "use fsccl_pool_stats");
+}
+
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));

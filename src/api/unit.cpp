@@ -149,6 +149,10 @@ fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
   });
 }
 
+fsccl_status_t fsccl_unit_release(fsccl_unit_t, size_t) {
+  return not_available("fsccl_unit_release", "units of slots by parameter come with a later release", "use fsccl_unit_reshard");
+}
+
 fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
   return guarded("fsccl_unit_set_shards", [&]() -> Status {
     if (!shards) return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");

@@ -303,7 +303,7 @@ TEST(Mismatch, Schedule) {
   run_ranks(2, [](Rank& self) {
     PoolScope pool(self.comm);
     fsccl_unit_t a = make_unit(self.comm, pool.get()), b = make_unit(self.comm, pool.get());
-    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, self.rank ? a : b}, {FSCCL_EVENT_RESHARD, self.rank ? a : b}};
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, self.rank ? a : b, 0, 0}, {FSCCL_EVENT_RESHARD, self.rank ? a : b, 0, 0}};
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_MISMATCH, "schedule");
     EXPECT_OK(fsccl_unit_destroy(a));
     EXPECT_OK(fsccl_unit_destroy(b));

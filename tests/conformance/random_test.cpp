@@ -169,7 +169,8 @@ fsccl_status_t Monkey::make_unit() {
 fsccl_status_t Monkey::schedule() {
   fsccl_event_t events[8];
   const size_t n = random_.below(8);
-  for (size_t i = 0; i < n; ++i) events[i] = {wild<fsccl_event_kind_t>(static_cast<int>(random_.below(5))), unit()};
+  for (size_t i = 0; i < n; ++i)
+    events[i] = {wild<fsccl_event_kind_t>(static_cast<int>(random_.below(6))), unit(), random_.below(3), random_.below(3)};
   return fsccl_pool_schedule(pool(), maybe(events), n);
 }
 

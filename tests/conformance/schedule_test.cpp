@@ -24,12 +24,12 @@ struct Model {
   std::vector<fsccl_event_t> events() {
     std::vector<fsccl_event_t> result;
     for (TestUnit& unit : list) {
-      result.push_back({FSCCL_EVENT_UNSHARD, unit.get()});
-      result.push_back({FSCCL_EVENT_RESHARD, unit.get()});
+      result.push_back({FSCCL_EVENT_UNSHARD, unit.get(), 0, 0});
+      result.push_back({FSCCL_EVENT_RESHARD, unit.get(), 0, 0});
     }
     for (auto unit = list.rbegin(); unit != list.rend(); ++unit)
       for (const auto kind : {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
-        result.push_back({kind, unit->get()});
+        result.push_back({kind, unit->get(), 0, 0});
     return result;
   }
   std::deque<TestUnit> list;
@@ -223,31 +223,34 @@ TEST(Schedules, WrongOnesAreRefused) {
       return fsccl_pool_schedule(pool.get(), events.data(), events.size());
     };
     const fsccl_unit_t u = unit.get();
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u}, {FSCCL_EVENT_UNSHARD, u}}), FSCCL_ERR_INVALID_ARGUMENT, "held already");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_RESHARD, u}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_REDUCE, u}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_GRAD, u}, {FSCCL_EVENT_GRAD, u}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1", "held already",
-                 "gradients");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u}, {FSCCL_EVENT_REDUCE, u}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1", "not held",
-                 "gradients");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_UNSHARD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
+                 "held already");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_RESHARD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_REDUCE, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "not held");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_GRAD, u, 0, 0}, {FSCCL_EVENT_GRAD, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1",
+                 "held already", "gradients");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_REDUCE, u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1",
+                 "not held", "gradients");
     UnitCase keeps = simple_unit({{8}}, 9);
     keeps.keep = FSCCL_KEEP_ALWAYS;
     TestUnit kept(keeps, self.comm, pool.get());
     const fsccl_unit_t k = kept.get();
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k}, {FSCCL_EVENT_UNSHARD, k}}), FSCCL_ERR_INVALID_ARGUMENT, "held already");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k}, {FSCCL_EVENT_RESHARD, k}, {FSCCL_EVENT_RESHARD, k}}),
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0}, {FSCCL_EVENT_UNSHARD, k, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
+                 "held already");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, k, 0, 0}, {FSCCL_EVENT_RESHARD, k, 0, 0}, {FSCCL_EVENT_RESHARD, k, 0, 0}}),
                  FSCCL_ERR_INVALID_ARGUMENT, "event 2", "not held");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, nullptr}}), FSCCL_ERR_INVALID_HANDLE, "event 0");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u}, {wild<fsccl_event_kind_t>(9), u}}), FSCCL_ERR_INVALID_ARGUMENT, "event 1");
-    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, foreign.get()}, {FSCCL_EVENT_RESHARD, foreign.get()}}), FSCCL_ERR_INVALID_ARGUMENT,
-                 "another pool");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, nullptr, 0, 0}}), FSCCL_ERR_INVALID_HANDLE, "event 0");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {wild<fsccl_event_kind_t>(9), u, 0, 0}}), FSCCL_ERR_INVALID_ARGUMENT,
+                 "event 1");
+    EXPECT_ERROR(schedule({{FSCCL_EVENT_UNSHARD, foreign.get(), 0, 0}, {FSCCL_EVENT_RESHARD, foreign.get(), 0, 0}}),
+                 FSCCL_ERR_INVALID_ARGUMENT, "another pool");
     EXPECT_ERROR(fsccl_pool_schedule(pool.get(), nullptr, 3), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
     unit.write_shards(1);
     unit.unshard();
-    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u}, {FSCCL_EVENT_RESHARD, u}}));  // not the moment for it, yet harmless
+    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));  // not the moment for it, yet harmless
     unit.check_params(1);
     unit.reshard();
-    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u}, {FSCCL_EVENT_RESHARD, u}}));
+    EXPECT_OK(schedule({{FSCCL_EVENT_UNSHARD, u, 0, 0}, {FSCCL_EVENT_RESHARD, u, 0, 0}}));
     EXPECT_OK(schedule({}));
     unit.unshard();
     unit.check_params(1);
@@ -366,7 +369,7 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
         TestUnit wide(c, self.comm, pool.get());
         EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912",
                      "FSCCL_POOL_LIMIT");
-        const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get()}, {FSCCL_EVENT_RESHARD, wide.get()}};
+        const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0}, {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
         EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
         TestUnit small(simple_unit({{100}}), self.comm, pool.get());
         small.write_shards(1);

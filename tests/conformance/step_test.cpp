@@ -21,10 +21,10 @@ void train(Rank& self, uint64_t seed, bool scheduled) {
   if (scheduled) {
     std::vector<fsccl_event_t> events;
     for (auto& unit : units)
-      events.push_back({FSCCL_EVENT_UNSHARD, unit.get()}), events.push_back({FSCCL_EVENT_RESHARD, unit.get()});
+      events.push_back({FSCCL_EVENT_UNSHARD, unit.get(), 0, 0}), events.push_back({FSCCL_EVENT_RESHARD, unit.get(), 0, 0});
     for (auto unit = units.rbegin(); unit != units.rend(); ++unit)
       for (const auto kind : {FSCCL_EVENT_UNSHARD, FSCCL_EVENT_GRAD, FSCCL_EVENT_RESHARD, FSCCL_EVENT_REDUCE})
-        events.push_back({kind, unit->get()});
+        events.push_back({kind, unit->get(), 0, 0});
     ASSERT_OK(fsccl_pool_schedule(pool.get(), events.data(), events.size()));
   }
   for (uint64_t step = 1; step <= 3; step++) {

@@ -67,7 +67,8 @@ class LaunchInfo(_Sized):
 
 class PoolConfig(_Sized):
     _fields_ = [("size", c_size_t), ("memory", c_int), ("device", c_int), ("limit_bytes", c_uint64), ("record", c_int),
-                ("name", c_char_p), ("dry_run", c_int)]
+                ("name", c_char_p), ("dry_run", c_int), ("on_pressure", c_void_p), ("on_pressure_context", c_void_p),
+                ("soft_limit_bytes", c_uint64), ("debug", c_int), ("source", c_void_p)]
 
 
 class PoolStats(_Sized):
@@ -86,7 +87,7 @@ class Param(ctypes.Structure):
 class UnitConfig(_Sized):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("layout", c_int), ("shard_comm", c_void_p), ("replicate_comm", c_void_p),
                 ("pool", c_void_p), ("wire_dtype", c_int), ("reduce_dtype", c_int), ("grad_dtype", c_int), ("sharing", c_int),
-                ("keep", c_int), ("keep_budget_bytes", c_uint64), ("marks_changes", c_int)]
+                ("keep", c_int), ("keep_budget_bytes", c_uint64), ("marks_changes", c_int), ("by_parameter", c_int)]
 
 
 class View(ctypes.Structure):
@@ -96,7 +97,7 @@ class View(ctypes.Structure):
 class ReduceConfig(_Sized):
     _fields_ = [("size", c_size_t), ("scale", c_double), ("accumulate", c_int), ("defer_replicas", c_int),
                 ("grads", POINTER(c_void_p)), ("result", c_void_p), ("shard_ready", c_void_p), ("shard_ready_context", c_void_p),
-                ("sharded_grads", POINTER(c_void_p))]
+                ("sharded_grads", POINTER(c_void_p)), ("first", c_size_t), ("count", c_size_t)]
 
 
 class Tensor(ctypes.Structure):
