@@ -80,6 +80,11 @@ class CollectiveRegion {
   Status declare(const std::vector<Event>& events);
   void end_step();  // step boundary
 
+  // No slot reaches beyond it from now on, and no plan. Above what is in use, and the same on all ranks.
+  void set_capacity(uint64_t bytes) {
+    capacity_ = bytes;
+    region_.set_capacity(bytes);
+  }
   uint64_t extent() const;  // bytes from 0 that must exist: max over plan and use
   uint64_t live() const { return table_.empty() || next_ == 0 ? live_ : table_[next_ - 1].live; }
   uint64_t peak() const { return peak_; }

@@ -16,6 +16,7 @@ class Region {
   explicit Region(uint64_t capacity) : capacity_(capacity) {}
   Region(const Region&) = default;
   Region& operator=(const Region&) = default;
+  void set_capacity(uint64_t capacity) { capacity_ = capacity; }  // not below top()
   // Lowest-offset best fit: the smallest gap that holds it, else above the highest use. nullopt: it does not fit. bytes > 0,
   // alignment a power of two.
   std::optional<uint64_t> alloc(uint64_t bytes, uint64_t alignment);

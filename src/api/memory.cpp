@@ -102,8 +102,13 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
       return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
     auto object = std::make_unique<PoolObject>();
     FSCCL_ASSIGN(object->pool, Pool::create(*comm, config));
+    Pool* const made = object->pool.get();
     FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
+    if (config.on_pressure)
+      made->set_pressure([ask = config.on_pressure, context = config.on_pressure_context, handle = *pool](uint64_t bytes) {
+        ask(context, handle, bytes);
+      });
     return success();
   });
 }

@@ -110,12 +110,21 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   pool->name_ = config.name ? config.name : "pool";
   pool->arena_id_ = terms.arena_id;
   pool->part_bytes_ = terms.part_bytes;
-  pool->limit_bytes_ = limit;
-  pool->slot_limit_bytes_ = common_limit.value();
-  pool->prefault_ = settings->prefault;
   pool->dry_run_ = config.dry_run != 0;
+  const uint64_t soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
+  pool->memory_ = std::make_unique<PoolMemory>(*pool->arena_, pool->name_, comm.rank(), terms.part_bytes,
+                                               PoolMemory::Limits{.all = limit, .slots = common_limit.value(), .soft = soft});
+  pool->memory_->set_prefault(settings->prefault);
+  if (pool->dry_run_) pool->memory_->set_dry_run();
+  pool->memory_->set_relief({.trim = [p = pool.get()] { p->trim(); },
+                             .ask =
+                                 [p = pool.get()](uint64_t bytes) {
+                                   if (p->ask_) p->ask_(bytes);
+                                 },
+                             .holders = [p = pool.get()] { return p->holders(); }});
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
+  pool->set_room();
   pool->local_ = Region(terms.part_bytes);
   std::vector<int> members = comm.members();
   std::sort(members.begin(), members.end());
@@ -135,39 +144,37 @@ Pool::~Pool() {
 }
 
 Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
-  uint64_t& exists = part == Part::shared ? shared_extent_ : part == Part::own ? own_extent_ : local_extent_;
-  if (extent <= exists) return success();
+  if (extent <= memory_->extent(part)) return success();
   if (part == Part::shared) shared_host_ = host_rank;
-  const uint64_t wanted = std::min(round_up(extent, kGrowth), part_bytes_);
-  const uint64_t more = wanted - exists;
-  auto beyond = [&](uint64_t held, uint64_t limit) {
-    return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                "pool '{}' of rank {} holds {} bytes and needs {} more, beyond its limit of {}: raise FSCCL_POOL_LIMIT or "
-                "limit_bytes, or reshard more units",
-                name_, rank(), held, more, limit);
-  };
-  // Extents of slots are equal on all ranks that take this one, and so is this limit: all refuse, or none.
-  const uint64_t slots = shared_extent_ + own_extent_;
-  if (part != Part::local && slots + more > slot_limit_bytes_) return beyond(slots, slot_limit_bytes_);
-  if (slots + local_extent_ + more > limit_bytes_) trim();  // local blocks that were freed may make room
-  const uint64_t held = slots + local_extent_;
-  if (held + more > limit_bytes_) {
-    *alone = true;
-    return beyond(held, limit_bytes_);
-  }
-  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} memory to {}", name_, wanted - exists,
-            part == Part::shared ? "shared"
-            : part == Part::own  ? "slot"
-                                 : "block",
-            wanted);
-  if (!dry_run_) {
-    *alone = true;
-    FSCCL_TRY(arena_->reserve(host_rank, part_begin(part) + exists, more, prefault_));
-  }
-  exists = wanted;
-  const std::lock_guard lock(mutex_);
-  growths_++;
+  FSCCL_TRY(memory_->grow(part, host_rank, extent, alone));
+  if (part != Part::local) set_room();
   return success();
+}
+
+// What one kind of slots takes the other cannot have.
+void Pool::set_room() {
+  shared_->set_capacity(memory_->room(Part::shared));
+  own_->set_capacity(memory_->room(Part::own));
+}
+
+// Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
+bool Pool::withdraw_kept() {
+  KeptSlot* oldest = nullptr;
+  for (KeptSlot* slot : kept_slots)
+    if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
+  if (!oldest) return false;
+  const Result<uint64_t> position = give_back(oldest->part, oldest->key);
+  if (!position.ok()) return false;
+  done(position.value());
+  oldest->idle_since = 0;
+  oldest->withdrawn();
+  return true;
+}
+
+std::string Pool::holders() const {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("{} bytes in shared slots, {} in slots, {} in {} blocks", shared_->live(), own_->live(), local_.live(),
+                     local_.blocks());
 }
 
 Status Pool::make_private_view(int rank) {
@@ -262,6 +269,13 @@ Status Pool::check_empty() const {
               name_, units, local_.blocks() - imports_.size(), imports_.size(), local_.live());
 }
 
+Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
+  const uint64_t position = ledger_.next();
+  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
+  ledger_.done(position);
+  return grant;
+}
+
 Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
@@ -269,10 +283,10 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
-  const uint64_t position = ledger_.next();
-  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
-  ledger_.done(position);
-  if (!grant.ok()) return grant.take_status();
+  Result<SlotGrant> grant = place(part, key, bytes, stable);
+  while (!grant.ok() && grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
+    grant = place(part, key, bytes, stable);
+  if (!grant.ok()) return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes) : grant.take_status();
   bool alone = false;
   Status grown = grow(part, host_rank, region(part).extent(), &alone);
   if (!grown.ok()) {
@@ -301,20 +315,25 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
                      int host_rank) {
   CollectiveRegion shared_before = *shared_, own_before = *own_;
   bool alone = false;
+  for (CollectiveRegion* slots : {shared_.get(), own_.get()}) slots->set_capacity(part_bytes_);
   Status status = shared_->declare(shared);
   if (status.ok()) status = own_->declare(own);
+  if (status.ok()) status = memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
   if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
   if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
   status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
-  if (status.ok()) return status;
-  *shared_ = std::move(shared_before);
-  *own_ = std::move(own_before);
+  if (!status.ok()) {
+    *shared_ = std::move(shared_before);
+    *own_ = std::move(own_before);
+  }
+  set_room();
   return status;
 }
 
 Status Pool::end_step() {
   shared_->end_step();
   own_->end_step();
+  if (memory_->beyond_soft_limit()) trim();
   const std::lock_guard lock(mutex_);
   steps_++;
   return success();
@@ -326,9 +345,9 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   const std::lock_guard lock(mutex_);
   fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
   s.size = out->size;
-  s.limit_bytes = limit_bytes_;
-  s.shared_reserved_bytes = shared_host_ == comm_.rank() ? shared_extent_ : 0;
-  s.reserved_bytes = own_extent_ + local_extent_ + s.shared_reserved_bytes;
+  s.limit_bytes = memory_->limit();
+  s.shared_reserved_bytes = shared_host_ == comm_.rank() ? memory_->extent(Part::shared) : 0;
+  s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
   s.collective_live_bytes = shared_->live() + own_->live();
   s.collective_peak_bytes = shared_->peak() + own_->peak();
   s.local_live_bytes = local_.live();
@@ -341,22 +360,16 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.plan_misses = shared_->misses() + own_->misses();
   s.allocations = allocations_;
   s.frees = frees_;
-  s.growths = growths_;
+  s.growths = memory_->growths();
   s.steps = steps_;
   *out = s;
 }
 
 uint64_t Pool::trim() {
-  // Own and local parts only: what others may still read (shared slots) stays until the pool goes.
+  // Own and local parts only: what others may still read (shared slots) stays until the pool goes. A block that is being made is
+  // counted in top() before it asks for its memory.
   const std::lock_guard lock(mutex_);
-  uint64_t released = 0;
-  const uint64_t top = std::min(round_up(local_.top(), kGrowth), local_extent_);
-  if (top < local_extent_) {
-    arena_->release(rank(), part_begin(Part::local) + top, local_extent_ - top);
-    released = local_extent_ - top;
-    local_extent_ = top;
-  }
-  return released;
+  return memory_->shrink(Part::local, rank(), local_.top());
 }
 
 }  // namespace fsccl

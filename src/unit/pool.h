@@ -16,17 +16,25 @@
 #include "allocators/pool/collective_region.h"
 #include "allocators/pool/region.h"
 #include "engine/communicator.h"
+#include "unit/pool_memory.h"
 #include "unit/release_ledger.h"
 
 namespace fsccl {
 
-enum class Part : uint8_t { shared, own, local };
+// A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots would not fit their limit.
+struct KeptSlot {
+  Part part = Part::own;
+  uint64_t key = 0;
+  uint64_t idle_since = 0;          // position of the last reshard; 0: there is none, or it is in use
+  std::function<void()> withdrawn;  // tells the unit that it is gone
+};
 
 class Pool {
  public:
   // Collective over `comm`, blocking.
   static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config);
   ~Pool();
+  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
   // Local blocks.
   Result<void*> alloc(uint64_t bytes);
@@ -68,7 +76,8 @@ class Pool {
   uint64_t trim();
 
   uint64_t next_unit_key() { return ++unit_keys_; }
-  uint64_t kept_bytes = 0;  // promised to units that keep their slots
+  uint64_t kept_bytes = 0;            // promised to units that keep their slots
+  std::vector<KeptSlot*> kept_slots;  // of these units
   int units = 0;
 
  private:
@@ -76,8 +85,12 @@ class Pool {
   static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config);
   Result<void*> alloc(uint64_t bytes, uint64_t alignment);
   Status free_block(void* pointer);
-  uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
-  Status grow(Part part, int host_rank, uint64_t extent, bool* alone);  // alone: other ranks may not have failed
+  uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
+  Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
+  void set_room();
+  Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
+  bool withdraw_kept();
+  std::string holders() const;
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
   std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
@@ -86,13 +99,13 @@ class Pool {
   std::string name_;
   uint32_t arena_id_ = 0;
   uint64_t part_bytes_ = 0;
-  uint64_t limit_bytes_ = 0, slot_limit_bytes_ = 0;  // of this rank; the smallest of all ranks'
-  bool prefault_ = false, dry_run_ = false;
+  bool dry_run_ = false;
   std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<PoolMemory> memory_;
+  std::function<void(uint64_t bytes)> ask_;   // on_pressure
   std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
-  uint64_t shared_extent_ = 0, own_extent_ = 0, local_extent_ = 0;  // that exist
   int shared_host_ = -1;
   uint64_t unit_keys_ = 0;
 
@@ -103,7 +116,7 @@ class Pool {
     uint64_t bytes = 0;
   };
   std::map<void*, Import> imports_;  // by the caller's address
-  uint64_t local_peak_ = 0, live_peak_ = 0, allocations_ = 0, frees_ = 0, growths_ = 0, steps_ = 0;
+  uint64_t local_peak_ = 0, live_peak_ = 0, allocations_ = 0, frees_ = 0, steps_ = 0;
 };
 
 }  // namespace fsccl

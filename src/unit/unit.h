@@ -165,6 +165,7 @@ class Unit {
   bool grad_held_ = false;
   bool replicas_pending_ = false;
   uint64_t slot_offset_ = 0, writable_offset_ = 0, grad_offset_ = 0;
+  KeptSlot kept_slot_;          // of a unit that keeps its slot
   uint64_t slot_released_ = 0;  // position after which a kept slot may be rewritten
   uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;
   uint64_t replica_sequence_ = 0;    // of the last operation on the replicate_comm

@@ -55,7 +55,11 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   const uint64_t slot = unit->wire_map_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
-  if (unit->keep_) unit->pool().kept_bytes += slot;
+  if (unit->keep_) {
+    unit->pool().kept_bytes += slot;
+    unit->kept_slot_ = {unit->slot_part(), unit->slot_key(), 0, [u = unit.get()] { u->slot_held_ = u->contents_valid_ = false; }};
+    unit->pool().kept_slots.push_back(&unit->kept_slot_);
+  }
   unit->counted_ = true;  // from here on the destructor undoes
   unit->pool().units++;
   unit->comm().dependents++;
@@ -81,7 +85,10 @@ Unit::~Unit() {
   if (engine().completed() < reduce_sequence_) pool().done(reduce_position_);  // its communicator failed: nobody else will say so
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
-  if (keep_) pool().kept_bytes -= wire_map_.bytes;
+  if (keep_) {
+    pool().kept_bytes -= wire_map_.bytes;
+    std::erase(pool().kept_slots, &kept_slot_);
+  }
   pool().units--;
   comm().dependents--;
   if (spec_.replicate_comm) spec_.replicate_comm->dependents--;

@@ -88,6 +88,7 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   const bool own_writable = writable && slot_part() != Part::own;  // a slot beside the unit's usual one
   const Part part = writable ? Part::own : slot_part();
   uint64_t released = slot_released_;
+  kept_slot_.idle_since = 0;
   if (own_writable || !slot_held_) {
     const int host = part == Part::shared ? pool_host_ : pool().rank();
     FSCCL_ASSIGN(const Pool::Slot slot, pool().take(part, host, slot_key(), wire_map_.bytes, true, engine()));
@@ -129,7 +130,7 @@ Status Unit::reshard() {
   const bool own_writable = writable_ && slot_part() != Part::own;
   if (copies_on_write() && !own_writable) pool().drop_writes(pool_host_, slot_offset_, wire_map_.bytes);
   if (!own_writable && keep_) {
-    slot_released_ = pool().open_position();
+    kept_slot_.idle_since = slot_released_ = pool().open_position();
     pool().done(slot_released_);
     return finished;
   }

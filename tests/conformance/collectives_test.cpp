@@ -74,9 +74,9 @@ struct Way {
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
 
 constexpr Way kWays[] = {
-    {"Defaults", "auto", "8K", "32K", "auto", "auto"},      {"Slots", "off", "16K", "1M", "auto", "auto"},
-    {"SmallSlots", "off", "0", "4K", "auto", "0"}, {"EagerAboveSlot", "off", "64K", "4K", "auto", "auto"},
-    {"KernelCopies", "on", "0", "1M", "auto", "auto"},    {"EverythingEager", "auto", "1M", "1M", "auto", "auto"},
+    {"Defaults", "auto", "8K", "32K", "auto", "auto"},   {"Slots", "off", "16K", "1M", "auto", "auto"},
+    {"SmallSlots", "off", "0", "4K", "auto", "0"},       {"EagerAboveSlot", "off", "64K", "4K", "auto", "auto"},
+    {"KernelCopies", "on", "0", "1M", "auto", "auto"},   {"EverythingEager", "auto", "1M", "1M", "auto", "auto"},
     {"EverythingStreams", "auto", "4K", "1M", "0", "0"},
 };
 

@@ -1,0 +1,83 @@
+// What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow from their beginning and are whole
+// huge pages long, so that a step which fits what exists asks nobody.
+//
+// Before a rank refuses to grow it gives back what blocks do not use any more and asks the program (on_pressure), once. What is
+// refused for `slots`, the smallest of all ranks' limits, is refused on every rank alike, since the slots of all have equal
+// extents; what is refused for this rank's own blocks or for its machine is refused on this rank alone.
+//
+// Any thread. No lock is held while `Relief` is called.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "allocators/host/arena.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+enum class Part : uint8_t { shared, own, local };
+
+class PoolMemory {
+ public:
+  struct Limits {
+    uint64_t all = 0;    // that this rank may reserve
+    uint64_t slots = 0;  // that slots may take
+    uint64_t soft = 0;   // beyond it the program is asked; 0: none
+  };
+  struct Relief {
+    std::function<void()> trim;               // gives back what blocks do not use
+    std::function<void(uint64_t bytes)> ask;  // the program, for so many bytes
+    std::function<std::string()> holders;     // who holds what, for the error
+  };
+
+  PoolMemory(HostArena& arena, std::string name, int rank, uint64_t part_bytes, const Limits& limits)
+      : arena_(arena), name_(std::move(name)), rank_(rank), part_bytes_(part_bytes), limits_(limits) {}
+  void set_relief(Relief relief) { relief_ = std::move(relief); }
+  void set_prefault(bool prefault) { prefault_ = prefault; }
+  void set_dry_run() { dry_run_ = true; }  // counts, and reserves nothing
+
+  uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
+  // Makes the first `extent` bytes of the part exist, in the region of arena rank `host`. *alone: when it fails, other ranks may
+  // not have failed.
+  Status grow(Part part, int host, uint64_t extent, bool* alone) {
+    if (extent <= this->extent(part)) [[likely]]
+      return success();
+    return grow_on(part, host, extent, alone);
+  }
+  // How far a part of slots may reach while the other one is as it is; the same on all ranks.
+  uint64_t room(Part part) const;
+  // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The second is OK where there is room.
+  Status refuse_slot(uint64_t bytes) const;
+  Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
+  // Gives back what lies above the first `extent` bytes of the part; returns how much that was.
+  uint64_t shrink(Part part, int host, uint64_t extent);
+  uint64_t extent(Part part) const { return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
+  bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
+  uint64_t limit() const { return limits_.all; }
+  uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
+
+ private:
+  Status grow_on(Part part, int host, uint64_t extent, bool* alone);
+  uint64_t slots() const { return extent(Part::shared) + extent(Part::own); }
+  uint64_t held() const { return slots() + extent(Part::local); }
+  const char* whose_slots() const { return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its"; }
+  std::string holders() const { return relief_.holders ? relief_.holders() : ""; }
+
+  HostArena& arena_;
+  std::string name_;
+  int rank_;
+  uint64_t part_bytes_;
+  Limits limits_;
+  Relief relief_;
+  bool prefault_ = false, dry_run_ = false;
+
+  std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
+  std::array<std::atomic<uint64_t>, 3> extents_{};
+  std::atomic<uint64_t> growths_{0};
+};
+
+}  // namespace fsccl

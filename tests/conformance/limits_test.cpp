@@ -1,0 +1,234 @@
+// What a pool does where memory is short: what it gives back, whom it asks, and what its refusal says.
+#include <list>
+#include <vector>
+
+#include "unit_case.h"
+
+namespace fsccl::testing {
+namespace {
+
+TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
+  run_ranks(2, [](Rank& self) {
+    const PoolScope pool(self.comm, 8 << 20);
+    void* block = nullptr;
+    EXPECT_ERROR(fsccl_pool_alloc(pool.get(), 16 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit", "FSCCL_POOL_LIMIT");
+    EXPECT_EQ(pool.stats().live_bytes, 0u);
+    ASSERT_OK(fsccl_pool_alloc(pool.get(), 4 << 20, nullptr, &block));
+    EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+    // A unit whose own shards do not fit: an error on every rank, and the pool is as before.
+    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+    config.shard_comm = self.comm;
+    config.pool = pool.get();
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = 1;
+    param.shape[0] = 1 << 22;
+    fsccl_unit_t unit = nullptr;
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_EQ(pool.stats().live_bytes, 0u);
+    // On one rank alone.
+    if (self.rank == 1) {
+      ASSERT_OK(fsccl_pool_alloc(pool.get(), 6 << 20, nullptr, &block));
+    }
+    param.shape[0] = 1 << 20;
+    EXPECT_ERROR(fsccl_unit_create(&config, &param, 1, &unit), FSCCL_ERR_OUT_OF_MEMORY, self.rank == 1 ? "limit" : "rank 1");
+    if (self.rank == 1) {
+      EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+    }
+    TestUnit small(simple_unit({{100}}), self.comm, pool.get());
+    small.write_shards(1);
+    small.unshard();
+    small.check_params(1);
+    small.reshard();
+  });
+}
+
+// Shards of 1.5 MiB, parameters of 24 MiB: the limit is met when the slot is wanted.
+UnitCase wide_unit() {
+  UnitCase c = simple_unit({{3 << 20}});
+  c.params[0].dtype = FSCCL_FLOAT16;
+  c.params[0].frozen = true;
+  c.wire = FSCCL_FLOAT64;
+  return c;
+}
+
+TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
+  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
+    for (const int tight : {0, 1, 2})  // this rank's limit counts for all
+      run_ranks(3, [=](Rank& self) {
+        const PoolScope pool(self.comm, self.rank == tight ? 12 << 20 : 256 << 20);
+        UnitCase c = wide_unit();
+        c.sharing = sharing;
+        TestUnit wide(c, self.comm, pool.get());
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 12582912",
+                     "FSCCL_POOL_LIMIT");
+        const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0}, {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
+        EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+        TestUnit small(simple_unit({{100}}), self.comm, pool.get());
+        small.write_shards(1);
+        small.unshard();
+        small.check_params(1);
+        small.reshard();
+      });
+}
+
+// A block of one rank is in the way of a slot: the others have taken it, and learn at once that it cannot be.
+TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
+  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
+    run_ranks(3,
+              [=](Rank& self) {
+                const PoolScope pool(self.comm, 64 << 20);
+                UnitCase c = wide_unit();
+                c.sharing = sharing;
+                TestUnit wide(c, self.comm, pool.get());
+                void* block = nullptr;
+                if (self.rank == 1) {
+                  ASSERT_OK(fsccl_pool_alloc(pool.get(), 50 << 20, nullptr, &block));
+                }
+                EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1",
+                             "limit");
+                EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+              },
+              {.abort_at_end = true});
+}
+
+// A pool of one rank whose program is asked for memory.
+struct Pressed {
+  fsccl_pool_t pool = nullptr;
+  std::vector<void*> blocks;    // that it gives up, one each time
+  std::vector<uint64_t> asked;  // for how many bytes
+  size_t bytes = 0;             // of a block
+  static uint64_t give_up(void* context, fsccl_pool_t pool, uint64_t bytes) {
+    auto& self = *static_cast<Pressed*>(context);
+    EXPECT_EQ(pool, self.pool);
+    self.asked.push_back(bytes);
+    if (self.blocks.empty()) return 0;
+    EXPECT_OK(fsccl_pool_free(pool, self.blocks.back(), nullptr));
+    self.blocks.pop_back();
+    return self.bytes;
+  }
+  Pressed(fsccl_comm_t comm, uint64_t limit, uint64_t soft) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.limit_bytes = limit;
+    config.soft_limit_bytes = soft;
+    config.on_pressure = give_up;
+    config.on_pressure_context = this;
+    EXPECT_OK(fsccl_pool_create(comm, &config, &pool));
+  }
+  ~Pressed() {
+    for (void* block : blocks) EXPECT_OK(fsccl_pool_free(pool, block, nullptr));
+    EXPECT_OK(fsccl_pool_destroy(pool));
+  }
+  void* take(size_t size) {
+    void* block = nullptr;
+    EXPECT_OK(fsccl_pool_alloc(pool, size, nullptr, &block));
+    return block;
+  }
+  fsccl_pool_stats_t stats() const {
+    fsccl_pool_stats_t result = FSCCL_POOL_STATS_INIT;
+    EXPECT_OK(fsccl_pool_stats(pool, &result));
+    return result;
+  }
+};
+
+constexpr size_t kMiB = 1 << 20;
+
+TEST(Limits, TheProgramIsAskedBeforeTheLimitRefuses) {
+  run_ranks(2, [](Rank& self) {
+    Pressed pressed(self.comm, 16 * kMiB, 0);
+    void* first = pressed.take(6 * kMiB);
+    pressed.blocks = {pressed.take(4 * kMiB)};  // at the end, so that its memory can go back
+    pressed.bytes = 4 * kMiB;
+    // A unit's slot of 8 MiB beside blocks of 10.
+    UnitCase c = simple_unit({{kMiB}});
+    c.params[0].dtype = c.wire = FSCCL_FLOAT64;
+    c.params[0].frozen = c.params[0].own_shard = true;
+    TestUnit unit(c, self.comm, pressed.pool);
+    unit.write_shards(1);
+    unit.unshard();
+    unit.check_params(1);
+    unit.reshard();
+    EXPECT_EQ(pressed.asked, std::vector<uint64_t>{2 * kMiB});
+    EXPECT_TRUE(pressed.blocks.empty());
+    void* block = nullptr;
+    EXPECT_ERROR(fsccl_pool_alloc(pressed.pool, 4 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "its limit of 16777216",
+                 "at least 18874368");
+    EXPECT_EQ(pressed.asked.size(), 2u);  // it was asked, once, and had nothing
+    EXPECT_OK(fsccl_pool_free(pressed.pool, first, nullptr));
+  });
+}
+
+TEST(Limits, BeyondTheSoftLimitTheProgramIsAskedAndNothingRefused) {
+  run_ranks(1, [](Rank& self) {
+    Pressed pressed(self.comm, 64 * kMiB, 8 * kMiB);
+    void* low = pressed.take(6 * kMiB);
+    EXPECT_TRUE(pressed.asked.empty());
+    void* high = pressed.take(10 * kMiB);
+    EXPECT_EQ(pressed.asked, std::vector<uint64_t>{8 * kMiB});
+    EXPECT_OK(fsccl_pool_free(pressed.pool, high, nullptr));
+    EXPECT_EQ(pressed.stats().reserved_bytes, 16 * kMiB);
+    EXPECT_OK(fsccl_pool_step(pressed.pool));  // gives back what is unused
+    EXPECT_EQ(pressed.stats().reserved_bytes, 6 * kMiB);
+    EXPECT_OK(fsccl_pool_free(pressed.pool, low, nullptr));
+  });
+}
+
+// Three units that keep their slots of 8 MiB, in a limit that holds two: the one that has been idle for the longest time gives way,
+// and is gathered again when it is wanted.
+TEST(Limits, KeptSlotsGiveWay) {
+  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
+    run_ranks(3, [sharing](Rank& self) {
+      const PoolScope pool(self.comm, self.rank == 1 ? 20 * kMiB : 256 * kMiB);
+      UnitCase c = simple_unit({{kMiB}});
+      c.params[0].dtype = c.wire = FSCCL_FLOAT64;
+      c.params[0].frozen = c.params[0].own_shard = true;
+      c.keep = FSCCL_KEEP_ALWAYS;
+      c.sharing = sharing;
+      std::list<TestUnit> units;
+      for (int i = 0; i < 3; ++i) {
+        c.seed = static_cast<uint64_t>(i) + 1;
+        units.emplace_back(c, self.comm, pool.get()).write_shards(1);
+      }
+      for (int step = 0; step < 4; ++step) {
+        for (TestUnit& unit : units) {
+          unit.unshard();
+          unit.check_params(1);
+          unit.reshard();
+        }
+        ASSERT_OK(fsccl_pool_step(pool.get()));
+      }
+      EXPECT_LE(pool.stats().collective_live_bytes, 20 * kMiB);
+      // Those in use do not give way.
+      auto unit = units.begin();
+      (unit++)->unshard(), (unit++)->unshard();
+      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520");
+      units.front().check_params(1);
+      units.front().reshard();
+      unit->unshard();
+      unit->check_params(1);
+    });
+}
+
+// What a schedule needs is said before its first step, for all slots together.
+TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
+  run_ranks(2, [](Rank& self) {
+    const PoolScope pool(self.comm, 12 * kMiB);
+    UnitCase c = simple_unit({{kMiB}});
+    c.params[0].dtype = c.wire = c.reduce = c.grad = FSCCL_FLOAT64;
+    c.params[0].own_shard = c.params[0].own_grad = true;
+    TestUnit unit(c, self.comm, pool.get());
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, unit.get(), 0, 0},
+                                    {FSCCL_EVENT_GRAD, unit.get(), 0, 0},
+                                    {FSCCL_EVENT_RESHARD, unit.get(), 0, 0},
+                                    {FSCCL_EVENT_REDUCE, unit.get(), 0, 0}};
+    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 4), FSCCL_ERR_OUT_OF_MEMORY, "needs 16777216 bytes", "limit of 12582912");
+    EXPECT_EQ(pool.stats().planned_bytes, 0u);
+    EXPECT_EQ(pool.stats().reserved_bytes, 0u);
+    unit.write_shards(1);
+    unit.unshard();
+    unit.check_params(1);
+    unit.reshard();
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing
