@@ -939,8 +939,28 @@ FSCCL_API fsccl_status_t fsccl_topology_between(const char* file, const char* fr
                                                 void (*take)(void* context, const char* text, size_t bytes), void* context);
 /* FSCCL_TOPOLOGY_JSON of this machine. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few. */
 FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);
-/* Writes the flight recorder of this process. Not available yet. */
-FSCCL_API fsccl_status_t fsccl_trace_dump(const char* path);
+
+/*
+ * The flight recorder is always on: each rank remembers the last FSCCL_TRACE_EVENTS things that its communicators did. With
+ * FSCCL_TRACE_DIR it is a file there from the start, fsccl-JOB-RANK.ring, which stays when the process ends, however that is; else
+ * it is in memory. It holds names of communicators, operations, counts, times and the texts of errors; no contents and no secrets.
+ */
+/* Writes the recorders of this process's ranks into `directory`, in the same form. FSCCL_ERR_CONFIG: a file of that name is there,
+ * or cannot be made. Any thread. */
+FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
+/*
+ * Reads such a file, also one that a living or killed process wrote, as JSON:
+ *   {"fsccl_recording": 1, "job", "rank", "ranks", "pid", "host", "last_look_ns", "overwritten", "torn",
+ *    "communicators": [{"id", "tag", "name", "rank", "size", "lives", "error": {"code", "peer", "text"}}],
+ *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype"}]}
+ * job, tag: the same on all ranks. at_ns, last_look_ns: since 1970, by the host's clock. overwritten: older events that are gone;
+ * torn: events that were just being written. event: "submitted" (peer: the root), "completed", "blocked" (peer: the rank of the job
+ * that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left" (peer). Calls
+ * take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the call. The file is not
+ * trusted: FSCCL_ERR_INVALID_ARGUMENT says what is wrong with it; FSCCL_ERR_SYSTEM: it cannot be read. Any thread.
+ */
+FSCCL_API fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, const char* json, size_t bytes),
+                                          void* context);
 
 #ifdef __cplusplus
 }

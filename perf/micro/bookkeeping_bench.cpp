@@ -5,6 +5,7 @@
 #include "allocators/pool/collective_region.h"
 #include "base/hash.h"
 #include "engine/fingerprint.h"
+#include "engine/recorder.h"
 #include "plan/unit_plans.h"
 
 namespace {
@@ -94,12 +95,23 @@ void compare_fingerprints(benchmark::State& state) {
   }
 }
 
+void flight_recorder_event(benchmark::State& state) {
+  const auto made = Recorder::create({"", 4096, 1, 0, 1});
+  if (!made.ok()) return state.SkipWithError("no recorder");
+  Fingerprint what;
+  for (auto _ : state) {
+    what.sequence++;
+    made.value()->record(recording::Event::submitted, 0, what, -1);
+  }
+}
+
 BENCHMARK(planned_step)->Arg(17)->Arg(127);
 BENCHMARK(plan_a_step)->Arg(17)->Arg(127)->Unit(benchmark::kMillisecond);
 BENCHMARK(lay_out)->Arg(2)->Arg(64)->Arg(1024);
 BENCHMARK(build_plan<unshard_shared>)->Name("plan_unshard_shared")->Arg(2)->Arg(64);
 BENCHMARK(build_plan<reduce_grads>)->Name("plan_reduce_grads")->Arg(2)->Arg(64);
 BENCHMARK(compare_fingerprints);
+BENCHMARK(flight_recorder_event);
 
 }  // namespace
 

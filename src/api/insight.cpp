@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "engine/explain.h"
+#include "engine/recorder.h"
 #include "transports/transports.h"
 
 using namespace fsccl;
@@ -54,8 +55,21 @@ fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const cha
   });
 }
 
-fsccl_status_t fsccl_trace_dump(const char*) {
-  return not_available("fsccl_trace_dump", "the flight recorder comes with a later release", "raise FSCCL_LOG_LEVEL");
+fsccl_status_t fsccl_trace_dump(const char* directory) {
+  return guarded("fsccl_trace_dump", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!directory) return fail(FSCCL_ERR_INVALID_ARGUMENT, "directory is NULL");
+    return Recorder::write_all(directory);
+  });
+}
+
+fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, const char* json, size_t bytes), void* context) {
+  return guarded("fsccl_trace_read", [&]() -> Status {
+    if (!path || !take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", path ? "take" : "path");
+    FSCCL_ASSIGN(const std::string json, recording::read(path));
+    take(context, json.c_str(), json.size());
+    return success();
+  });
 }
 
 }  // extern "C"

@@ -4,15 +4,17 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace fsccl {
 
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail_errno(errno, path + ": cannot be opened");
-  std::string text(most_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::string text;
+  std::vector<char> part(64 << 10);
+  while (text.size() <= most_bytes && file.read(part.data(), static_cast<std::streamsize>(part.size())).gcount() > 0)
+    text.append(part.data(), static_cast<size_t>(file.gcount()));
   if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
   if (text.size() > most_bytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
   return text;

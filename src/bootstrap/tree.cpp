@@ -9,6 +9,11 @@
 #include "bootstrap/registrar.h"
 
 namespace fsccl {
+namespace {
+
+constexpr int64_t kRegistrarsWordNs = 300'000'000;
+
+}  // namespace
 
 TreeJob::TreeJob(TreePlace place)
     : place_(std::move(place)),
@@ -267,11 +272,13 @@ Status TreeJob::finish_join(Deadline deadline) {
   const auto decided = [&] { return phase_ != Phase::kJoining; };
   const auto knows_missing = [&] { return steps_.has_members() && !steps_.subtree_joined(); };
   while (!decided()) {
-    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there.
+    // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there; while that is the
+    // registrar, this rank leaves it the time to say so.
     const bool knows = knows_missing();
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
-    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns),
+    const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
+    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns + late_ns),
                                            [&] { return decided() || knows != knows_missing(); });
     if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),

@@ -221,6 +221,8 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   engine.copy_rate = costs.copy_per_byte;
   engine.name = name_;
   engine.arenas = &context_->arenas();
+  engine.recorder = &context_->recorder();
+  engine.recorded_as = context_->recorder().add(tag_, name_, rank_, size());
   engine.members = members_;
   engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
@@ -323,6 +325,7 @@ Result<std::unique_ptr<Communicator>> Communicator::host_subset(uint64_t tag, co
 Communicator::~Communicator() {
   if (!engine_) return;
   context_->remove(this);
+  context_->recorder().remove(engine_->options().recorded_as);
   if (oversubscribed_) oversubscribed_communicators--;
 }
 

@@ -56,6 +56,7 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
+  record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
     tail_.store(sequence, std::memory_order_release);
     return wait(sequence, -1, state);
@@ -90,6 +91,7 @@ Engine::Outcome Engine::drive() {
     if (op.state) [[unlikely]]
       op.state.reset();
     counters_.operations++;
+    record(recording::Event::completed, op.fingerprint, -1);
     std::atomic_ref(done_.position).store(++head, std::memory_order_release);
     if (gates_others_.load(std::memory_order_relaxed)) [[unlikely]] {
       std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -260,6 +262,7 @@ void Engine::fail_all(const Error& error) {
     for (Engine* other : bound_) other->write_board(error);
     failed_.store(true, std::memory_order_release);
   }
+  if (options_.recorder) options_.recorder->failed(options_.recorded_as, error, completed() + 1);
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);
@@ -304,6 +307,7 @@ void Engine::unbind() {
 
 void Engine::lost(int rank, bool left) {
   lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
+  record(left ? recording::Event::left : recording::Event::lost, {}, options_.members[static_cast<size_t>(rank)]);
   if (left) return;
   look_for_failure();  // it may have ended because another died, of which it was the first to tell
   if (failed()) return;
@@ -333,6 +337,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   if (transport_.rest) transport_.rest(channel_);
   const bool pending = unattended();
   if (pending) {
+    record_blocked();
     check_blocked(ring_[(completed() + 1) % kRing]);
     fill_word(blocked_, word);
     if (met(blocked_)) word->value = ~word->value;  // do not sleep on it

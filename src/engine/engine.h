@@ -20,6 +20,7 @@
 
 #include "engine/notify.h"
 #include "engine/operation.h"
+#include "engine/recorder.h"
 #include "engine/slot_stores.h"
 #include "fsccl/transport.h"
 
@@ -39,6 +40,8 @@ struct EngineOptions {
   double copy_rate = 0;
   std::string name;
   const ArenaTable* arenas = nullptr;
+  Recorder* recorder = nullptr;  // or null; how it calls this communicator
+  uint16_t recorded_as = 0;
   std::vector<int> members;        // ranks of the job, by rank
   std::vector<bool> same_process;  // per rank: its private memory is ours
   // Of two ranks of another engine, whose board it shares and which it fails with: that engine, and their numbers there.
@@ -157,6 +160,10 @@ class Engine {
   bool on_our_core(const Blocked& blocked) const;  // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   std::string missing(const Operation& operation) const;
+  void record(recording::Event event, const Fingerprint& what, int peer) {
+    if (options_.recorder) options_.recorder->record(event, options_.recorded_as, what, peer);
+  }
+  void record_blocked();
 
   EngineOptions options_;
   const fsccl_transport_ops_t& transport_;
@@ -194,6 +201,7 @@ class Engine {
   std::array<Pending, kWindow> pending_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;
+  uint64_t recorded_blocked_ = 0;  // operation and peer of the last such record
   // What peers published with their enter signal of the operation at the head: [published buffer][rank].
   std::vector<Remote> remote_;
   std::unique_ptr<std::byte[]> window_;  // through which private memory of peers is reduced

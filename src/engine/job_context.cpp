@@ -99,6 +99,10 @@ Status JobContext::meet(Deadline deadline) {
     taken_ |= facts_[rank].taken != 0;
     FSCCL_TRY(compare(mine, rank));
   }
+  const std::string_view salt(reinterpret_cast<const char*>(facts_.front().salt), sizeof mine.salt);
+  const ConfigRef settings = config();
+  FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
+                                            job_->rank(), job_->size()}));
   const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   return network ? join_network(deadline) : success();
 }

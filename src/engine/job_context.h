@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
+#include "engine/recorder.h"
 #include "engine/rules.h"
 #include "engine/tuning_file.h"
 #include "fsccl/transport.h"
@@ -24,6 +25,7 @@ class JobContext {
 
   Job& job() { return *job_; }
   ArenaTable& arenas() { return arenas_; }
+  Recorder& recorder() { return *recorder_; }
   void add(Communicator* comm);
   void remove(Communicator* comm);
   bool any_died(const std::vector<int>& ranks);
@@ -69,6 +71,7 @@ class JobContext {
 
   std::shared_ptr<Job> job_;
   ArenaTable arenas_;
+  std::unique_ptr<Recorder> recorder_;
   const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
   void* node_ = nullptr;
   TransportChoice choice_ = TransportChoice::kAuto;

@@ -126,6 +126,7 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
       idle = took < kIdleYieldNs ? idle + 1 : 0;
       if (took > kLongYieldNs) no_yields_until_ = now + kNoYieldsNs;
     }
+    if (!on) record_blocked();
     while (!on) {
       check_blocked(ring_[(completed() + 1) % kRing]);
       if (failed()) return true;
@@ -140,6 +141,16 @@ bool Engine::on_our_core(const Blocked& blocked) const {
   fsccl_transport_word_t word;
   fill_word(blocked, &word);
   return word.processor >= 0 && word.processor == sched_getcpu();
+}
+
+// Once for each operation and peer, when a wait is long enough to sleep.
+void Engine::record_blocked() {
+  if (!options_.recorder) return;
+  const uint64_t sequence = completed() + 1, what = sequence << 16 | static_cast<uint16_t>(blocked_.peer);
+  if (recorded_blocked_ == what) return;
+  recorded_blocked_ = what;
+  record(recording::Event::blocked, ring_[sequence % kRing].fingerprint, options_.members[static_cast<size_t>(blocked_.peer)]);
+  options_.recorder->look_at_clock();
 }
 
 void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const {

@@ -1,0 +1,160 @@
+#include "engine/recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/fd.h"
+
+namespace fsccl {
+namespace {
+
+using recording::Event;
+
+struct Living {
+  std::mutex mutex;
+  std::vector<const Recorder*> recorders;
+};
+Living& living() {
+  static Living all;
+  return all;
+}
+
+int64_t unix_ns() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+template <size_t N>
+void copy_text(char (&to)[N], const std::string& from) {
+  std::memset(to, 0, N);
+  std::memcpy(to, from.data(), std::min(from.size(), N - 1));
+}
+
+// A new file of the user's own: what lies there under the name already is another run's, or somebody's trap.
+Result<Fd> make_file(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (fd.valid()) return fd;
+  return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR", path, std::strerror(errno));
+}
+
+}  // namespace
+
+std::string Recorder::file_name() const { return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank); }
+
+Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
+  std::unique_ptr<Recorder> made(new Recorder);
+  const uint32_t records = std::bit_ceil(std::clamp(place.records, 64u, recording::kMostRecords));
+  made->bytes_ = recording::file_bytes(records);
+  recording::Header header;
+  header.record_bytes = sizeof(recording::Record);
+  header.records = records;
+  header.rank = place.rank;
+  header.ranks = place.ranks;
+  header.pid = getpid();
+  header.job = place.job;
+  gethostname(header.host, sizeof header.host - 1);
+  Fd fd;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (!place.folder.empty()) {
+    made->header_ = &header;
+    FSCCL_ASSIGN(fd, make_file(place.folder + '/' + made->file_name()));
+    // Made whole now, so that a full disk is an error here and no SIGBUS later.
+    if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_)); error != 0)
+      return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", place.folder, made->bytes_));
+    flags = MAP_SHARED;
+  }
+  void* memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes for the flight recorder", made->bytes_));
+  made->memory_ = static_cast<std::byte*>(memory);
+  made->owner_ = getpid();
+  made->header_ = reinterpret_cast<recording::Header*>(made->memory_);
+  made->table_ = reinterpret_cast<recording::Communicator*>(made->memory_ + recording::kTableAt);
+  made->records_ = reinterpret_cast<recording::Record*>(made->memory_ + recording::kRecordsAt);
+  made->mask_ = records - 1;
+  *made->header_ = header;
+  made->header_->begin = made->header_->last = {ticks(), unix_ns()};
+  copy_text(made->table_[0].name, "others");
+  made->table_[0].state = 1;
+  const std::lock_guard lock(living().mutex);
+  living().recorders.push_back(made.get());
+  return made;
+}
+
+Recorder::~Recorder() {
+  {
+    const std::lock_guard lock(living().mutex);
+    std::erase(living().recorders, this);
+  }
+  if (!memory_) return;
+  if (owner_ == getpid()) look_at_clock();
+  munmap(memory_, bytes_);
+}
+
+uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size) {
+  const std::lock_guard lock(mutex_);
+  // One that was never used, else one that is gone; the newest stay readable longest.
+  const auto begin = table_ + 1, end = table_ + recording::kCommunicators;
+  auto free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 0; });
+  if (free == end) free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 2; });
+  if (free == end) return 0;
+  recording::Communicator entry;
+  entry.tag = tag;
+  entry.rank = rank;
+  entry.size = size;
+  entry.state = 1;
+  copy_text(entry.name, name);
+  *free = entry;
+  return static_cast<uint16_t>(free - table_);
+}
+
+void Recorder::remove(uint16_t communicator) {
+  const std::lock_guard lock(mutex_);
+  if (communicator) table_[communicator].state = 2;
+}
+
+void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequence) {
+  {
+    const std::lock_guard lock(mutex_);
+    recording::Communicator& entry = table_[communicator];
+    entry.code = error.code;
+    entry.peer = error.peer;
+    copy_text(entry.text, error.text);
+  }
+  Fingerprint what;
+  what.sequence = sequence;
+  put(Event::failed, communicator, what, error.peer, static_cast<uint64_t>(-error.code));
+  look_at_clock();
+}
+
+void Recorder::look_at_clock() { header_->last = {ticks(), unix_ns()}; }
+
+Status Recorder::write(const std::string& path) const {
+  FSCCL_ASSIGN(Fd fd, make_file(path));
+  for (size_t done = 0; done < bytes_;) {
+    const ssize_t wrote = ::write(fd.get(), memory_ + done, bytes_ - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return fail_errno(errno, fmt::format("writing {}", path));
+    done += static_cast<size_t>(wrote);
+  }
+  return success();
+}
+
+Status Recorder::write_all(const std::string& folder) {
+  const std::lock_guard lock(living().mutex);
+  for (const Recorder* recorder : living().recorders) {
+    const_cast<Recorder*>(recorder)->look_at_clock();
+    FSCCL_TRY(recorder->write(folder + '/' + recorder->file_name()));
+  }
+  return success();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,94 @@
+// The flight recorder of a rank: the last things that its communicators did, in a ring that costs a few nanoseconds an event and is
+// always on. With FSCCL_TRACE_DIR the ring is a file there, which outlives the process however that ends; else memory, which
+// fsccl_trace_dump() writes out.
+//
+// Any thread records, without a lock: a record's number is taken from a counter, its stamp is written last. The table of
+// communicators has a lock.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/status.h"
+#include "engine/fingerprint.h"
+#include "engine/recording.h"
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#else
+#include "base/clock.h"
+#endif
+
+namespace fsccl {
+
+class Recorder {
+ public:
+  struct Place {
+    std::string folder;  // empty: in memory
+    uint32_t records = 0;
+    uint64_t job = 0;
+    int rank = 0, ranks = 1;
+  };
+  static Result<std::unique_ptr<Recorder>> create(const Place& place);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  // Of every recorder of this process, into files of `folder`.
+  static Status write_all(const std::string& folder);
+
+  // The number by which records name the communicator.
+  uint16_t add(uint64_t tag, const std::string& name, int rank, int size);
+  void remove(uint16_t communicator);
+  // The error that ended it.
+  void failed(uint16_t communicator, const Error& error, uint64_t sequence);
+
+  void record(recording::Event event, uint16_t communicator, const Fingerprint& what, int peer) {
+    put(event, communicator, what, peer, what.count);
+  }
+  void note(recording::Event event, uint16_t communicator, int peer) { put(event, communicator, Fingerprint{}, peer, 0); }
+  // So that times can be told from the counter: now and then, where time does not matter.
+  void look_at_clock();
+
+ private:
+  static constexpr uint64_t kLookEvery = 4096;
+  Recorder() = default;
+  static uint64_t ticks() {
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return static_cast<uint64_t>(now_ns());
+#endif
+  }
+  void put(recording::Event event, uint16_t communicator, const Fingerprint& what, int peer, uint64_t count) {
+    const uint64_t number = std::atomic_ref(header_->next).fetch_add(1, std::memory_order_relaxed);
+    recording::Record& to = records_[number & mask_];
+    std::atomic_ref(to.stamp).store(0, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_release);
+    to.ticks = ticks();
+    to.count = count;
+    to.sequence = static_cast<uint32_t>(what.sequence);
+    to.peer = peer;
+    to.communicator = communicator;
+    to.event = event;
+    to.op = static_cast<uint8_t>(what.op);
+    to.dtype = what.dtype;
+    to.kind = what.kind;
+    std::atomic_ref(to.stamp).store(recording::stamp_of(number, mask_ + 1), std::memory_order_release);
+    if (number % kLookEvery == 0) [[unlikely]]
+      look_at_clock();
+  }
+  Status write(const std::string& path) const;
+  std::string file_name() const;
+
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+  recording::Header* header_ = nullptr;
+  recording::Communicator* table_ = nullptr;
+  recording::Record* records_ = nullptr;
+  uint32_t mask_ = 0;
+  pid_t owner_ = 0;  // the process that mapped it
+  std::mutex mutex_;
+};
+
+}  // namespace fsccl

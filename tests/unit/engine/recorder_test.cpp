@@ -1,0 +1,237 @@
+// The flight recorder's ring and what is read of its file: whole records only, whatever the file holds.
+#include "engine/recorder.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+using recording::Event;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = ::testing::TempDir() + "recorderXXXXXX";
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  std::string ring(int rank = 0) const { return path_ + "/fsccl-000000000000002a-" + std::to_string(rank) + ".ring"; }
+
+ private:
+  std::string path_;
+};
+
+std::unique_ptr<Recorder> make(const std::string& folder, uint32_t records = 64, int rank = 0) {
+  Result<std::unique_ptr<Recorder>> made = Recorder::create({folder, records, 42, rank, 4});
+  EXPECT_TRUE(made.ok()) << made.status().text();
+  return made.take();
+}
+
+Fingerprint call(uint64_t sequence) {
+  Fingerprint what;
+  what.op = OpCode::all_gather;
+  what.count = sequence * 10;
+  what.dtype = FSCCL_FLOAT32;
+  what.sequence = sequence;
+  return what;
+}
+
+Json read(const std::string& path) {
+  const Result<std::string> text = recording::read(path);
+  EXPECT_TRUE(text.ok()) << text.status().text();
+  return text.ok() ? Json::parse(text.value()) : Json();
+}
+
+TEST(Recorder, HoldsWhatHappened) {
+  const Folder folder;
+  const auto recorder = make(folder.path());
+  const uint16_t world = recorder->add(7, "world", 1, 4);
+  recorder->record(Event::submitted, world, call(1), -1);
+  recorder->record(Event::blocked, world, call(1), 3);
+  recorder->record(Event::completed, world, call(1), -1);
+  recorder->note(Event::lost, world, 2);
+  Error error;
+  error.code = FSCCL_ERR_PEER_DEAD;
+  error.peer = 2;
+  error.text = "rank 2 died\n\x01";
+  recorder->failed(world, error, 2);
+  const Json json = read(folder.ring());
+  EXPECT_EQ(json["rank"], 0);
+  EXPECT_EQ(json["ranks"], 4);
+  EXPECT_EQ(json["pid"], getpid());
+  EXPECT_EQ(json["overwritten"], 0);
+  EXPECT_EQ(json["torn"], 0);
+  const Json& entry = json["communicators"][1];
+  EXPECT_EQ(entry["name"], "world");
+  EXPECT_EQ(entry["rank"], 1);
+  EXPECT_EQ(entry["lives"], true);
+  EXPECT_EQ(entry["error"]["code"], FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(entry["error"]["text"], "rank 2 died??");
+  ASSERT_EQ(json["events"].size(), 5u);
+  EXPECT_EQ(json["events"][0]["event"], "submitted");
+  EXPECT_EQ(json["events"][0]["operation"], "all_gather");
+  EXPECT_EQ(json["events"][0]["count"], 10);
+  EXPECT_EQ(json["events"][0]["dtype"], "float32");
+  EXPECT_EQ(json["events"][1]["peer"], 3);
+  EXPECT_EQ(json["events"][3]["event"], "lost");
+  EXPECT_EQ(json["events"][4]["event"], "failed");
+  EXPECT_LE(json["events"][0]["at_ns"].get<int64_t>(), json["events"][4]["at_ns"].get<int64_t>());
+  struct stat info;
+  ASSERT_EQ(stat(folder.ring().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST(Recorder, TheLastEventsStay) {
+  const Folder folder;
+  const auto recorder = make(folder.path());
+  for (uint64_t i = 1; i <= 1000; ++i) recorder->record(Event::submitted, 0, call(i), -1);
+  const Json json = read(folder.ring());
+  EXPECT_EQ(json["overwritten"], 1000 - 64);
+  ASSERT_EQ(json["events"].size(), 64u);
+  for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(json["events"][i]["sequence"], 1000 - 64 + 1 + i);
+}
+
+TEST(Recorder, ThreadsRecordAtOnce) {
+  const Folder folder;
+  const auto recorder = make(folder.path(), 1 << 14);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 1; i <= 2000; ++i) recorder->record(Event::completed, 0, call(i), t);
+    });
+  for (std::thread& thread : threads) thread.join();
+  const Json json = read(folder.ring());
+  ASSERT_EQ(json["events"].size(), 8000u);
+  std::vector<uint64_t> next(4, 1);
+  for (const Json& event : json["events"]) EXPECT_EQ(event["sequence"], next.at(event["peer"])++);
+}
+
+// What a killed process was just writing does not count.
+TEST(Recorder, TornRecordsAreLeftOut) {
+  const Folder folder;
+  {
+    const auto recorder = make(folder.path());
+    for (uint64_t i = 1; i <= 3; ++i) recorder->record(Event::submitted, 0, call(i), -1);
+  }
+  std::fstream file(folder.ring(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(recording::kRecordsAt + sizeof(recording::Record) + offsetof(recording::Record, stamp)));
+  file.write("\0\0", 2);
+  file.close();
+  const Json json = read(folder.ring());
+  EXPECT_EQ(json["torn"], 1);
+  ASSERT_EQ(json["events"].size(), 2u);
+  EXPECT_EQ(json["events"][1]["sequence"], 3);
+}
+
+TEST(Recorder, OutlivesAKilledProcess) {
+  const Folder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    Result<std::unique_ptr<Recorder>> made = Recorder::create({folder.path(), 64, 42, 0, 1});
+    if (!made.ok()) _exit(1);
+    made.value()->record(Event::submitted, 0, call(5), -1);
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  const Json json = read(folder.ring());
+  ASSERT_EQ(json["events"].size(), 1u);
+  EXPECT_EQ(json["events"][0]["sequence"], 5);
+}
+
+TEST(Recorder, TableOfCommunicatorsIsUsedAgain) {
+  const Folder folder;
+  const auto recorder = make(folder.path());
+  std::vector<uint16_t> ids;
+  for (uint32_t i = 1; i < recording::kCommunicators; ++i) ids.push_back(recorder->add(i, "c", 0, 1));
+  EXPECT_THAT(ids, ::testing::Each(::testing::Ne(0)));
+  EXPECT_EQ(recorder->add(1000, "no room", 0, 1), 0);
+  recorder->remove(ids[5]);
+  EXPECT_EQ(recorder->add(1001, "again", 0, 1), ids[5]);
+}
+
+TEST(Recorder, FromMemoryIntoAFolder) {
+  const Folder folder;
+  const auto recorder = make(""), other = make("", 64, 1);
+  recorder->record(Event::submitted, 0, call(9), -1);
+  ASSERT_TRUE(Recorder::write_all(folder.path()).ok());
+  EXPECT_EQ(read(folder.ring(0))["events"][0]["sequence"], 9);
+  EXPECT_EQ(read(folder.ring(1))["events"].size(), 0u);
+  EXPECT_THAT(Recorder::write_all(folder.path()).text(), HasSubstr("cannot be made"));  // nothing is overwritten
+  EXPECT_THAT(Recorder::write_all("/nowhere").text(), HasSubstr("/nowhere"));
+}
+
+TEST(Recorder, AFileThatCannotBeMadeIsNamed) {
+  const Folder folder;
+  ASSERT_EQ(symlink("/tmp/target-of-a-trap", folder.ring().c_str()), 0);
+  const Result<std::unique_ptr<Recorder>> made = Recorder::create({folder.path(), 64, 42, 0, 1});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), FSCCL_ERR_CONFIG);
+  EXPECT_THAT(made.status().text(), HasSubstr("FSCCL_TRACE_DIR"));
+  EXPECT_FALSE(std::filesystem::exists("/tmp/target-of-a-trap"));
+}
+
+TEST(Recording, FilesThatAreNoneAreRefused) {
+  const Folder folder;
+  const auto text_of = [&](const std::string& content) {
+    const std::string path = folder.path() + "/x.ring";
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+    const Result<std::string> read = recording::read(path);
+    return read.ok() ? "" : read.status().text();
+  };
+  EXPECT_THAT(text_of(""), HasSubstr("too short"));
+  EXPECT_THAT(text_of(std::string(recording::kRecordsAt, 'x')), HasSubstr("does not begin"));
+  EXPECT_FALSE(recording::read(folder.path() + "/none").ok());
+}
+
+// Bytes of a good file, changed at random: read or refused, never worse.
+TEST(Recording, MutatedFiles) {
+  const Folder folder;
+  {
+    const auto recorder = make(folder.path());
+    const uint16_t id = recorder->add(3, "comm", 0, 4);
+    for (uint64_t i = 1; i <= 100; ++i) recorder->record(Event::submitted, id, call(i), -1);
+  }
+  std::ifstream file(folder.ring(), std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(file)), {});
+  std::mt19937 random(1);
+  int refused = 0;
+  const std::string path = folder.path() + "/mutated";
+  for (int i = 0; i < 2000; ++i) {
+    std::string bad = good;
+    for (int changes = 1 + static_cast<int>(random() % 8); changes > 0; --changes) {
+      // Mostly where it matters: the header, the table's beginning, the records.
+      const size_t begin = random() % 3 == 0 ? recording::kRecordsAt : random() % 3 == 0 ? recording::kTableAt : 0;
+      const size_t room = std::min<size_t>(begin == 0 ? 256 : 4096, bad.size() - begin);
+      bad[begin + random() % room] = static_cast<char>(random());
+    }
+    if (random() % 10 == 0) bad.resize(random() % bad.size());
+    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bad.data(), static_cast<std::streamsize>(bad.size()));
+    const Result<std::string> read = recording::read(path);
+    if (!read.ok()) {
+      ++refused;
+    } else if (i % 20 == 0) {
+      EXPECT_FALSE(Json::parse(read.value(), nullptr, false).is_discarded());
+    }
+  }
+  EXPECT_GT(refused, 50);
+  EXPECT_LT(refused, 2000);
+}
+
+}  // namespace
+}  // namespace fsccl
