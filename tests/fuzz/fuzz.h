@@ -1,0 +1,27 @@
+// What a fuzzer needs: one function that takes any bytes, and some inputs to begin with. With clang a target is a libFuzzer program
+// (tests/fuzz/run.sh); elsewhere smoke.cpp is its main and mutates the seeds itself, so that every machine runs a part of it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes);
+
+// Good inputs, of each kind that the target knows.
+std::vector<std::string> fuzz_seeds();
+
+// An input of which the first byte chooses what is done with the rest.
+inline std::string seed_of(uint8_t kind, std::string_view text) {
+  std::string seed(text.size() + 1, static_cast<char>(kind));
+  text.copy(seed.data() + 1, text.size());
+  return seed;
+}
+
+// A broken invariant: ends the process, which is what both kinds of main look for.
+#define FUZZ_REQUIRE(condition) \
+  do {                          \
+    if (!(condition)) abort();  \
+  } while (0)
