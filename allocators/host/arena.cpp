@@ -131,6 +131,8 @@ HostArena& HostArena::operator=(HostArena&& other) noexcept {
   region_bytes_ = other.region_bytes_;
   total_bytes_ = std::exchange(other.total_bytes_, 0);
   ranks_ = std::exchange(other.ranks_, 0);
+  file_offset_ = other.file_offset_;
+  outside_ = other.outside_;
   huge_pages_ = other.huge_pages_;
   owner_ = other.owner_;
   reserved_ = std::exchange(other.reserved_, {});
@@ -160,7 +162,8 @@ Status HostArena::map() {
   }
   std::byte* const begin = static_cast<std::byte*>(space);
   const uint64_t skip = (kHugePageBytes - reinterpret_cast<uintptr_t>(space) % kHugePageBytes) % kHugePageBytes;
-  void* mapped = mmap(begin + skip, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_.get(), 0);
+  void* mapped = mmap(begin + skip, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd_.get(),
+                      static_cast<off_t>(file_offset_));
   if (mapped == MAP_FAILED) {
     const int error = errno;
     munmap(space, wanted);
@@ -207,7 +210,7 @@ Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool popula
   const std::vector<std::pair<uint64_t, uint64_t>> missing = reserved_.missing(begin, end);
   uint64_t wanted = 0;
   for (const auto& [from, to] : missing) wanted += to - from;
-  if (wanted > 0) FSCCL_TRY(check_available(wanted));
+  if (wanted > 0 && !outside_) FSCCL_TRY(check_available(wanted));
   for (size_t i = 0; i < missing.size(); ++i) {
     uint64_t done = missing[i].first;
     Status status = allocate(missing[i].first, missing[i].second, &done);
@@ -215,7 +218,7 @@ Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool popula
     for (size_t j = 0; j <= i; ++j) {
       const uint64_t to = j < i ? missing[j].second : done;
       if (to > missing[j].first) {
-        fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(missing[j].first),
+        fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(file_offset_ + missing[j].first),
                   static_cast<off_t>(to - missing[j].first));
       }
     }
@@ -225,17 +228,19 @@ Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool popula
   return populate ? this->populate(rank, offset, bytes) : success();
 }
 
+// Memory of a source that has no file, or whose file is that of a device, exists already.
 Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
+  *done = begin;
+  if (!fd_.valid()) return success();
   if (huge_pages_ && end > begin) madvise(base_ + begin, end - begin, MADV_HUGEPAGE);
   uint64_t step = kAllocateStepBytes, checked = begin;
-  *done = begin;
   while (*done < end) {
-    if (*done - checked >= kCheckEveryBytes) {
+    if (!outside_ && *done - checked >= kCheckEveryBytes) {
       FSCCL_TRY(check_available(end - *done));
       checked = *done;
     }
     const uint64_t bytes = std::min(step, end - *done);
-    if (fallocate(fd_.get(), 0, static_cast<off_t>(*done), static_cast<off_t>(bytes)) == 0) {
+    if (fallocate(fd_.get(), 0, static_cast<off_t>(file_offset_ + *done), static_cast<off_t>(bytes)) == 0) {
       *done += bytes;
       continue;
     }
@@ -245,6 +250,7 @@ Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
       continue;
     }
     const int error = errno;
+    if (outside_ && error == ENODEV) return success();
     return fail_errno(error, fmt::format("host arena: fallocate of {} bytes, {} of them done ({} bytes available)", end - begin,
                                          *done - begin, available_memory().bytes));
   }
@@ -285,7 +291,7 @@ void HostArena::release(int rank, uint64_t offset, uint64_t bytes) {
   if (end > region_begin + offset + bytes) end -= page_bytes();
   if (begin >= end) return;
   // A failure (a kernel without holes) only means that the memory is kept; it stays noted as reserved, and is used again.
-  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+  if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(file_offset_ + begin),
                 static_cast<off_t>(end - begin)) != 0)
     return;
   reserved_.remove(begin, end);

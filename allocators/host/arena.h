@@ -5,6 +5,9 @@
 //
 //   file:  | control page(s) | region of rank 0 | region of rank 1 | ...
 //
+// The file, or the memory of a single rank, may also come from a source outside (adopt, over). Whose it is sees to its size and to
+// what it costs.
+//
 // Thread rules: one thread at a time may reserve, populate and release; everything else is free. A child of fork() does not have
 // the mapping.
 #pragma once
@@ -25,6 +28,10 @@ class HostArena {
   static Result<HostArena> create(int ranks, uint64_t control_bytes, uint64_t region_bytes);
   // Checks what it got: a memfd of exactly the expected size, sealed.
   static Result<HostArena> open(Fd fd, int ranks, uint64_t control_bytes, uint64_t region_bytes);
+  // On a file of a source, from byte `file_offset` of it on, for all ranks. Its owner has to clear the control bytes.
+  static Result<HostArena> adopt(Fd fd, uint64_t file_offset, int ranks, uint64_t control_bytes, uint64_t region_bytes);
+  // Of one rank, on `memory` that the process has and that begins at a page. There is no file: fd() is -1.
+  static Result<HostArena> over(std::byte* memory, uint64_t control_bytes, uint64_t region_bytes);
   HostArena(HostArena&&) noexcept;
   HostArena& operator=(HostArena&&) noexcept;
   ~HostArena();
@@ -33,6 +40,9 @@ class HostArena {
   uint64_t region_bytes() const { return region_bytes_; }
   std::byte* control() const { return base_; }
   std::byte* region(int rank) const { return base_ + control_bytes_ + static_cast<uint64_t>(rank) * region_bytes_; }
+  uint64_t file_begin() const { return file_offset_; }  // where in the file the arena begins
+  // Where in the file an address of the arena lies; an error when there is no file.
+  Result<uint64_t> file_offset(const void* pointer) const;
   // Inverse: which region and offset an address lies in; false when it is outside.
   bool locate(const void* pointer, int* rank, uint64_t* offset) const;
 
@@ -61,6 +71,8 @@ class HostArena {
   Fd fd_;
   std::byte* base_ = nullptr;
   uint64_t control_bytes_ = 0, region_bytes_ = 0, total_bytes_ = 0;
+  uint64_t file_offset_ = 0;  // of base_
+  bool outside_ = false;      // a source's
   int ranks_ = 0;
   bool huge_pages_ = false;
   pid_t owner_ = 0;      // the process that mapped it

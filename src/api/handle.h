@@ -14,7 +14,7 @@
 
 namespace fsccl {
 
-enum class HandleKind : uint8_t { comm = 0xC1, pool = 0xC2, unit = 0xC3, work = 0xC4 };
+enum class HandleKind : uint8_t { comm = 0xC1, pool = 0xC2, unit = 0xC3, work = 0xC4, allocator = 0xC5 };
 const char* kind_name(HandleKind kind);
 
 // kind:8 | generation:24 | slot + 1:32

@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "api/allocators.h"
 #include "api/objects.h"
 #include "base/hash.h"
 
@@ -101,7 +102,9 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     if (config.memory != FSCCL_MEMORY_HOST)
       return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
     auto object = std::make_unique<PoolObject>();
-    FSCCL_ASSIGN(object->pool, Pool::create(*comm, config));
+    Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
+    if (config.source) source = source_of(config.source);
+    FSCCL_ASSIGN(object->pool, Pool::create(*comm, config, std::move(source)));
     Pool* const made = object->pool.get();
     FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);

@@ -23,6 +23,8 @@ const char* kind_name(HandleKind kind) {
       return "unit";
     case HandleKind::work:
       return "work";
+    case HandleKind::allocator:
+      return "allocator";
   }
   return "unknown";
 }
@@ -31,7 +33,7 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
   if (forked()) return forked_status();
   if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
   const HandleKind kind = HandleBits{bits}.kind();
-  const bool known = kind >= HandleKind::comm && kind <= HandleKind::work;
+  const bool known = kind >= HandleKind::comm && kind <= HandleKind::allocator;
   if (known && kind != wanted)
     return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
   return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} names nothing: it was destroyed, or never made", kind_name(wanted),

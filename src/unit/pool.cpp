@@ -22,7 +22,8 @@ constexpr uint64_t kFailed = ~uint64_t{0};
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
-  uint32_t made;  // rank 0 could make the arena
+  enum : uint32_t { failed, own, outside } made;  // by rank 0: the library's own arena, or memory of a source from outside
+  uint64_t file_offset;                           // of that
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
@@ -50,12 +51,24 @@ Result<uint64_t> agree(Communicator& comm, Status mine, uint64_t limit, const ch
 
 uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
 
-Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made) {
+uint64_t control_bytes(const Communicator& comm, bool outside) {
+  const uint64_t lines = static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine);
+  return outside ? round_up(lines, kGrowth) : lines;  // files of huge pages are mapped whole pages at a time
+}
+
+Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<HostArena> made, const Result<PoolSource>& source) {
   if (comm.rank() == 0) return made;
+  if (!source.ok()) return source.status().clone();
   if (!terms.made) return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the pool's arena");
   FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline()));
-  return HostArena::open(std::move(fd), comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine),
-                         3 * terms.part_bytes);
+  const bool outside = terms.made == Terms::outside;
+  if (source.value().outside() != outside)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "rank 0 of this host gave its pool {} source from outside, and this rank {}: all or none", outside ? "a" : "no",
+                outside ? "none" : "one");
+  const uint64_t control = control_bytes(comm, outside);
+  return outside ? HostArena::adopt(std::move(fd), terms.file_offset, comm.size(), control, 3 * terms.part_bytes)
+                 : HostArena::open(std::move(fd), comm.size(), control, 3 * terms.part_bytes);
 }
 
 }  // namespace
@@ -64,20 +77,23 @@ Pool::Pool(Communicator& comm, std::byte* control)
     : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
 
 // Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
-Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config) {
+Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
+                                           Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
-  if (comm.one_host()) return create_on_host(comm, config);
+  Result<PoolSource> source = config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
+  if (comm.one_host()) return create_on_host(comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
                comm.host_subset(kTag, {comm.timeout_ms(), fmt::format("{}, ranks of this host", comm.name())}));
-  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, config));
+  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;
   comm.dependents++;
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsccl_pool_config_t& config) {
+Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsccl_pool_config_t& config,
+                                                   Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
   const uint64_t memory = std::min(read_limits().memory_bytes.value, uint64_t{1} << 40);
   uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
@@ -87,17 +103,21 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   Result<HostArena> made = fail(FSCCL_ERR_INTERNAL, "no arena");
   if (comm.rank() == 0) {
     const int64_t region = settings->pool_region_bytes;
-    terms.part_bytes = round_up(region == kConfigAuto ? std::max(limit, memory) : static_cast<uint64_t>(region) / 3, kGrowth);
+    const bool outside = source.ok() && source.value().outside();
+    const uint64_t space = outside ? limit : std::max(limit, memory);
+    terms.part_bytes = round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
     terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) + comm.context().next_arena_number() % 4096;
-    made = HostArena::create(comm.size(), static_cast<uint64_t>(comm.size()) * sizeof(ReleaseLine), 3 * terms.part_bytes);
-    if (made.ok()) {
+    made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside), 3 * terms.part_bytes)
+                       : source.status().clone();
+    if (made.ok() && made.value().fd() >= 0) {
       const Status published = comm.context().job().publish_fd(tag_of(comm, terms.arena_id), made.value().fd());
       if (!published.ok()) made = published.clone();
     }
-    terms.made = made.ok();
+    terms.made = !made.ok() ? Terms::failed : outside ? Terms::outside : Terms::own;
+    if (outside && made.ok()) terms.file_offset = made.value().file_begin();
   }
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
-  Result<HostArena> arena = open_arena(comm, terms, std::move(made));
+  Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
   const Result<uint64_t> common_limit =
       agree(comm, arena.ok() ? success() : arena.take_status(), limit, "make or map the pool's arena");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
@@ -105,6 +125,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
 
   auto mapped = std::make_unique<HostArena>(arena.take());
   std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
+  pool->source_ = source.take();
   pool->arena_ = std::move(mapped);
   pool->arena_->set_huge_pages(settings->huge_pages == HugePages::kAdvise);
   pool->name_ = config.name ? config.name : "pool";
@@ -114,6 +135,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   const uint64_t soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
   pool->memory_ = std::make_unique<PoolMemory>(*pool->arena_, pool->name_, comm.rank(), terms.part_bytes,
                                                PoolMemory::Limits{.all = limit, .slots = common_limit.value(), .soft = soft});
+  pool->memory_->set_source(pool->source_.stack());
   pool->memory_->set_prefault(settings->prefault);
   if (pool->dry_run_) pool->memory_->set_dry_run();
   pool->memory_->set_relief({.trim = [p = pool.get()] { p->trim(); },
@@ -128,9 +150,9 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   pool->local_ = Region(terms.part_bytes);
   std::vector<int> members = comm.members();
   std::sort(members.begin(), members.end());
-  const auto control_bytes = static_cast<uint64_t>(pool->arena_->region(0) - pool->arena_->control());
+  const auto control = static_cast<uint64_t>(pool->arena_->region(0) - pool->arena_->control());
   FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(),
-                                        control_bytes + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(),
+                                        control + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(),
                                         std::move(members)));
   comm.dependents++;
   return pool;
@@ -179,7 +201,7 @@ std::string Pool::holders() const {
 
 Status Pool::make_private_view(int rank) {
   if (private_views_.count(rank)) return success();
-  const auto offset = static_cast<uint64_t>(address(Part::shared, rank, 0) - arena_->control());  // of the file, and of the arena
+  FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(Part::shared, rank, 0)));
   FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
   private_views_.emplace(rank, std::move(view));
   return success();
@@ -189,7 +211,9 @@ void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
   if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
 }
 
-Result<void*> Pool::alloc(uint64_t bytes) { return alloc(bytes, bytes >= kLargeBlock ? kPage : 64); }
+uint64_t Pool::alignment_of(uint64_t bytes) { return bytes >= kLargeBlock ? kPage : 64; }
+
+Result<void*> Pool::alloc(uint64_t bytes) { return alloc(bytes, alignment_of(bytes)); }
 
 Result<void*> Pool::alloc(uint64_t bytes, uint64_t alignment) {
   std::unique_lock lock(mutex_);
@@ -216,12 +240,13 @@ Result<void*> Pool::alloc(uint64_t bytes, uint64_t alignment) {
 Status Pool::import(void* pointer, uint64_t bytes) {
   if (dry_run_) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", name_);
   FSCCL_TRY(check_importable(pointer, bytes));
+  FSCCL_ASSIGN(const uint64_t file_begin, arena_->file_offset(arena_->control()));
   FSCCL_ASSIGN(void* block, alloc(bytes, page_bytes()));
-  const auto offset = static_cast<uint64_t>(static_cast<std::byte*>(block) - arena_->control());  // of the file, and of the arena
+  const auto offset = static_cast<uint64_t>(static_cast<std::byte*>(block) - arena_->control());
   ArenaTable& arenas = comm_.context().arenas();
   Status status = arenas.add_alias(pointer, bytes, {offset, arena_id_});
   if (status.ok()) {
-    status = move_into_arena(pointer, bytes, block, arena_->fd(), offset);
+    status = move_into_arena(pointer, bytes, block, arena_->fd(), file_begin + offset);
     if (!status.ok()) arenas.remove_alias(pointer);
   }
   if (!status.ok()) {

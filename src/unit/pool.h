@@ -17,6 +17,7 @@
 #include "allocators/pool/region.h"
 #include "engine/communicator.h"
 #include "unit/pool_memory.h"
+#include "unit/pool_source.h"
 #include "unit/release_ledger.h"
 
 namespace fsccl {
@@ -31,13 +32,16 @@ struct KeptSlot {
 
 class Pool {
  public:
-  // Collective over `comm`, blocking.
-  static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config);
+  // Collective over `comm`, blocking. `source`: what config.source means; null: none was given.
+  static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config,
+                                              Result<std::shared_ptr<MemorySource>> source);
   ~Pool();
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
   // Local blocks.
+  static uint64_t alignment_of(uint64_t bytes);  // of a block, at least
   Result<void*> alloc(uint64_t bytes);
+  Result<void*> alloc(uint64_t bytes, uint64_t alignment);
   Status import(void* pointer, uint64_t bytes);  // memory of the caller's own; its pages become a block
   Status free(void* pointer);                    // a block, or an import
   Status check_empty() const;                    // no blocks, no units: else an error that lists them
@@ -82,8 +86,8 @@ class Pool {
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
-  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config);
-  Result<void*> alloc(uint64_t bytes, uint64_t alignment);
+  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config,
+                                                      Result<PoolSource> source);
   Status free_block(void* pointer);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
@@ -100,6 +104,7 @@ class Pool {
   uint32_t arena_id_ = 0;
   uint64_t part_bytes_ = 0;
   bool dry_run_ = false;
+  PoolSource source_;  // outlives what is made of it
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<PoolMemory> memory_;
   std::function<void(uint64_t bytes)> ask_;   // on_pressure

@@ -8,6 +8,7 @@
 namespace fsccl {
 namespace {
 
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kGrowth = 2u << 20;  // parts grow by whole huge pages
 constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 
@@ -36,13 +37,14 @@ Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
     const uint64_t over = held() + more > soft ? held() + more - soft : 0;
     Status status = success();
     if (!over) {
-      if (!dry_run_) status = arena_.reserve(host, part_begin(part) + exists, more, prefault_);
-      if (status.ok()) {
-        extents_[static_cast<size_t>(part)].store(wanted, std::memory_order_release);
-        growths_++;
-        FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more, kPartNames[static_cast<size_t>(part)], wanted);
-        return status;
+      if (source_ && host == rank_ && !dry_run_) {
+        lock.unlock();
+        status = extend_by_source(part, more);
+        lock.lock();
+      } else {
+        status = extend(part, host, more);
       }
+      if (status.ok()) return status;
     }
     const uint64_t held_now = held();
     lock.unlock();
@@ -62,6 +64,47 @@ Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
   }
 }
 
+Status PoolMemory::extend(Part part, int host, uint64_t more) {
+  const uint64_t exists = extent(part);
+  if (!dry_run_) FSCCL_TRY(arena_.reserve(host, part_begin(part) + exists, more, prefault_));
+  extents_[static_cast<size_t>(part)].store(exists + more, std::memory_order_release);
+  growths_++;
+  FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more, kPartNames[static_cast<size_t>(part)], exists + more);
+  return success();
+}
+
+Status PoolMemory::extend_by_source(Part part, uint64_t more) {
+  Growth growth(*this, part);
+  const Result<void*> result = source_->allocate({.bytes = more, .alignment = kPage, .growth = &growth});
+  if (result.ok()) return success();
+  return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}", name_, rank_, more,
+              result.status().text());
+}
+
+// What other threads took meanwhile counts, too: then the request is made again.
+Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
+  const std::lock_guard lock(memory.mutex_);
+  const uint64_t exists = memory.extent(part);
+  if (memory.held() + bytes > memory.limits_.all || bytes > memory.part_bytes_ - exists)
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "pool '{}' of rank {} has grown meanwhile, and has no room for {} bytes more",
+                memory.name_, memory.rank_, bytes);
+  FSCCL_TRY(memory.extend(part, memory.rank_, bytes));
+  memory.from_source_[static_cast<size_t>(part)] += bytes;
+  return static_cast<void*>(memory.arena_.region(memory.rank_) + memory.part_begin(part) + exists);
+}
+
+void PoolMemory::give_back(Part part, uint64_t from, uint64_t bytes) {
+  Growth growth(*this, part);
+  const Status status =
+      source_->deallocate(arena_.region(rank_) + part_begin(part) + from, {.bytes = bytes, .alignment = kPage, .growth = &growth});
+  if (!status.ok()) FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", name_, bytes, status.text());
+}
+
+PoolMemory::~PoolMemory() {
+  for (const Part part : {Part::shared, Part::own, Part::local})
+    if (const uint64_t bytes = from_source_[static_cast<size_t>(part)]) give_back(part, 0, bytes);
+}
+
 Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) const {
   const uint64_t needed = round_up(shared, kGrowth) + round_up(own, kGrowth);
   if (needed <= limits_.slots) return success();
@@ -72,11 +115,16 @@ Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) 
 }
 
 uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const uint64_t exists = this->extent(part);
   const uint64_t kept = std::min(round_up(extent, kGrowth), exists), released = exists - kept;
   if (released && !dry_run_) arena_.release(host, part_begin(part) + kept, released);
   extents_[static_cast<size_t>(part)].store(kept, std::memory_order_release);
+  uint64_t& given = from_source_[static_cast<size_t>(part)];
+  const bool of_source = released && given;
+  if (of_source) given -= released;
+  lock.unlock();
+  if (of_source) give_back(part, kept, released);
   return released;
 }
 

@@ -5,7 +5,9 @@
 // refused for `slots`, the smallest of all ranks' limits, is refused on every rank alike, since the slots of all have equal
 // extents; what is refused for this rank's own blocks or for its machine is refused on this rank alone.
 //
-// Any thread. No lock is held while `Relief` is called.
+// What this rank hosts it asks its source for, if the program has given one: adaptors see it, and may refuse.
+//
+// Any thread. The lock is not held while `Relief` or the source is called.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,6 +16,7 @@
 #include <mutex>
 #include <string>
 
+#include "allocators/adaptors/memory_source.h"
 #include "allocators/host/arena.h"
 #include "base/status.h"
 
@@ -36,6 +39,8 @@ class PoolMemory {
 
   PoolMemory(HostArena& arena, std::string name, int rank, uint64_t part_bytes, const Limits& limits)
       : arena_(arena), name_(std::move(name)), rank_(rank), part_bytes_(part_bytes), limits_(limits) {}
+  ~PoolMemory();
+  void set_source(MemorySource* source) { source_ = source; }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
   void set_prefault(bool prefault) { prefault_ = prefault; }
   void set_dry_run() { dry_run_ = true; }  // counts, and reserves nothing
@@ -62,12 +67,23 @@ class PoolMemory {
 
  private:
   Status grow_on(Part part, int host, uint64_t extent, bool* alone);
+  Status extend(Part part, int host, uint64_t more);  // under the lock
+  Status extend_by_source(Part part, uint64_t more);  // without
+  void give_back(Part part, uint64_t from, uint64_t bytes);
   uint64_t slots() const { return extent(Part::shared) + extent(Part::own); }
   uint64_t held() const { return slots() + extent(Part::local); }
   const char* whose_slots() const { return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its"; }
   std::string holders() const { return relief_.holders ? relief_.holders() : ""; }
 
+  struct Growth final : PoolGrowth {
+    Growth(PoolMemory& pool, Part of) : memory(pool), part(of) {}
+    Result<void*> reserve(uint64_t bytes) override;
+    PoolMemory& memory;
+    Part part;
+  };
+
   HostArena& arena_;
+  MemorySource* source_ = nullptr;
   std::string name_;
   int rank_;
   uint64_t part_bytes_;
@@ -77,6 +93,7 @@ class PoolMemory {
 
   std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
   std::array<std::atomic<uint64_t>, 3> extents_{};
+  std::array<uint64_t, 3> from_source_{};  // bytes of each that the source has given
   std::atomic<uint64_t> growths_{0};
 };
 

@@ -2,6 +2,7 @@
  * What a program that was compiled against this header relies on: it compiles as C99 and as C++, numbers never change, config
  * structs begin with their size, and the library is of the same version. Built once in each language.
  */
+#include <fsccl/allocator.h>
 #include <fsccl/fsccl.h>
 #include <stdio.h>
 
@@ -52,6 +53,8 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_counters_t);
   EXPECT_SIZE_FIRST(fsccl_explain_config_t);
   EXPECT_SIZE_FIRST(fsccl_layout_stats_t);
+  EXPECT_SIZE_FIRST(fsccl_allocator_t);
+  EXPECT_SIZE_FIRST(fsccl_allocator_stats_t);
   EXPECT(sizeof(fsccl_unique_id_t) == 256);
 }
 
@@ -62,6 +65,7 @@ static void check_initializers(void) {
   const fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
   const fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
   const fsccl_param_t param = FSCCL_PARAM_INIT;
+  const fsccl_allocator_t allocator = FSCCL_ALLOCATOR_INIT;
   const fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
   const fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
   EXPECT(comm.size == sizeof comm && comm.version == FSCCL_VERSION && comm.rank == -1 && comm.name == NULL);
@@ -74,6 +78,7 @@ static void check_initializers(void) {
   EXPECT(reduce.size == sizeof reduce && reduce.shard_ready_context == NULL);
   EXPECT(param.tied_to == -1 && param.dtype == FSCCL_FLOAT32 && param.shard == NULL && param.sharded_grad == NULL);
   EXPECT(param.block_rows == 0 && param.block_columns == 0 && FSCCL_ALL_RANKS == -1);
+  EXPECT(allocator.size == sizeof allocator && allocator.abi == 1 && allocator.memory == FSCCL_MEMORY_HOST && !allocator.destroy);
   EXPECT(stats.size == sizeof stats && stats.steps == 0 && counters.size == sizeof counters && counters.sleeps == 0);
   EXPECT(FSCCL_SUM.kind == FSCCL_OP_SUM && FSCCL_PROD.kind == FSCCL_OP_PROD && FSCCL_AVG.kind == FSCCL_OP_AVG);
   EXPECT(FSCCL_MIN.kind == FSCCL_OP_MIN && FSCCL_MAX.kind == FSCCL_OP_MAX);
@@ -84,6 +89,7 @@ static void check_library(void) {
   int version = 0;
   size_t known = 0, dtype;
   EXPECT(fsccl_version(&version) == FSCCL_OK && version == FSCCL_VERSION);
+  EXPECT(FSCCL_ALLOCATOR_ABI == 1 && fsccl_allocator_host(NULL) == FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT(fsccl_launcher(NULL) == FSCCL_ERR_INVALID_ARGUMENT);
   for (dtype = 0; dtype < FSCCL_DTYPE_COUNT; ++dtype) known += fsccl_dtype_size((fsccl_dtype_t)dtype) > 0 ? 1u : 0u;
   EXPECT(known == FSCCL_DTYPE_COUNT);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The examples do what they promise: training reaches its accuracy, and its losses do not depend on the number of ranks.
 
-usage: examples_test.py losses|mixed|flat|hello|usage PROGRAM
+usage: examples_test.py losses|mixed|flat|hello|allocators|usage PROGRAM
 """
 import pathlib
 import subprocess
@@ -62,6 +62,19 @@ def check_hello(program):
         sys.exit(f'expected {expected}, got {lines}')
 
 
+def check_allocators(program):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / 'log.csv'
+        refused, *rest = run(program, str(path)).splitlines()
+        lines = [line.split(',') for line in path.read_text(encoding='utf-8').splitlines()]
+    if 'limit of 8388608 bytes' not in refused or rest != ['the pool holds 6 MiB', 'given back: all']:
+        sys.exit(f'unexpected: {[refused, *rest]}')
+    # The second request is tried again after the pool has given back what blocks do not use.
+    rows = [(action, int(size)) for _, _, action, _, size, _ in lines[1:]]
+    if rows[0] != ('allocate', 6 << 20) or rows[-1] != ('free', 6 << 20) or ('allocate failure', 4 << 20) not in rows:
+        sys.exit(f'unexpected log: {lines}')
+
+
 def check_usage(program):
     """What is not understood ends the program with the accepted values; bad data with its line; and too little training fails."""
     for ranks in ('0', '2x', '257'):
@@ -78,5 +91,6 @@ def check_usage(program):
 if __name__ == '__main__':
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    checks = {'losses': check_losses, 'mixed': check_mixed, 'flat': check_flat, 'hello': check_hello, 'usage': check_usage}
+    checks = {'losses': check_losses, 'mixed': check_mixed, 'flat': check_flat, 'hello': check_hello,
+              'allocators': check_allocators, 'usage': check_usage}
     checks[sys.argv[1]](sys.argv[2])

@@ -57,6 +57,52 @@ TEST(HostArena, TwoMappingsSeeTheSameBytes) {
   EXPECT_NE(first.control(), second.control());
 }
 
+// The arena of a source: a range of its file, which is reserved and given back there, and mapped by others.
+TEST(HostArena, AdoptsARangeOfAFile) {
+  constexpr uint64_t kBefore = 1 << 20, kControl = 4096, kBytes = 4 << 20;
+  const Fd file(memfd_create("source", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), kBefore + kControl + 2 * kBytes), 0);
+  HostArena first = HostArena::adopt(Fd(dup(file.get())), kBefore, 2, kControl, kBytes).take();
+  HostArena second = HostArena::adopt(Fd(dup(file.get())), kBefore, 2, kControl, kBytes).take();
+  EXPECT_EQ(bytes_on_disk(file.get()), kControl);
+  expect_ok(first.reserve(1, 8192, 100'000, false));
+  EXPECT_EQ(bytes_on_disk(file.get()), kControl + 25 * 4096);
+  std::memset(first.region(1) + 8192, 7, 100'000);
+  EXPECT_EQ(second.region(1)[8192 + 99'999], std::byte{7});
+  const uint64_t offset = first.file_offset(first.region(1) + 8192).value();
+  EXPECT_EQ(offset, kBefore + kControl + kBytes + 8192);
+  char byte = 0;
+  EXPECT_EQ(pread(file.get(), &byte, 1, static_cast<off_t>(offset)), 1);
+  EXPECT_EQ(byte, 7);
+  first.release(1, 8192, 25 * 4096);
+  EXPECT_EQ(bytes_on_disk(file.get()), kControl);
+  EXPECT_FALSE(HostArena::adopt(Fd(dup(file.get())), kBefore + 4096, 2, kControl, kBytes).ok()) << "the file is too short";
+  EXPECT_FALSE(HostArena::adopt(Fd(dup(file.get())), UINT64_MAX - 4095, 2, kControl, kBytes).ok());
+  EXPECT_FALSE(HostArena::adopt(Fd(), 0, 2, kControl, kBytes).ok());
+}
+
+TEST(HostArena, OverMemoryWithoutAFile) {
+  constexpr uint64_t kBytes = 1 << 20;
+  void* const memory = mmap(nullptr, 4096 + kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  {
+    HostArena arena = HostArena::over(static_cast<std::byte*>(memory), 100, kBytes).take();
+    EXPECT_EQ(arena.fd(), -1);
+    EXPECT_EQ(arena.control(), memory);
+    expect_ok(arena.reserve(0, 0, kBytes, true));
+    EXPECT_EQ(arena.reserved_bytes(), kBytes);
+    EXPECT_FALSE(arena.reserve(0, 0, kBytes + 1, false).ok());
+    std::memset(arena.region(0), 1, kBytes);
+    arena.release(0, 0, kBytes);
+    EXPECT_EQ(arena.file_offset(arena.region(0)).status().code(), FSCCL_ERR_NOT_AVAILABLE);
+    int rank = -1;
+    uint64_t offset = 0;
+    EXPECT_TRUE(arena.locate(arena.region(0) + 5, &rank, &offset) && rank == 0 && offset == 5);
+  }
+  static_cast<char*>(memory)[4096 + kBytes - 1] = 2;  // still mapped: it is not the arena's
+  EXPECT_EQ(munmap(memory, 4096 + kBytes), 0);
+}
+
 TEST(HostArena, AnotherProcessMapsThePassedDescriptor) {
   HostArena arena = make(2, 4096, kRegion);
   expect_ok(arena.reserve(0, 0, 4096, false));

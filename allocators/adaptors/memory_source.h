@@ -1,0 +1,96 @@
+// A source of memory, as everything inside sees it, and what adaptors over one share. The C form is fsccl_allocator_t
+// (fsccl/allocator.h): outside_source.h makes this of it, api/allocators.cpp that of this.
+//
+//   adaptor -> adaptor -> end
+//
+// A pool's growth goes down its stack too, so that adaptors see and may refuse it; but what answers it at the end is the pool's own
+// arena, whose ranges have their places (MemoryRequest::growth).
+//
+// Thread rules: all functions from any thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+inline constexpr uint64_t kSourceAlignment = 64;
+
+// A range that a pool wants to exist.
+class PoolGrowth {
+ public:
+  virtual Result<void*> reserve(uint64_t bytes) = 0;
+
+ protected:
+  ~PoolGrowth() = default;
+};
+
+struct MemoryRequest {
+  uint64_t bytes = 0;
+  uint64_t alignment = kSourceAlignment;  // a power of two
+  void* stream = nullptr;
+  PoolGrowth* growth = nullptr;  // of a pool; null: the source's own memory
+};
+
+// Where a block lies in a file.
+struct SharedMemory {
+  Fd fd;
+  uint64_t offset = 0;
+};
+
+class EndSource;
+
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual Result<void*> allocate(const MemoryRequest& request) = 0;
+  // `request`: bytes and growth as they were in allocate(). A pool gives a growth back in parts, whole pages each.
+  virtual Status deallocate(void* pointer, const MemoryRequest& request) = 0;
+  virtual Result<SharedMemory> share(void* pointer) = 0;
+  virtual fsccl_memory_t memory() const = 0;
+  virtual int device() const { return 0; }
+  // The end of the stack; an error when the stack cannot be that of a pool.
+  virtual Result<EndSource*> end() = 0;
+};
+
+class EndSource : public MemorySource {
+ public:
+  Result<void*> allocate(const MemoryRequest& request) final {
+    return request.growth ? request.growth->reserve(request.bytes) : make(request);
+  }
+  Status deallocate(void* pointer, const MemoryRequest& request) final {
+    return request.growth ? success() : give_back(pointer, request);
+  }
+  Result<SharedMemory> share(void*) override {
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "this memory has no file that other processes could map");
+  }
+  fsccl_memory_t memory() const override { return FSCCL_MEMORY_HOST; }
+  Result<EndSource*> end() final { return this; }
+  // Whether a pool's arena takes the place of this source, rather than memory of it.
+  virtual bool is_system() const { return false; }
+
+ private:
+  virtual Result<void*> make(const MemoryRequest& request) = 0;
+  virtual Status give_back(void* pointer, const MemoryRequest& request) = 0;
+};
+
+class Adaptor : public MemorySource {
+ public:
+  explicit Adaptor(std::shared_ptr<MemorySource> upstream) : upstream_(std::move(upstream)) {}
+  Status deallocate(void* pointer, const MemoryRequest& request) override { return upstream_->deallocate(pointer, request); }
+  Result<SharedMemory> share(void* pointer) override { return upstream_->share(pointer); }
+  fsccl_memory_t memory() const final { return upstream_->memory(); }
+  int device() const final { return upstream_->device(); }
+  Result<EndSource*> end() override { return upstream_->end(); }
+
+ protected:
+  const std::shared_ptr<MemorySource> upstream_;
+};
+
+// Whether an error says that there is no memory now, rather than that the request is wrong.
+inline bool is_shortage(fsccl_status_t code) { return code <= -20 && code > -40; }
+
+}  // namespace fsccl

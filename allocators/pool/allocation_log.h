@@ -1,0 +1,42 @@
+// A file with a line for each piece of memory taken and given back, in the form of RMM's logging_resource_adaptor, which tools that
+// replay or draw such logs read: "Thread,Time,Action,Pointer,Size,Stream", the time of day to the microsecond, addresses and
+// streams in hexadecimal. Lines are collected and written many at once, whole. What cannot be written ends the log with a warning,
+// never the program. The caller sees to it that one thread at a time is here.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+class AllocationLog {
+ public:
+  // Appends to a file that is there; a new one is its owner's alone. FSCCL_ERR_CONFIG: it cannot be opened.
+  // `setting`: where the path was said, for errors.
+  static Result<std::unique_ptr<AllocationLog>> open(const std::string& path, const std::string& setting = "FSCCL_POOL_LOG");
+  ~AllocationLog() { flush(); }
+  AllocationLog(const AllocationLog&) = delete;
+
+  void allocate(int64_t time_us, uint64_t address, uint64_t bytes, uint64_t stream) {
+    line(time_us, "allocate", address, bytes, stream);
+  }
+  void free(int64_t time_us, uint64_t address, uint64_t bytes, uint64_t stream) { line(time_us, "free", address, bytes, stream); }
+  void failure(int64_t time_us, uint64_t bytes, uint64_t stream) { line(time_us, "allocate failure", 0, bytes, stream); }
+  void flush();
+
+ private:
+  AllocationLog(std::string path, std::string setting, Fd fd)
+      : path_(std::move(path)), setting_(std::move(setting)), fd_(std::move(fd)) {}
+  void line(int64_t time_us, const char* action, uint64_t address, uint64_t bytes, uint64_t stream);
+
+  std::string path_, setting_;
+  Fd fd_;
+  std::string lines_;
+  int64_t second_ = -1;  // whose time of day is in clock_
+  std::string clock_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,209 @@
+// The public functions of fsccl/allocator.h, and the table that any source of the library's has outside. A table's context is a
+// handle, so one that was destroyed is seen.
+#include "api/allocators.h"
+
+#include <algorithm>
+
+#include "allocators/adaptors/adaptors.h"
+#include "allocators/adaptors/outside_source.h"
+#include "allocators/host/host_source.h"
+#include "api/block_table.h"
+#include "api/objects.h"
+#include "base/fork.h"
+#include "base/limits.h"
+#include "base/log.h"
+
+namespace fsccl {
+namespace {
+
+struct AllocatorObject {
+  std::shared_ptr<MemorySource> source;
+  BlockTable blocks;
+};
+
+using AllocatorTable = HandleTable<AllocatorObject, HandleKind::allocator, 4096>;
+AllocatorTable& allocators() {
+  static auto* table = new AllocatorTable;
+  return *table;
+}
+
+Result<AllocatorObject*> allocator_of(const void* context) {
+  AllocatorObject* object = allocators().find(bits_of(context));
+  if (!object || forked()) [[unlikely]]
+    return bad_handle(HandleKind::allocator, bits_of(context));
+  return object;
+}
+
+fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream, void** pointer) {
+  return guarded("fsccl_allocator_t.allocate", [&]() -> Status {
+    if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
+    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    const uint64_t wanted = alignment ? alignment : kSourceAlignment;
+    FSCCL_ASSIGN(*pointer, object->blocks.allocate(object->source, {.bytes = bytes, .alignment = wanted, .stream = stream}));
+    return success();
+  });
+}
+
+fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void* stream) {
+  return guarded("fsccl_allocator_t.deallocate", [&]() -> Status {
+    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    return object->blocks.deallocate(pointer, bytes, stream);
+  });
+}
+
+fsccl_status_t share(void* context, void* pointer, int* fd, uint64_t* offset) {
+  return guarded("fsccl_allocator_t.share", [&]() -> Status {
+    if (!fd || !offset) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", fd ? "offset" : "fd");
+    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    FSCCL_TRY(object->blocks.check(pointer));
+    FSCCL_ASSIGN(SharedMemory shared, object->source->share(pointer));
+    *offset = shared.offset;
+    *fd = shared.fd.release();
+    return success();
+  });
+}
+
+fsccl_status_t destroy(void* context) {
+  return guarded("fsccl_allocator_t.destroy", [&]() -> Status {
+    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    if (const uint64_t blocks = object->blocks.blocks())
+      return fail(FSCCL_ERR_INVALID_STATE, "{} block(s) of this allocator, with {} bytes, are out: give them back first", blocks,
+                  object->blocks.bytes());
+    allocators().take(bits_of(context));
+    return success();
+  });
+}
+
+// Makes the table of a source.
+Status put_out(std::shared_ptr<MemorySource> source, const char* name, fsccl_allocator_t* allocator) {
+  watch_forks();
+  fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
+  table.name = name;
+  table.memory = source->memory();
+  table.device = source->device();
+  auto object = std::make_unique<AllocatorObject>();
+  object->source = std::move(source);
+  FSCCL_ASSIGN(const uint64_t bits, allocators().add(std::move(object)));
+  table.context = reinterpret_cast<void*>(bits);
+  table.allocate = allocate;
+  table.deallocate = deallocate;
+  table.share = share;
+  table.destroy = destroy;
+  *allocator = table;
+  return success();
+}
+
+// An adaptor: `make` gets the source below it.
+template <class Make>
+fsccl_status_t adapt(const char* operation, const char* name, const fsccl_allocator_t* upstream, fsccl_allocator_t* allocator,
+                     Make&& make) {
+  return guarded(operation, [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
+    FSCCL_ASSIGN(Upstream below, source_of(upstream));
+    Result<Upstream> made = make(std::move(below));
+    if (!made.ok()) return made.take_status();
+    return put_out(made.take(), name, allocator);
+  });
+}
+
+// A pool's blocks. The pool is looked up each time: it may be destroyed before the source.
+class PoolBlocks : public EndSource {
+ public:
+  explicit PoolBlocks(fsccl_pool_t pool) : pool_(pool) {}
+
+ private:
+  Result<void*> make(const MemoryRequest& request) override {
+    FSCCL_ASSIGN(Pool * pool, pool_of(pool_));
+    if (pool->dry_run()) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", pool->name());
+    if (request.stream) return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release has host pools only; pass NULL");
+    if (request.alignment > page_bytes())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the alignment is {}: blocks of a pool are aligned to {} at most", request.alignment,
+                  page_bytes());
+    return pool->alloc(request.bytes, std::max(request.alignment, Pool::alignment_of(request.bytes)));
+  }
+  Status give_back(void* pointer, const MemoryRequest&) override {
+    FSCCL_ASSIGN(Pool * pool, pool_of(pool_));
+    return pool->free(pointer);
+  }
+
+  const fsccl_pool_t pool_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table) {
+  FSCCL_ASSIGN(const fsccl_allocator_t checked, read_table(table));
+  if (checked.allocate != allocate || checked.deallocate != deallocate) return make_outside_source(checked);
+  FSCCL_ASSIGN(AllocatorObject * object, allocator_of(checked.context));
+  return object->source;
+}
+
+}  // namespace fsccl
+
+using namespace fsccl;
+
+extern "C" {
+
+fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator) {
+  return guarded("fsccl_allocator_host", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
+    return put_out(make_host_source(), "host", allocator);
+  });
+}
+
+fsccl_status_t fsccl_pool_allocator(fsccl_pool_t handle, fsccl_allocator_t* allocator) {
+  return guarded("fsccl_pool_allocator", [&]() -> Status {
+    if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
+    FSCCL_TRY(pool_of(handle).take_status());
+    return put_out(std::make_shared<PoolBlocks>(handle), "pool", allocator);
+  });
+}
+
+fsccl_status_t fsccl_allocator_limit(const fsccl_allocator_t* upstream, uint64_t limit_bytes, fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_limit", "limit", upstream, allocator,
+               [&](Upstream below) -> Result<Upstream> { return make_limit(std::move(below), limit_bytes); });
+}
+
+fsccl_status_t fsccl_allocator_statistics(const fsccl_allocator_t* upstream, fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_statistics", "statistics", upstream, allocator,
+               [](Upstream below) -> Result<Upstream> { return make_statistics(std::move(below)); });
+}
+
+fsccl_status_t fsccl_allocator_stats(const fsccl_allocator_t* allocator, fsccl_allocator_stats_t* stats) {
+  return guarded("fsccl_allocator_stats", [&]() -> Status {
+    if (!stats || stats->size < sizeof(*stats))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_ALLOCATOR_STATS_INIT");
+    FSCCL_ASSIGN(Upstream source, source_of(allocator));
+    if (read_statistics(*source, stats)) return success();
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator does not count: give the one that fsccl_allocator_statistics() made");
+  });
+}
+
+fsccl_status_t fsccl_allocator_log(const fsccl_allocator_t* upstream, const char* path, fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_log", "log", upstream, allocator, [&](Upstream below) -> Result<Upstream> {
+    if (!path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is NULL");
+    return make_log(std::move(below), path);
+  });
+}
+
+fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream, void (*report)(void* context, const char* text),
+                                     void* context, fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_guard", "guard", upstream, allocator, [&](Upstream below) {
+    return make_guard(std::move(below), [report, context](const std::string& text) {
+      if (report) return report(context, text.c_str());
+      FSCCL_LOG(kError, "{}", text);
+    });
+  });
+}
+
+fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* upstream, uint64_t (*on_failure)(void* context, uint64_t bytes),
+                                          void* context, fsccl_allocator_t* allocator) {
+  return adapt("fsccl_allocator_on_failure", "on failure", upstream, allocator, [&](Upstream below) -> Result<Upstream> {
+    if (!on_failure) return fail(FSCCL_ERR_INVALID_ARGUMENT, "on_failure is NULL");
+    return make_on_failure(std::move(below), [on_failure, context](uint64_t bytes) { return on_failure(context, bytes); });
+  });
+}
+
+}  // extern "C"

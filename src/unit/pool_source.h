@@ -1,0 +1,38 @@
+// Where the memory of a pool comes from, when its program has said (fsccl_pool_config_t.source): a stack of adaptors on a source.
+//
+// The stack of each rank sees the growth of what that rank hosts. At its end is either the system, and then the arena is the
+// library's own file as ever; or a source from outside, and then the first rank of a host asks it once, for the whole arena. Other
+// ranks map the file that it shares. Memory without a file serves a rank that is alone on its host.
+#pragma once
+#include <memory>
+
+#include "allocators/adaptors/memory_source.h"
+#include "allocators/host/arena.h"
+
+namespace fsccl {
+
+class PoolSource {
+ public:
+  PoolSource() = default;  // the library's own, seen by nobody
+  // Checks that a pool can stand on it.
+  static Result<PoolSource> of(Result<std::shared_ptr<MemorySource>> stack);
+  PoolSource(PoolSource&& other) noexcept { *this = std::move(other); }
+  PoolSource& operator=(PoolSource&& other) noexcept;
+  ~PoolSource() { give_back(); }
+
+  MemorySource* stack() const { return stack_.get(); }
+  bool outside() const { return end_ && !end_->is_system(); }
+  // On the first rank of a host. What comes from outside is given back with this object, so the arena has to go before.
+  Result<HostArena> make_arena(int ranks, uint64_t control_bytes, uint64_t region_bytes);
+
+ private:
+  Result<HostArena> map_block(int ranks, uint64_t control_bytes, uint64_t region_bytes);
+  void give_back();
+
+  std::shared_ptr<MemorySource> stack_;
+  EndSource* end_ = nullptr;  // of the stack
+  void* block_ = nullptr;     // of the end, for the arena
+  MemoryRequest request_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,62 @@
+// A source of memory for tests, by name, with adaptors on it, the lowest first: "host", "pool" (of a communicator of one rank) or
+// "outside" (outside_source.c).
+#pragma once
+#include <fsccl/allocator.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "outside_source.h"
+#include "support.h"
+
+namespace fsccl::testing {
+
+// A path in a folder of its own, which goes with it.
+class TemporaryPath {
+ public:
+  TemporaryPath();
+  ~TemporaryPath();
+  TemporaryPath(const TemporaryPath&) = delete;
+  const std::string& path() const { return path_; }
+  std::string text() const;  // of the file
+
+ private:
+  std::string folder_, path_;
+};
+
+class SourceStack {
+ public:
+  SourceStack(const std::string& source, const std::vector<std::string>& adaptors);
+  ~SourceStack();
+  SourceStack(const SourceStack&) = delete;
+
+  const fsccl_allocator_t& top() const { return tables_.back(); }
+  const fsccl_allocator_t& table(size_t level) const { return tables_.at(level); }  // 0: the source
+  fsccl_pool_t pool() const { return pool_; }
+  void forget_top() { tables_.pop_back(); }  // it was destroyed
+  size_t largest_alignment() const { return source_ == "pool" ? 4096 : size_t{1} << 20; }
+  bool bounded() const;
+  bool shares() const;
+  // Whether bytes [offset, offset + bytes) of the file, which is closed, are those at `expected`.
+  static bool reads(int fd, uint64_t offset, const void* expected, size_t bytes);
+  void expect_empty();  // nothing of the source is out
+
+  std::vector<std::string> reports;  // of guards
+
+ private:
+  fsccl_allocator_t put_on(const std::string& adaptor, const fsccl_allocator_t& below);
+
+  const std::string source_;
+  const std::vector<std::string> adaptors_;
+  TemporaryPath log_;
+  std::unique_ptr<outside_source_t> outside_;
+  fsccl_comm_t comm_ = nullptr;
+  fsccl_pool_t pool_ = nullptr;
+  std::vector<fsccl_allocator_t> tables_;
+};
+
+// A communicator of one rank.
+fsccl_comm_t alone();
+
+}  // namespace fsccl::testing

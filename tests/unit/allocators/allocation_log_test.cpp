@@ -1,0 +1,73 @@
+#include "allocators/pool/allocation_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <regex>
+#include <sstream>
+
+#include "../base/temporary_directory.h"
+
+namespace fsccl {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(AllocationLog, HasTheLinesOfRmm) {
+  const TemporaryDirectory directory;
+  for (int turn = 0; turn < 2; turn++) {  // a second pool goes on with the file
+    Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path("log.csv"));
+    ASSERT_TRUE(log.ok());
+    log.value()->allocate(1'234'567, 0x7f00, 4096, 0x10);
+    log.value()->free(1'234'568, 0x7f00, 4096, 0);
+    log.value()->failure(2'000'000, 1u << 20, 0);
+  }
+  const std::vector<std::string> lines = lines_of(directory.read("log.csv"));
+  ASSERT_EQ(lines.size(), 7u);
+  EXPECT_EQ(lines[0], "Thread,Time,Action,Pointer,Size,Stream");
+  const char* wanted[] = {"allocate,0x7f00,4096,0x10", "free,0x7f00,4096,0x0", "allocate failure,0x0,1048576,0x0"};
+  const char* fractions[] = {"234567", "234568", "000000"};
+  for (size_t i = 0; i < 6; i++) {
+    const std::regex line(std::string(R"(\d+,\d\d:\d\d:\d\d\.)") + fractions[i % 3] + "," + wanted[i % 3]);
+    EXPECT_TRUE(std::regex_match(lines[i + 1], line)) << lines[i + 1];
+  }
+  struct stat status {};
+  ASSERT_EQ(::stat(directory.path("log.csv").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(AllocationLog, WritesWholeLinesWhenMuchIsCollected) {
+  const TemporaryDirectory directory;
+  Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path("log.csv"));
+  ASSERT_TRUE(log.ok());
+  log.value()->allocate(1, 1, 1, 0);
+  EXPECT_EQ(lines_of(directory.read("log.csv")).size(), 1u);  // the head; the line is collected
+  for (int i = 0; i < 5000; i++) log.value()->allocate(1, 1, 1, 0);
+  const std::string text = directory.read("log.csv");
+  EXPECT_GT(text.size(), 64u << 10);
+  EXPECT_EQ(text.back(), '\n');
+  log.value()->flush();
+  EXPECT_EQ(lines_of(directory.read("log.csv")).size(), 5002u);
+}
+
+TEST(AllocationLog, RefusesWhatIsNoFileOfItsOwn) {
+  const TemporaryDirectory directory;
+  directory.write("real", "");
+  std::filesystem::create_symlink(directory.path("real"), directory.path("link"));
+  ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);
+  for (const char* name : {"link", "missing/log", "", "fifo"}) {
+    const Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path(name));
+    ASSERT_FALSE(log.ok()) << name;
+    EXPECT_EQ(log.status().code(), FSCCL_ERR_CONFIG);
+    EXPECT_THAT(log.status().text(), testing::HasSubstr(directory.path(name)));
+  }
+}
+
+}  // namespace
+}  // namespace fsccl
