@@ -554,7 +554,7 @@ typedef struct fsccl_unit_config {
   int by_parameter;  /* 1: every parameter has slots of its own, so that backward can give them back one by one with
                         fsccl_unit_release() and reduce gradients as they come (fsccl_reduce_config_t: first, count). The peak of
                         training falls from (prefetch + 3) units to about (prefetch + 1) units and two parameters' gradients;
-                        offsets are planned parameter by parameter. Not with keep or a replicate_comm. 0: one slot a unit */
+                        slots are whole pages, planned each by itself. Not with keep or a replicate_comm. 0: one slot a unit */
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT                                                                                                  \
   {                                                                                                                             \
@@ -612,13 +612,13 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
 
 /* Of a unit with by_parameter = 1: gives the slot of parameter `index` back before the rest, when this rank reads it no more.
- * param(index) is invalid from here on; reshard gives back what is left. The same on all ranks, in the same order. Does not
- * communicate. FSCCL_ERR_INVALID_STATE when it is not unsharded, or was released; a tied one is its owner's. */
+ * param(index) is invalid from here on; reshard still has to come, for what is left. The same on all ranks, in the same order. Does
+ * not communicate. FSCCL_ERR_INVALID_STATE: not unsharded, released already, a unit with one slot. A tied one is its owner's. */
 FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
 
 /* The whole gradient of parameter `index` in reduce_dtype, for the caller to write; the first call of a step takes the slot
  * (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen parameter; a tied one gives its
- * owner's. */
+ * owner's. By parameter: takes the slot of this one alone, and waits for its previous reduction if that is still in flight. */
 FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* This rank's part of the reduced gradient, in grad_dtype. Valid after reduce_grads until the next one begins. */
 FSCCL_API fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
@@ -646,8 +646,8 @@ typedef struct fsccl_reduce_config {
                                  for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at).
                                  Not with a replicate_comm */
   size_t first, count; /* of a unit with by_parameter = 1: the parameters first .. first + count - 1 only, whose gradient slots
-                          it gives back; `result` is of these. count == 0: all that were not reduced in this step. The same
-                          on all ranks */
+                          it gives back; `result` is of these. Both 0: all that grad() was called for since their last
+                          reduction, with `grads` all. The same on all ranks. Of several, but not all, the first call plans */
 } fsccl_reduce_config_t;
 #define FSCCL_REDUCE_CONFIG_INIT \
   { sizeof(fsccl_reduce_config_t), 0.0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0 }
@@ -659,7 +659,7 @@ typedef struct fsccl_reduce_config {
  * itself. With a replicate_comm the sums over the shard ranks are then summed over the replicas, each in grad_dtype; the work is
  * that of the whole, and nothing of it blocks the call when there is a work. With defer_replicas it is that of the first sum: call
  * with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient cannot be accumulated to
- * (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction, if that is still in flight.
+ * (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction (by parameter: of these), if that is in flight.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 

@@ -1,10 +1,7 @@
 // fsccl_pool_*.
-#include <map>
-#include <set>
-
 #include "api/allocators.h"
+#include "api/declared_step.h"
 #include "api/objects.h"
-#include "base/hash.h"
 
 using namespace fsccl;
 
@@ -12,62 +9,6 @@ namespace {
 
 Status no_stream(void* stream) {
   return stream ? fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release has host pools only; pass NULL") : success();
-}
-
-// A declared step as events of the pool's two regions.
-struct Declared {
-  std::vector<CollectiveRegion::Event> shared, own;
-  std::set<const Unit*> kept;
-  std::map<std::pair<const Unit*, bool>, bool> held;  // of a unit's gradients (true) or parameters: its slot, so far
-  int host_rank = -1;
-  uint64_t hash = 0;
-};
-
-// An order that no program can follow. A slot that is held now may be given back first, or be taken anew.
-Status check_order(const Unit& unit, const fsccl_event_t& event, size_t index, Declared* declared) {
-  const bool of_gradients = event.kind == FSCCL_EVENT_GRAD || event.kind == FSCCL_EVENT_REDUCE;
-  const bool takes = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
-  const auto [found, first] =
-      declared->held.try_emplace({&unit, of_gradients}, of_gradients ? unit.holds_grads() : unit.unsharded());
-  bool& held = found->second;
-  if (takes == held && !(first && takes))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {} of unit '{}' is {} at that point", index,
-                of_gradients ? "gradients" : "parameters", unit.spec().name, held ? "held already" : "not held");
-  held = takes;
-  return success();
-}
-
-Status declare_event(const Pool& pool, const fsccl_event_t& event, size_t index, Declared* declared) {
-  Result<Unit*> found = unit_of(event.unit);
-  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", index, found.status().text());
-  Unit& unit = *found.value();
-  if (unit.spec().pool != &pool)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", index,
-                unit.spec().name, unit.spec().pool->name());
-  if (event.kind >= FSCCL_EVENT_UNSHARD && event.kind <= FSCCL_EVENT_REDUCE) FSCCL_TRY(check_order(unit, event, index, declared));
-  auto& slots = unit.slot_part() == Part::shared ? declared->shared : declared->own;
-  if (unit.slot_part() == Part::shared) declared->host_rank = unit.host_rank();
-  const uint64_t slot_bytes = std::max<uint64_t>(unit.slot_bytes(), 1), grad_bytes = std::max<uint64_t>(unit.grad_slot_bytes(), 1);
-  switch (event.kind) {
-    case FSCCL_EVENT_UNSHARD:
-      // A kept slot is taken once and stays.
-      if (!unit.keeps() || (!unit.holds_slot() && declared->kept.insert(&unit).second))
-        slots.push_back({.stable = true, .key = unit.slot_key(), .bytes = slot_bytes});
-      break;
-    case FSCCL_EVENT_RESHARD:
-      if (!unit.keeps()) slots.push_back({.op = StepOp::kGiveBack, .key = unit.slot_key()});
-      break;
-    case FSCCL_EVENT_GRAD:
-      declared->own.push_back({.key = unit.grad_key(), .bytes = grad_bytes});
-      break;
-    case FSCCL_EVENT_REDUCE:
-      declared->own.push_back({.op = StepOp::kGiveBack, .key = unit.grad_key()});
-      break;
-    default:
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", index, static_cast<int>(event.kind));
-  }
-  declared->hash = mix_hash(mix_hash(declared->hash, unit.slot_key()), static_cast<uint64_t>(event.kind));
-  return success();
 }
 
 // Every rank must declare the same.
@@ -196,10 +137,10 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
   return guarded("fsccl_pool_schedule", [&]() -> Status {
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
     if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
-    Declared declared;
-    for (size_t i = 0; i < count; i++) FSCCL_TRY(declare_event(*pool, events[i], i, &declared));
-    FSCCL_TRY(compare(*pool, declared.hash));
-    return pool->declare(declared.shared, declared.own, declared.host_rank);
+    DeclaredStep step(*pool);
+    for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));
+    FSCCL_TRY(compare(*pool, step.hash));
+    return pool->declare(step.shared, step.own, step.host_rank);
   });
 }
 

@@ -89,6 +89,9 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   spec->keep = config.keep;
   spec->keep_budget_bytes = config.keep_budget_bytes;
   spec->marks_changes = config.marks_changes != 0;
+  spec->by_parameter = config.by_parameter != 0;
+  if (spec->by_parameter && (spec->keep != FSCCL_KEEP_NONE || spec->replicate_comm))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "by_parameter = 1 goes with FSCCL_KEEP_NONE and without a replicate_comm");
   spec->params.resize(count);
   for (size_t i = 0; i < count; i++) FSCCL_TRY(read_param(params[i], i, config, &spec->params[i]));
   for (size_t i = 0; i < count; i++)
@@ -149,8 +152,11 @@ fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
   });
 }
 
-fsccl_status_t fsccl_unit_release(fsccl_unit_t, size_t) {
-  return not_available("fsccl_unit_release", "units of slots by parameter come with a later release", "use fsccl_unit_reshard");
+fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index) {
+  return guarded("fsccl_unit_release", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return unit->release(index);
+  });
 }
 
 fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
@@ -207,6 +213,8 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     fsccl_reduce_config_t config;
     FSCCL_TRY(read_config(given, fsccl_reduce_config_t FSCCL_REDUCE_CONFIG_INIT, &config));
     ReduceRequest request;
+    request.first = config.first;
+    request.count = config.count;
     request.scale = config.scale;
     request.accumulate = config.accumulate != 0;
     request.defer_replicas = config.defer_replicas != 0;

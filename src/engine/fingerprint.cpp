@@ -33,34 +33,48 @@ constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premu
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
 bool by_parts(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 
+// Of a unit's gradients, parameter by parameter: `root` is the first, `count` how many from there on.
+bool by_parameter(const Fingerprint& f) { return f.op == OpCode::reduce_grads && f.root >= 0; }
+std::string parameters(const Fingerprint& f) {
+  if (f.root < 0) return "all parameters";
+  return f.count ? fmt::format("parameters {} .. {}", f.root, static_cast<uint64_t>(f.root) + f.count - 1) : "no parameters";
+}
+
+std::string describe_sizes(const Fingerprint& f) {
+  const char* dtype = dtype_name(static_cast<fsccl_dtype_t>(f.dtype));
+  return by_parameter(f) ? fmt::format(" of {} in {}", parameters(f), dtype) : fmt::format(" of {} {}", f.count, dtype);
+}
+
 }  // namespace
+
+std::string describe(const Fingerprint& f) {
+  std::string text = op_name(f.op);
+  if (f.op != OpCode::barrier) text += describe_sizes(f);
+  if (reduces(f.op)) text += fmt::format(" with {}", kind_name(f.kind));
+  if (f.op == OpCode::send)
+    text += fmt::format(" with tag {}", static_cast<int32_t>(f.history));
+  else if (f.root >= 0 && !by_parameter(f))
+    text += fmt::format(" from root {}", f.root);
+  return text + fmt::format(" (operation {})", f.sequence);
+}
 
 const char* op_name(OpCode op) {
   const auto index = static_cast<size_t>(op);
   return index < std::size(kOpNames) ? kOpNames[index] : "unknown operation";
 }
 
-std::string describe(const Fingerprint& f) {
-  std::string text = op_name(f.op);
-  if (f.op != OpCode::barrier) text += fmt::format(" of {} {}", f.count, dtype_name(static_cast<fsccl_dtype_t>(f.dtype)));
-  if (reduces(f.op)) text += fmt::format(" with {}", kind_name(f.kind));
-  if (f.op == OpCode::send)
-    text += fmt::format(" with tag {}", static_cast<int32_t>(f.history));
-  else if (f.root >= 0)
-    text += fmt::format(" from root {}", f.root);
-  return text + fmt::format(" (operation {})", f.sequence);
-}
-
 std::string difference(const Fingerprint& a, const Fingerprint& b) {
   std::string text;
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
   if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
-  if (a.count != b.count) add(fmt::format("count {} and {}", a.count, b.count));
+  const bool ranges = a.op == b.op && (by_parameter(a) || by_parameter(b));
+  if (ranges && (a.root != b.root || a.count != b.count)) add(fmt::format("{} and {}", parameters(a), parameters(b)));
+  if (!ranges && a.count != b.count) add(fmt::format("count {} and {}", a.count, b.count));
   if (a.dtype != b.dtype)
     add(fmt::format("dtype {} and {}", dtype_name(static_cast<fsccl_dtype_t>(a.dtype)),
                     dtype_name(static_cast<fsccl_dtype_t>(b.dtype))));
   if (a.kind != b.kind) add(fmt::format("operator {} and {}", kind_name(a.kind), kind_name(b.kind)));
-  if (a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
+  if (!ranges && a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
   if (text.empty() && a.history != b.history && a.op == OpCode::send)

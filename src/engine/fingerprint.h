@@ -43,10 +43,10 @@ inline bool reduces(OpCode op) {
 struct Fingerprint {
   OpCode op = OpCode::none;
   uint8_t dtype = 0;
-  uint8_t kind = 0;   // fsccl_op_kind_t
-  uint8_t flags = 0;  // of the operation: unshard mode, changed or kept ...
-  int32_t root = -1;
-  uint64_t count = 0;     // elements
+  uint8_t kind = 0;       // fsccl_op_kind_t
+  uint8_t flags = 0;      // of the operation: unshard mode, changed or kept ...
+  int32_t root = -1;      // reduce_grads by parameter: the first parameter
+  uint64_t count = 0;     // elements; reduce_grads by parameter: parameters from there on
   uint64_t sequence = 0;  // number of the operation in its communicator, from 1
   uint64_t history = 0;   // of collective memory events, and whatever else must agree (scale, definition)
 };

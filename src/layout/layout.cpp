@@ -154,6 +154,22 @@ SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_s
     end = map.offset[i] + layout.numel(i) * element_size[i];
   }
   map.bytes = round_up(end, alignment);
+  map.slots = {map.bytes};
+  return map;
+}
+
+SlotMap make_slots_by_parameter(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment) {
+  SlotMap map;
+  map.by_parameter = true;
+  map.slots.assign(layout.size(), 0);
+  map.offset.assign(layout.size(), SlotMap::kAbsent);
+  for (size_t i = 0; i < layout.size(); ++i) {
+    if (element_size[layout.owner(i)] == 0) continue;
+    map.offset[i] = 0;
+    if (layout.tied(i)) continue;
+    map.slots[i] = round_up(layout.numel(i) * element_size[i], alignment);
+    map.bytes += map.slots[i];
+  }
   return map;
 }
 

@@ -67,14 +67,21 @@ class Layout {
   uint64_t total_ = 0;
 };
 
-// Byte offsets of parameters in a slot. per_param, ragged: each parameter begins at a multiple of `alignment`. flat: parameters of
-// one element size lie end to end without gaps (a parameter begins where the one before ends, rounded up to its own element size).
+// Where parameters lie: all in one slot, or each in a slot of its own.
 struct SlotMap {
   static constexpr uint64_t kAbsent = ~uint64_t{0};
-  std::vector<uint64_t> offset;  // per parameter; kAbsent where not included; a tied one has its owner's
-  uint64_t bytes = 0;            // of the slot, a multiple of `alignment`
+  bool by_parameter = false;
+  std::vector<uint64_t> slots;   // bytes of each slot, a multiple of the alignment: of one, or of one for each parameter (0: none)
+  std::vector<uint64_t> offset;  // per parameter, in its slot; kAbsent where not included; a tied one has its owner's
+  uint64_t bytes = 0;            // of all slots
+
+  size_t slot_of(size_t owner) const { return by_parameter ? owner : 0; }  // of a parameter that is not tied
 };
-// element_size[i]: bytes per element of parameter i in this slot; 0 leaves it out (a frozen parameter in a gradient slot).
+// element_size[i]: bytes per element of parameter i; 0 leaves it out (a frozen parameter among gradients).
+// One slot. per_param, ragged: each parameter begins at a multiple of `alignment`. flat: parameters of one element size lie end to
+// end without gaps (a parameter begins where the one before ends, rounded up to its own element size).
 SlotMap make_slot_map(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment = 64);
+// A slot for each parameter.
+SlotMap make_slots_by_parameter(const Layout& layout, const std::vector<size_t>& element_size, uint64_t alignment = 64);
 
 }  // namespace fsccl

@@ -6,18 +6,13 @@ namespace fsccl {
 
 Plan reduce_grads(const UnitShape& shape) {
   Builder build("reduce_grads", shape.rank, shape.layout->ranks(), 1);
-  Buffer& slot = build.buffer("gradient slot", Role::input, shape.slot.bytes);
-  slot.symmetric = slot.guarded = true;
-  for (size_t i = 0; i < shape.layout->size(); ++i) {
-    const bool present = !shape.layout->tied(i) && shape.slot.offset[i] != SlotMap::kAbsent;
-    const uint64_t count = present ? shape.layout->piece(shape.rank, i).count : 0;
-    build.buffer("sharded gradient " + std::to_string(i), Role::output, count * dtype_size(shape.grad_dtype[i]));
-  }
+  const Buffer slot{.name = "gradient slot", .role = Role::input, .guarded = true, .symmetric = true};
+  add_unit_buffers(build, shape, slot, Role::output, shape.grad_dtype);
   build.signal(0);
   build.wait_all(0);
-  for_each_piece(shape, shape.rank, [&](size_t i, const Piece& piece, uint64_t offset) {
-    build.reduce(build.here(static_cast<uint32_t>(1 + i), 0), shape.grad_dtype[i], build.here(0, offset), shape.slot_dtype[i],
-                 piece.count);
+  for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
+    build.reduce(build.here(own.shard, 0), shape.grad_dtype[own.parameter], build.here(own.slot, own.offset),
+                 shape.slot_dtype[own.parameter], own.piece.count);
   });
   return build.take();
 }

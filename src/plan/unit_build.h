@@ -1,35 +1,73 @@
-// What the unshard builders share: their buffers, and writing this rank's pieces into the slot.
+// What the builders of a unit's plans share: their buffers, and writing this rank's pieces into the slots.
 #pragma once
+#include <numeric>
+
 #include "plan/build.h"
 #include "plan/unit_plans.h"
 
 namespace fsccl {
 
-// Calls visit(parameter, piece, offset in the slot) for every piece that `rank` contributes: not tied, in the slot, not empty.
+// What a rank has of a parameter of the plan.
+struct UnitPiece {
+  size_t parameter = 0;
+  Piece piece;
+  uint32_t slot = 0, shard = 0;  // buffers
+  uint64_t offset = 0;           // of the piece, in the slot
+};
+
+inline std::vector<size_t> parameters_of(const UnitShape& shape) {
+  std::vector<size_t> list = shape.params;
+  if (!list.empty()) return list;
+  list.resize(shape.layout->size());
+  std::iota(list.begin(), list.end(), size_t{0});
+  return list;
+}
+
+// Calls visit(UnitPiece) for every piece that `rank` contributes: not tied, in a slot, not empty.
 template <class Visit>
 void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
-  for (size_t i = 0; i < shape.layout->size(); ++i) {
+  const std::vector<size_t> list = parameters_of(shape);
+  const size_t slots = shape.slot.by_parameter ? list.size() : 1;
+  for (size_t k = 0; k < list.size(); ++k) {
+    const size_t i = list[k];
     if (shape.layout->tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
     const Piece piece = shape.layout->piece(rank, i);
-    if (piece.count > 0) visit(i, piece, shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i]));
+    if (piece.count == 0) continue;
+    visit(UnitPiece{i, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0), static_cast<uint32_t>(slots + k),
+                    shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i])});
   }
 }
 
-// Buffer 0 is the slot, 1 + i the shard of parameter i.
-inline Buffer& add_unshard_buffers(Builder& build, const UnitShape& shape, Role slot_role) {
-  build.buffer("slot", slot_role, shape.slot.bytes);
-  for (size_t i = 0; i < shape.layout->size(); ++i) {
+// The buffers of a unit's plan, as unit_plans.h numbers them: `slot` is what each slot is like; a shard has elements of `dtypes`.
+inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot, Role shard_role,
+                             const std::vector<fsccl_dtype_t>& dtypes) {
+  const std::vector<size_t> list = parameters_of(shape);
+  for (size_t k = 0; k < (shape.slot.by_parameter ? list.size() : 1); ++k) {
+    std::string name = slot.name;
+    if (shape.slot.by_parameter) name.append(" ").append(std::to_string(list[k]));
+    Buffer& made = build.buffer(std::move(name), slot.role, shape.slot.slots[shape.slot.by_parameter ? list[k] : 0]);
+    made.shared = slot.shared;
+    made.symmetric = slot.symmetric;
+    made.guarded = slot.guarded;
+    made.writable = slot.writable;
+  }
+  for (const size_t i : list) {
     const bool present = !shape.layout->tied(i) && shape.slot.offset[i] != SlotMap::kAbsent;
     const uint64_t count = present ? shape.layout->piece(shape.rank, i).count : 0;
-    build.buffer("shard " + std::to_string(i), Role::input, count * dtype_size(shape.shard_dtype[i]));
+    std::string name = shard_role == Role::input ? "shard " : "sharded gradient ";
+    build.buffer(name.append(std::to_string(i)), shard_role, count * dtype_size(dtypes[i]));
   }
-  return build.first_buffer();
 }
 
+// Waits until what was in the slots before is released, and casts this rank's pieces into them.
 inline void cast_own_pieces(Builder& build, const UnitShape& shape) {
-  for_each_piece(shape, shape.rank, [&](size_t i, const Piece& piece, uint64_t offset) {
-    build.cast(build.here(0, offset), shape.slot_dtype[i], build.here(static_cast<uint32_t>(1 + i), 0), shape.shard_dtype[i],
-               piece.count);
+  const std::vector<size_t> list = parameters_of(shape);
+  if (!shape.slot.by_parameter) build.wait_released(0);
+  for (uint32_t k = 0; shape.slot.by_parameter && k < list.size(); ++k)
+    if (shape.slot.slots[list[k]]) build.wait_released(k);
+  for_each_piece(shape, shape.rank, [&](const UnitPiece& own) {
+    build.cast(build.here(own.slot, own.offset), shape.slot_dtype[own.parameter], build.here(own.shard, 0),
+               shape.shard_dtype[own.parameter], own.piece.count);
   });
 }
 

@@ -1,7 +1,9 @@
-// Plans of the operations of a unit, made from its layout. Buffers are the same on all ranks, in this order:
-//   unshard        0: slot;               1 + i: shard of parameter i (input, in the parameter's dtype; 0 bytes where the rank
-//   holds none or it is tied) reduce         0: gradient slot;      1 + i: sharded gradient of parameter i (output) broadcast i:
-//   shard of parameter i (inout)
+// Plans of the operations of a unit, made from its layout. With S slots (one, or one for each of the plan's parameters), buffers
+// are the same on all ranks, in this order:
+//   unshard     0 .. S - 1: slots;           S + k: shard of the k-th parameter (input, in the parameter's dtype; 0 bytes where the
+//                                            rank holds none or it is tied)
+//   reduce      0 .. S - 1: gradient slots;  S + k: sharded gradient of the k-th parameter (output)
+//   broadcast   i: shard of parameter i (inout)
 #pragma once
 #include <vector>
 
@@ -17,15 +19,16 @@ struct UnitShape {
   std::vector<fsccl_dtype_t> slot_dtype;   // per parameter: wire dtype (unshard), reduce dtype (reduce)
   std::vector<fsccl_dtype_t> grad_dtype;   // per parameter: of the sharded gradient (reduce)
   SlotMap slot;                            // absent parameters are left alone
+  std::vector<size_t> params;              // the parameters of the plan, in their order; empty: all
 };
 
-// Host-shared slot: wait_released(slot), cast each piece of this rank from its shard to its final place in the slot, signal, wait
-// for all. One tick. The slot is shared and guarded.
+// Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final place in a slot, signal, wait
+// for all. One tick. Slots are shared and guarded.
 Plan unshard_shared(const UnitShape&);
 // The slot's contents are still valid: enter and wait for all. One tick, moves nothing.
 Plan unshard_kept(const UnitShape&);
-// A slot of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into own slot, signal, pull every
-// peer's pieces from the peer's slot (rotated order), one copy per (peer, parameter), or fewer where pieces touch. One tick: peers
+// Slots of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into own slots, signal, pull every
+// peer's pieces from the peer's slots (rotated order), one copy per (peer, parameter), or fewer where pieces touch. One tick: peers
 // may read a slot until they release it, so it is this rank's to read only; `writable` adds a second tick (all have pulled).
 Plan unshard_private(const UnitShape&, bool writable);
 // Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece of every parameter straight

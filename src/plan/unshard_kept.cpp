@@ -5,8 +5,8 @@ namespace fsccl {
 
 Plan unshard_kept(const UnitShape& shape) {
   Builder build("unshard_kept", shape.rank, shape.layout->ranks(), 1);
-  Buffer& slot = add_unshard_buffers(build, shape, Role::input);
-  slot.shared = slot.guarded = true;
+  const Buffer slot{.name = "slot", .role = Role::input, .shared = true, .guarded = true};
+  add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
   return build.only_enter();
 }
 

@@ -1,4 +1,4 @@
-// Unshard into a slot that all ranks map: each rank writes its pieces at their final places, and the gather is a barrier. Every
+// Unshard into slots that all ranks map: each rank writes its pieces at their final places, and the gather is a barrier. Every
 // byte of a parameter is written once per host.
 #include "plan/unit_build.h"
 
@@ -6,9 +6,8 @@ namespace fsccl {
 
 Plan unshard_shared(const UnitShape& shape) {
   Builder build("unshard_shared", shape.rank, shape.layout->ranks(), 1);
-  Buffer& slot = add_unshard_buffers(build, shape, Role::output);
-  slot.shared = slot.guarded = true;
-  build.wait_released(0);
+  const Buffer slot{.name = "slot", .role = Role::output, .shared = true, .guarded = true};
+  add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
   cast_own_pieces(build, shape);
   build.signal(0);
   build.wait_all(0);

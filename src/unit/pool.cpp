@@ -185,9 +185,10 @@ bool Pool::withdraw_kept() {
   for (KeptSlot* slot : kept_slots)
     if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
   if (!oldest) return false;
-  const Result<uint64_t> position = give_back(oldest->part, oldest->key);
-  if (!position.ok()) return false;
-  done(position.value());
+  const uint64_t position = open_position();
+  const Status given_back = give_back(oldest->part, oldest->key, position);
+  done(position);
+  if (!given_back.ok()) return false;
   oldest->idle_since = 0;
   oldest->withdrawn();
   return true;
@@ -326,15 +327,7 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   return Slot{grant.value().offset, grant.value().free_since};
 }
 
-Result<uint64_t> Pool::give_back(Part part, uint64_t key) {
-  const uint64_t position = ledger_.next();
-  Status status = region(part).give_back(key, position);
-  if (!status.ok()) {
-    ledger_.done(position);
-    return status;
-  }
-  return position;
-}
+Status Pool::give_back(Part part, uint64_t key, uint64_t position) { return region(part).give_back(key, position); }
 
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                      int host_rank) {

@@ -54,8 +54,9 @@ class Pool {
   // All ranks of `with` take it, at the same place in their programs. What refuses it refuses it on all of them, but for one rank's
   // blocks, or its machine, leaving no room: that fails `with`.
   Result<Slot> take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with);
-  Result<uint64_t> give_back(Part part, uint64_t key);
-  uint64_t open_position() { return ledger_.next(); }  // an event that moves no slot (a kept unit's reshard)
+  // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
+  Status give_back(Part part, uint64_t key, uint64_t position);
+  uint64_t open_position() { return ledger_.next(); }
   void done(uint64_t position) { ledger_.done(position); }
   Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                  int host_rank);

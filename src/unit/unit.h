@@ -4,14 +4,21 @@
 //
 // States of the parameters:  sharded --unshard--> unsharded --reshard--> sharded. A kept unit's slot outlives reshard, and its
 // contents are valid until the shards change. The gradient slot is taken by the first grad() and given back by reduce_grads().
+//
+// A unit by parameter has a slot for each of its parameters and gradients: unshard takes all slots of the former with one gather,
+// release() gives one back early, grad() takes that of one gradient, and reduce_grads() is of some parameters, by a plan of these.
+// Reductions of different parameters may be in flight together, because each has bindings of its own.
 #pragma once
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
+#include "unit/grad_reduction.h"
 #include "unit/pool.h"
+#include "unit/slot_set.h"
 
 namespace fsccl {
 
@@ -27,6 +34,7 @@ struct UnitSpec {
   fsccl_keep_t keep{};
   uint64_t keep_budget_bytes = 0;
   bool marks_changes = false;
+  bool by_parameter = false;
   struct Param {
     std::string name;
     std::vector<int64_t> dims;
@@ -41,6 +49,7 @@ struct UnitSpec {
 };
 
 struct ReduceRequest {
+  size_t first = 0, count = 0;  // of a unit by parameter: 0: those whose gradient slots are held, or all that `grads` may name
   double scale = 0;
   bool accumulate = false;
   bool defer_replicas = false;
@@ -69,6 +78,7 @@ class Unit {
 
   Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status reshard();
+  Status release(size_t index);
   Status param(size_t index, fsccl_view_t* view);
   Status shard(size_t index, fsccl_view_t* view) const;
   Status grad(size_t index, fsccl_view_t* view);
@@ -81,16 +91,13 @@ class Unit {
   Status check_idle();       // no operation of this unit runs: else an error
 
   const UnitSpec& spec() const { return spec_; }
-  uint64_t slot_bytes() const { return wire_map_.bytes; }
-  uint64_t grad_slot_bytes() const { return grad_map_.bytes; }
-  uint64_t slot_key() const { return key_ * 2; }
-  uint64_t grad_key() const { return key_ * 2 + 1; }
-  Part slot_part() const { return shared_ ? Part::shared : Part::own; }
-  int host_rank() const { return shared_ ? pool_host_ : pool().rank(); }
+  const Layout& layout() const { return *layout_; }
+  const SlotSet& parameter_slots() const { return slots_; }
+  const SlotSet& gradient_slots() const { return grads_; }
+  size_t slot_of(size_t index) const { return wire_map_.slot_of(layout_->owner(index)); }
+  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
   bool keeps() const { return keep_; }
-  bool holds_slot() const { return slot_held_; }
   bool unsharded() const { return unsharded_; }
-  bool holds_grads() const { return grad_held_; }
 
  private:
   explicit Unit(UnitSpec spec) : spec_(std::move(spec)) {}
@@ -99,13 +106,16 @@ class Unit {
   Engine& engine() const { return spec_.shard_comm->engine(); }
   size_t count() const { return spec_.params.size(); }
   bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
-  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
+  bool shared() const { return spec_.sharing != FSCCL_SHARING_PRIVATE; }
+  // The slots of the present unshard: the usual ones, or writable ones beside them.
+  SlotSet& present_slots() { return writable_ && shared() ? writable_slots_ : slots_; }
 
   // creation
   Status compare_definitions();
   Status place_shards();
   Status agree(Status mine);
   Status exchange_shards();
+  void make_slots();
   void make_plans();
   void make_tables();
 
@@ -114,9 +124,16 @@ class Unit {
   Status finish_replicas(uint64_t sequence);  // ... on the replicate_comm
   Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);  // broadcast_state between hosts
-  Status take_grad_slot();
-  void publish_private(const void* const* grads);  // copies what peers need of the caller's gradients into the slot
-  void place_sharded_grads(void* const* places);
+  GradReduction& make_reduction(std::vector<size_t> params);
+  GradReduction& wanted_reduction();
+  Status want(const ReduceRequest& request);  // sets wanted_
+  Status check_grads(const ReduceRequest& request) const;
+  Status check_has_grad(size_t index) const;
+  Status take_grad_slot(size_t k);
+  void publish_private(GradReduction& reduction, const void* const* grads);  // copies what peers need of the caller's gradients
+  void place_sharded_grads(const GradReduction& reduction, void* const* places);
+  void bind_grads(GradReduction& reduction) const;
+  void add_range(Fingerprint* fingerprint) const;
   Status check_reduce(const ReduceRequest& request) const;
   Status reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
   // Hooks of the two phases of reduce_grads.
@@ -126,6 +143,10 @@ class Unit {
   static Completion shards_summed(Operation& op);
   static Completion replicas_summed(Operation& op);
   void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
+  void drop_writes();
+  Status check_there(size_t index, const char* call);  // parameter `index` is unsharded, not released
+  void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
+  void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
 
   UnitSpec spec_;
   uint64_t key_ = 0;
@@ -133,46 +154,45 @@ class Unit {
   std::unique_ptr<Layout> layout_;
   SlotMap wire_map_, grad_map_;
   std::vector<fsccl_dtype_t> wire_dtypes_;
-  bool shared_ = true;
+  SlotSet slots_, writable_slots_, grads_;
   bool keep_ = false;
   int pool_host_ = 0;  // pool rank that hosts the shared slot
 
   std::vector<std::byte*> shards_, sharded_grads_;  // per parameter, this rank's; null where it holds none
   std::byte* shard_block_ = nullptr;                // owned storage in the pool
   std::byte* grad_block_ = nullptr;
-  std::vector<const void*> own_grads_;  // private gradients of this rank's own pieces, by parameter
 
-  struct Planned {
-    Plan plan;
-    uint64_t bytes_read = 0, bytes_written = 0;
-  };
-  Planned unshard_plan_, writable_plan_, kept_plan_, reduce_plan_;
-  std::vector<Binding> unshard_bindings_, reduce_bindings_;
+  PlannedUnit unshard_plan_, writable_plan_, kept_plan_;
+  std::vector<Binding> unshard_bindings_;
+  UnitShape reduce_shape_;
+  std::deque<GradReduction> reductions_;      // of all gradients; by parameter then of each, and of others that were asked for
+  std::vector<GradReduction*> alone_;         // by parameter: of its gradient
+  std::vector<size_t> wanted_;                // parameters of the present request
   std::vector<Remote> regions_;               // own part of each shard rank
   std::vector<const ReleaseLine*> releases_;  // of each shard rank
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
-  std::vector<Planned> broadcast_plans_;      // per root, made at first use
+  std::vector<PlannedUnit> broadcast_plans_;  // per root, made at first use
   std::vector<Binding> broadcast_bindings_;
   std::vector<CollectiveCall> replica_sums_;  // what reduce_grads sums over the replicas
   ReleaseLine shards_summed_;                 // the last reduce_grads whose sum over the shard ranks is there, by its sequence
 
   // state
   bool unsharded_ = false;
-  bool writable_ = false;   // the present slot is a private, writable one
-  bool slot_held_ = false;  // a kept slot between reshard and unshard, too
+  bool writable_ = false;  // the present slot is a private, writable one
   bool contents_valid_ = false;
   bool changed_ = true;
-  bool grad_held_ = false;
   bool replicas_pending_ = false;
-  uint64_t slot_offset_ = 0, writable_offset_ = 0, grad_offset_ = 0;
-  KeptSlot kept_slot_;          // of a unit that keeps its slot
-  uint64_t slot_released_ = 0;  // position after which a kept slot may be rewritten
-  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;
-  uint64_t replica_sequence_ = 0;    // of the last operation on the replicate_comm
-  uint64_t broadcast_sequence_ = 0;  // of the last broadcast_state
-  bool counted_ = false;             // as a unit of its pool and communicators
+  KeptSlot kept_slot_;                                   // of a unit that keeps its slot
+  uint64_t slot_released_ = 0;                           // position after which a kept slot may be rewritten
+  uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;  // of the last operations
+  uint64_t replica_sequence_ = 0;                        // of the last operation on the replicate_comm
+  uint64_t broadcast_sequence_ = 0;                      // of the last broadcast_state
+  bool counted_ = false;                                 // as a unit of its pool and communicators
   bool reduced_once_ = false;
-  uint64_t reduce_position_ = 0;
+  struct Reduced {
+    uint64_t sequence = 0, position = 0;
+  };
+  std::vector<Reduced> reduced_;  // per gradient slot, the last time
 };
 
 }  // namespace fsccl

@@ -22,7 +22,7 @@ uint64_t hash_settings(const UnitSpec& spec) {
   hash = mix_hash(hash, static_cast<uint64_t>(spec.reduce_dtype) << 32 | static_cast<uint64_t>(spec.grad_dtype));
   hash = mix_hash(hash, static_cast<uint64_t>(spec.sharing) << 32 | static_cast<uint64_t>(spec.keep));
   hash = mix_hash(hash, spec.keep_budget_bytes);
-  return mix_hash(hash, uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
+  return mix_hash(hash, uint64_t{spec.by_parameter} << 2 | uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
 }
 
 }  // namespace
@@ -49,16 +49,19 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   FSCCL_TRY(unit->compare_definitions());
 
   unit->key_ = unit->pool().next_unit_key();
-  unit->shared_ = unit->spec_.sharing != FSCCL_SHARING_PRIVATE;
   unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
+  unit->make_slots();
   unit->make_plans();
   const uint64_t slot = unit->wire_map_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) {
     unit->pool().kept_bytes += slot;
-    unit->kept_slot_ = {unit->slot_part(), unit->slot_key(), 0, [u = unit.get()] { u->slot_held_ = u->contents_valid_ = false; }};
-    unit->pool().kept_slots.push_back(&unit->kept_slot_);
+    unit->kept_slot_ = {unit->slots_.part(), unit->slots_.key(0), 0, [u = unit.get()] {
+                          u->slots_.withdrawn();
+                          u->contents_valid_ = false;
+                        }};
+    if (slot) unit->pool().kept_slots.push_back(&unit->kept_slot_);
   }
   unit->counted_ = true;  // from here on the destructor undoes
   unit->pool().units++;
@@ -74,15 +77,11 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
 
 Unit::~Unit() {
   if (!counted_) return;
-  auto give_back = [&](Part part, uint64_t key) {
-    if (const Result<uint64_t> position = pool().give_back(part, key); position.ok()) pool().done(position.value());
-  };
-  if (unsharded_ && writable_ && slot_part() != Part::own) give_back(Part::own, slot_key());
-  if (unsharded_ && !writable_ && copies_on_write()) pool().drop_writes(pool_host_, slot_offset_, wire_map_.bytes);
-  if (slot_held_) give_back(slot_part(), slot_key());
-  if (grad_held_) give_back(Part::own, grad_key());
-  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();    // the service thread may sleep on shards_summed_
-  if (engine().completed() < reduce_sequence_) pool().done(reduce_position_);  // its communicator failed: nobody else will say so
+  if (unsharded_ && !writable_) drop_writes();
+  for (SlotSet* slots : {&slots_, &writable_slots_, &grads_}) slots->abandon();
+  if (spec_.replicate_comm && reduced_once_) Progress::instance().settle();  // the service thread may sleep on shards_summed_
+  for (const Reduced& last : reduced_)                                       // its communicator failed: nobody else will say so
+    if (engine().completed() < last.sequence) pool().done(last.position);
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
   if (keep_) {
@@ -128,10 +127,10 @@ Status Unit::compare_definitions() {
       for (size_t i = 0; i < hashes.size(); i++) {
         if (table[rank * hashes.size() + i] == table[i]) continue;
         if (i == 0)
-          return fail(
-              FSCCL_ERR_MISMATCH,
-              "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep or replicas)",
-              spec_.name, rank);
+          return fail(FSCCL_ERR_MISMATCH,
+                      "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep, slots "
+                      "or replicas)",
+                      spec_.name, rank);
         return fail(FSCCL_ERR_MISMATCH,
                     "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, dtype, tie or flag on rank 0 "
                     "than on rank {}",
@@ -158,36 +157,50 @@ Status Unit::agree(Status mine) {
   return mine;
 }
 
-void Unit::make_plans() {
-  UnitShape shape;
-  shape.layout = layout_.get();
-  shape.rank = comm().rank();
+void Unit::make_slots() {
   std::vector<size_t> wire_sizes, grad_sizes;
-  std::vector<fsccl_dtype_t> reduce_dtypes(count(), spec_.reduce_dtype), grad_dtypes(count(), spec_.grad_dtype);
   for (size_t i = 0; i < count(); i++) {
     const UnitSpec::Param& owner = spec_.params[layout_->owner(i)];
     const bool castable = cast_supported(spec_.wire_dtype, owner.dtype);
     wire_dtypes_.push_back(castable ? spec_.wire_dtype : owner.dtype);  // what cannot be cast travels as it is
     wire_sizes.push_back(dtype_size(wire_dtypes_.back()));
     grad_sizes.push_back(has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0);
-    shape.shard_dtype.push_back(owner.dtype);
   }
-  wire_map_ = make_slot_map(*layout_, wire_sizes);
-  grad_map_ = make_slot_map(*layout_, grad_sizes);
-  auto planned = [](Plan plan) {
-    Planned result{std::move(plan), 0, 0};
-    count_bytes(result.plan, &result.bytes_read, &result.bytes_written);
-    return result;
+  const auto map = [&](const std::vector<size_t>& sizes) {
+    return spec_.by_parameter ? make_slots_by_parameter(*layout_, sizes) : make_slot_map(*layout_, sizes);
   };
+  wire_map_ = map(wire_sizes);
+  grad_map_ = map(grad_sizes);
+  const int own = pool().rank();
+  if (shared()) writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters, wire_map_.slots);
+  slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_, SlotSet::Role::parameters,
+                   wire_map_.slots);
+  grads_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::gradients, grad_map_.slots);
+  reduced_.resize(grads_.size());
+}
+
+void Unit::make_plans() {
+  UnitShape shape;
+  shape.layout = layout_.get();
+  shape.rank = comm().rank();
+  for (size_t i = 0; i < count(); i++) shape.shard_dtype.push_back(spec_.params[layout_->owner(i)].dtype);
+  reduce_shape_ = shape;
   shape.slot = wire_map_;
   shape.slot_dtype = wire_dtypes_;
-  unshard_plan_ = planned(shared_ ? unshard_shared(shape) : unshard_private(shape, false));
-  writable_plan_ = planned(unshard_private(shape, true));
-  kept_plan_ = planned(unshard_kept(shape));
-  shape.slot = grad_map_;
-  shape.slot_dtype = reduce_dtypes;
-  shape.grad_dtype = grad_dtypes;
-  reduce_plan_ = planned(fsccl::reduce_grads(shape));
+  unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, false));
+  writable_plan_ = PlannedUnit(unshard_private(shape, true));
+  if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_kept(shape));
+  reduce_shape_.slot = grad_map_;
+  reduce_shape_.slot_dtype.assign(count(), spec_.reduce_dtype);
+  reduce_shape_.grad_dtype.assign(count(), spec_.grad_dtype);
+  std::vector<size_t> params;
+  for (size_t i = 0; i < count(); i++)
+    if (has_grad(i) && !layout_->tied(i)) params.push_back(i);
+  wanted_.reserve(count());
+  alone_.resize(count());
+  make_reduction(params);
+  if (!spec_.by_parameter) return;
+  for (const size_t i : params) alone_[i] = params.size() == 1 ? &reductions_.front() : &make_reduction({i});
 }
 
 // Shards and reduced gradients are the caller's memory, or pieces of one block each in the pool.
@@ -226,14 +239,8 @@ void Unit::make_tables() {
     regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
   }
-  unshard_bindings_.resize(count() + 1);
-  reduce_bindings_.resize(count() + 1);
-  reduce_bindings_[0].table = regions_.data();
-  for (size_t i = 0; i < count(); i++) {
-    unshard_bindings_[i + 1].base = shards_[i];
-    reduce_bindings_[i + 1].base = sharded_grads_[i];
-  }
-  own_grads_.resize(count());
+  unshard_bindings_.resize(slots_.size() + count());
+  for (size_t i = 0; i < count(); i++) unshard_bindings_[slots_.size() + i].base = shards_[i];
   if (!spec_.replicate_comm) return;
   CollectiveCall call;
   call.op = OpCode::all_reduce;
@@ -287,9 +294,7 @@ Status Unit::exchange_shards() {
   broadcast_bindings_.resize(count());
   for (size_t i = 0; i < count(); i++) broadcast_bindings_[i] = {shards_[i], &replica_shards_[i * ranks], 0, {}};
   for (size_t root = 0; root < ranks; root++) {
-    Planned planned{broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)), 0, 0};
-    count_bytes(planned.plan, &planned.bytes_read, &planned.bytes_written);
-    broadcast_plans_.push_back(std::move(planned));
+    broadcast_plans_.emplace_back(broadcast_shards(bytes, replicas.rank(), replicas.size(), static_cast<int>(root)));
   }
   return success();
 }

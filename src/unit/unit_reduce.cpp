@@ -1,6 +1,6 @@
-// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slot into this rank's
-// sharded gradient and gives the slot back. Peers read a slot until they have folded, so its bytes may be written again when every
-// rank has reported the position of this reduce as done.
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slots into this rank's
+// sharded gradients and gives the slots back. Peers read a slot until they have folded, so its bytes may be written again when
+// every rank has reported the position of this reduce as done.
 #include <bit>
 #include <cstring>
 
@@ -13,7 +13,8 @@ namespace fsccl {
 // What the hooks need; in the operation's context.
 struct Unit::Finish {
   Unit* unit;
-  uint64_t position;  // of the gradient slot's return
+  const GradReduction* reduction;
+  uint64_t position;  // of the gradient slots' return
   fsccl_reduce_result_t* result;
   void (*shard_ready)(void*, fsccl_unit_t, size_t);
   void* shard_ready_context;
@@ -27,13 +28,13 @@ Unit::Finish& Unit::finish_of(Operation& op) {
 
 void Unit::shard_done(Operation& op, const Step& step) {
   const Finish& finish = finish_of(op);
-  finish.shard_ready(finish.shard_ready_context, finish.handle, step.dst.buffer - 1);
+  finish.shard_ready(finish.shard_ready_context, finish.handle, finish.reduction->param_of(step.dst.buffer));
 }
 
 Completion Unit::shards_summed(Operation& op) {
   const Finish& finish = finish_of(op);
   Unit& unit = *finish.unit;
-  unit.pool().done(finish.position);
+  if (finish.position) unit.pool().done(finish.position);
   if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
   if (!unit.spec_.replicate_comm) return Completion::over;
   ReleaseLine& line = unit.shards_summed_;  // lets the sum over the replicas begin
@@ -67,34 +68,33 @@ Completion Unit::replicas_summed(Operation& op) {
   return Completion::over;
 }
 
-Status Unit::take_grad_slot() {
-  if (grad_held_) return success();
-  FSCCL_TRY(finish(reduce_sequence_));  // it may still read the bindings that change now
-  FSCCL_ASSIGN(const Pool::Slot slot, pool().take(Part::own, pool().rank(), grad_key(), grad_map_.bytes, false, engine()));
-  grad_offset_ = slot.offset;
-  grad_held_ = true;
-  reduce_bindings_[0].base = pool().address(Part::own, pool().rank(), slot.offset);
-  reduce_bindings_[0].table_offset = slot.offset;
-  return wait_released(slot.free_since);
+Status Unit::take_grad_slot(size_t k) {
+  if (grads_.held(k)) return success();
+  FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
+  FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, engine()));
+  return wait_released(free_since);
 }
 
 Status Unit::grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
-  if (!has_grad(index))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
-                spec_.name);
-  FSCCL_TRY(take_grad_slot());
+  FSCCL_TRY(check_has_grad(index));
+  const size_t k = slot_of(index);
+  FSCCL_TRY(take_grad_slot(k));
   const uint64_t elements = layout_->numel(index);
-  *view = {elements ? reduce_bindings_[0].base + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
+  *view = {elements ? grads_.base(k) + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
   return success();
+}
+
+Status Unit::check_has_grad(size_t index) const {
+  if (has_grad(index)) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+              spec_.name);
 }
 
 Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
-  if (!has_grad(index))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
-                spec_.name);
-  if (engine().completed() < reduce_sequence_) {
+  FSCCL_TRY(check_has_grad(index));
+  if (engine().completed() < reduced_[slot_of(index)].sequence) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
   }
@@ -104,51 +104,35 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
                 spec_.name);
   }
   const Piece piece = layout_->piece(comm().rank(), index);
-  *view = {piece.count ? sharded_grads_[index] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  *view = {piece.count ? sharded_grads_[layout_->owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
   return success();
 }
 
-// Peers fold what they need of this rank's gradients from its slot; its own part is folded from where it is.
-void Unit::publish_private(const void* const* grads) {
+// Peers fold what they need of this rank's gradients from its slots; its own part is folded from where it is.
+void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
-      reduce_plan_.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
-  for (size_t i = 0; i < count(); i++) {
-    if (!has_grad(i) || layout_->tied(i)) continue;
+      reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
+  for (size_t k = 0; k < reduction.params.size(); k++) {
+    const size_t i = reduction.params[k];
     const auto* from = static_cast<const std::byte*>(grads[i]);
-    std::byte* to = reduce_bindings_[0].base + grad_map_.offset[i];
+    std::byte* to = grads_.base(grad_map_.slot_of(i)) + grad_map_.offset[i];
     const Piece own = layout_->piece(comm().rank(), i);
     const uint64_t end = own.begin + own.count, rest = layout_->numel(i) - end;
     if (own.begin) copy_bytes(to, from, own.begin * size, stores);
     if (rest) copy_bytes(to + end * size, from + end * size, rest * size, stores);
-    own_grads_[i] = from + own.begin * size;
+    reduction.own_piece(k) = from + own.begin * size;
   }
 }
 
 // Only between reductions: one in flight writes to the old places.
-void Unit::place_sharded_grads(void* const* places) {
-  for (size_t i = 0; i < count(); i++) {
-    const size_t owner = layout_->owner(i);
-    if (!has_grad(i) || !places[owner] || !layout_->piece(comm().rank(), i).count) continue;
-    sharded_grads_[i] = static_cast<std::byte*>(places[owner]);
-    reduce_bindings_[i + 1].base = sharded_grads_[i];
-  }
+void Unit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
+  for (const size_t i : reduction.params)
+    if (places[i] && layout_->piece(comm().rank(), i).count) sharded_grads_[i] = static_cast<std::byte*>(places[i]);
 }
 
 Status Unit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
-  if (request.grads) {
-    if (grad_held_)
-      return fail(FSCCL_ERR_INVALID_STATE,
-                  "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
-    for (size_t i = 0; i < count(); i++)
-      if (has_grad(i) && !layout_->tied(i) && layout_->numel(i) && !request.grads[i])
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name,
-                    spec_.name);
-  } else if (!grad_held_ && grad_map_.bytes) {
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
-                spec_.name);
-  }
   if (spec_.replicate_comm && request.sharded_grads)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
   if (spec_.replicate_comm && request.accumulate && reduced_once_ && !replicas_pending_)
@@ -161,41 +145,43 @@ Status Unit::check_reduce(const ReduceRequest& request) const {
 
 Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
   FSCCL_TRY(check_reduce(request));
+  FSCCL_TRY(want(request));
+  FSCCL_TRY(check_grads(request));
+  GradReduction& reduction = wanted_reduction();
   Communicator* replicas = spec_.replicate_comm;
   const bool final = !replicas || !request.defer_replicas;  // no more is added to these sums
-  FSCCL_TRY(take_grad_slot());
-  FSCCL_TRY(finish(reduce_sequence_));
+  for (const size_t k : reduction.slots) FSCCL_TRY(take_grad_slot(k));
   FSCCL_TRY(finish_replicas(replica_sequence_));
-  if (request.sharded_grads) place_sharded_grads(request.sharded_grads);
-  if (request.grads && !pool().dry_run()) publish_private(request.grads);
+  if (request.sharded_grads) place_sharded_grads(reduction, request.sharded_grads);
+  if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);
+  bind_grads(reduction);
 
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
   const double scale = request.scale != 0 ? request.scale : 1 / contributions;
   Operation* op = nullptr;
   FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
-  FSCCL_ASSIGN(reduce_position_, pool().give_back(Part::own, grad_key()));
-  grad_held_ = false;
-  op->plan = &reduce_plan_.plan;
-  op->bindings = reduce_bindings_.data();
+  reduce_sequence_ = op->fingerprint.sequence;
+  const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
+  for (const size_t k : reduction.slots) {
+    reduced_[k] = {reduce_sequence_, position};
+    FSCCL_TRY(grads_.give_back(k, position));
+  }
+  run_plan(*op, reduction.planned, reduction.bindings.data());
   op->scale = scale;
   op->accumulate = request.accumulate;
-  op->dry_run = pool().dry_run();
   fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
   op->want_norm = result != nullptr;
   op->norm = Norm{};
-  op->own_sources = request.grads ? own_grads_.data() : nullptr;
-  new (op->context.data()) Finish{this, reduce_position_, result, request.shard_ready, request.shard_ready_context, request.handle};
+  op->own_sources = request.grads ? reduction.own.data() : nullptr;
+  new (op->context.data())
+      Finish{this, &reduction, position, result, request.shard_ready, request.shard_ready_context, request.handle};
   op->complete = shards_summed;
   if (request.shard_ready && !replicas) op->step_done = shard_done;
   fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(),
                    static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
   op->fingerprint.history = mix_hash(op->fingerprint.history, std::bit_cast<uint64_t>(scale));
-  if (reduce_plan_.bytes_read + reduce_plan_.bytes_written >= comm().collectives().options().streaming_bytes)
-    op->stores = Stores::streaming;
-  engine().counters().bytes_read += reduce_plan_.bytes_read;
-  engine().counters().bytes_written += reduce_plan_.bytes_written;
+  if (spec_.by_parameter) add_range(&op->fingerprint);
   if (!spec_.marks_changes) changed_ = true;
-  reduce_sequence_ = op->fingerprint.sequence;
   reduced_once_ = true;
   *submitted = {&engine(), reduce_sequence_};
   replicas_pending_ = replicas && !final;
@@ -222,7 +208,8 @@ Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_stat
       op.gate_position = op.gate_sequence = unit->reduce_sequence_;
       op.gate_engine = &unit->engine();
       if (!last || (!wanted->result && !wanted->shard_ready)) return;
-      new (op.context.data()) Finish{unit, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};
+      new (op.context.data())
+          Finish{unit, nullptr, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};
       op.complete = replicas_summed;
     };
     FSCCL_TRY(replicas.collectives().run(call, wait, state));

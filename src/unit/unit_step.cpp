@@ -80,76 +80,102 @@ void Unit::fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8
   op.fingerprint.history = mix_hash(definition_hash_, pool().history_hash());
 }
 
+// What a plan of this unit is bound to, and what it moves.
+void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings) {
+  op.plan = &planned.plan;
+  op.bindings = bindings;
+  op.dry_run = pool().dry_run();
+  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op.stores = Stores::streaming;
+  engine().counters().bytes_read += planned.bytes_read;
+  engine().counters().bytes_written += planned.bytes_written;
+}
+
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
   if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
-  const bool kept = slot_held_ && contents_valid_ && !changed_ && !writable;
-  const bool own_writable = writable && slot_part() != Part::own;  // a slot beside the unit's usual one
-  const Part part = writable ? Part::own : slot_part();
+  const bool beside = writable && shared();         // slots beside the unit's usual ones
+  const bool kept = slots_.any_held() && contents_valid_ && !changed_ && !writable;
+  SlotSet& slots = beside ? writable_slots_ : slots_;
   uint64_t released = slot_released_;
   kept_slot_.idle_since = 0;
-  if (own_writable || !slot_held_) {
-    const int host = part == Part::shared ? pool_host_ : pool().rank();
-    FSCCL_ASSIGN(const Pool::Slot slot, pool().take(part, host, slot_key(), wire_map_.bytes, true, engine()));
-    (own_writable ? writable_offset_ : slot_offset_) = slot.offset;
-    released = slot.free_since;
-    if (!own_writable) slot_held_ = true;
+  if (!slots.any_held()) {
+    FSCCL_ASSIGN(released, slots.take_all(engine()));
   }
-  const Planned& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
-  const uint64_t offset = own_writable ? writable_offset_ : slot_offset_;
 
   Operation* op = nullptr;
   FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
-  Binding& binding = unshard_bindings_[0];
-  binding.base = pool().address(part, part == Part::shared ? pool_host_ : pool().rank(), offset);
-  binding.table = part == Part::own ? regions_.data() : nullptr;
-  binding.table_offset = offset;
-  op->plan = &planned.plan;
-  op->bindings = unshard_bindings_.data();
+  for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
+  run_plan(*op, kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_, unshard_bindings_.data());
   op->releases = releases_.data();
   op->released = released;
-  op->dry_run = pool().dry_run();
   fill_fingerprint(*op, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
-  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op->stores = Stores::streaming;
-  engine().counters().bytes_read += planned.bytes_read;
-  engine().counters().bytes_written += planned.bytes_written;
   unsharded_ = true;
   writable_ = writable;
-  if (!own_writable) contents_valid_ = !writable;  // what is written to is not the shards any more
+  if (!beside) contents_valid_ = !writable;  // what is written to is not the shards any more
   if (!writable) changed_ = false;
   unshard_sequence_ = op->fingerprint.sequence;
   *submitted = {&engine(), unshard_sequence_};
   return engine().submit(*op, wait, state);
 }
 
+// Those that this rank wrote to slots which it shares with others.
+void Unit::drop_writes() {
+  for (size_t k = 0; copies_on_write() && k < slots_.size(); k++)
+    if (slots_.held(k)) pool().drop_writes(pool_host_, slots_.offset(k), slots_.bytes(k));
+}
+
 Status Unit::reshard() {
   if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
-  Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slot
+  Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slots
+  SlotSet& slots = present_slots();
+  const bool usual = &slots == &slots_;
   unsharded_ = false;
-  const bool own_writable = writable_ && slot_part() != Part::own;
-  if (copies_on_write() && !own_writable) pool().drop_writes(pool_host_, slot_offset_, wire_map_.bytes);
-  if (!own_writable && keep_) {
-    kept_slot_.idle_since = slot_released_ = pool().open_position();
-    pool().done(slot_released_);
-    return finished;
-  }
-  if (!own_writable) slot_held_ = contents_valid_ = false;
-  FSCCL_ASSIGN(const uint64_t position, pool().give_back(own_writable ? Part::own : slot_part(), slot_key()));
+  if (!writable_) drop_writes();
+  const uint64_t position = pool().open_position();
+  if (usual && keep_)
+    kept_slot_.idle_since = slot_released_ = position;
+  else
+    FSCCL_TRY(slots.give_back_all(position));
+  if (usual && !keep_) contents_valid_ = false;
   pool().done(position);
   return finished;
 }
 
+Status Unit::release(size_t index) {
+  FSCCL_TRY(check_index(index));
+  if (!spec_.by_parameter)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
+                spec_.name);
+  FSCCL_TRY(check_there(index, "release()"));
+  Status finished = finish(unshard_sequence_);
+  SlotSet& slots = present_slots();
+  const size_t k = slot_of(index);
+  if (copies_on_write() && !writable_) pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
+  const uint64_t position = pool().open_position();
+  FSCCL_TRY(slots.give_back(k, position));
+  pool().done(position);
+  return finished;
+}
+
+Status Unit::check_there(size_t index, const char* call) {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before {}", spec_.name, call);
+  if (present_slots().held(slot_of(index))) return success();
+  return fail(FSCCL_ERR_INVALID_STATE, "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
+              index, spec_.params[index].name, spec_.name);
+}
+
 Status Unit::param(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
-  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()", spec_.name);
+  FSCCL_TRY(check_there(index, "param()"));
   if (engine().completed() < unshard_sequence_) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
   }
   const uint64_t elements = layout_->numel(index);
-  std::byte* const slot =
-      copies_on_write() && !writable_ ? pool().private_address(pool_host_, slot_offset_) : unshard_bindings_[0].base;
+  const size_t k = slot_of(index);
+  const SlotSet& slots = present_slots();
+  std::byte* const slot = copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k)) : slots.base(k);
   *view = {elements ? slot + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
   return success();
 }
@@ -170,7 +196,7 @@ Status Unit::set_shards(void* const* shards) {
   for (size_t i = 0; i < count(); i++) {
     const size_t owner = layout_->owner(i);
     if (shards[owner] && layout_->piece(comm().rank(), i).count) shards_[i] = static_cast<std::byte*>(shards[owner]);
-    unshard_bindings_[i + 1].base = shards_[i];
+    unshard_bindings_[slots_.size() + i].base = shards_[i];
   }
   changed_ = true;
   return success();
@@ -187,7 +213,7 @@ Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitt
   if (replicas.engine().mirrored()) return send_state(root, wait, state, submitted);
   Operation* op = nullptr;
   FSCCL_TRY(replicas.engine().acquire(&op, OperationSettings{}, Fingerprint{}));
-  const Planned& planned = broadcast_plans_[static_cast<size_t>(root)];
+  const PlannedUnit& planned = broadcast_plans_[static_cast<size_t>(root)];
   op->plan = &planned.plan;
   op->bindings = broadcast_bindings_.data();
   op->fingerprint.op = OpCode::broadcast_state;

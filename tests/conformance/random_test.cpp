@@ -146,6 +146,8 @@ fsccl_status_t Monkey::make_unit() {
   config.keep = wild<fsccl_keep_t>(static_cast<int>(random_.below(10) == 0 ? 7 : random_.below(3)));
   config.keep_budget_bytes = random_.below(10'000);
   config.marks_changes = small();
+  config.by_parameter = random_.below(2) ? small() : 0;
+  if (config.by_parameter && random_.below(4)) config.keep = FSCCL_KEEP_NONE;
   fsccl_param_t params[4];
   const size_t n = 1 + random_.below(4);
   for (size_t i = 0; i < n; ++i) {
@@ -183,6 +185,7 @@ fsccl_status_t Monkey::reduce() {
   if (random_.below(3) == 0) config.grads = grads;
   if (random_.below(2)) config.result = &result;
   if (random_.below(3) == 0) config.accumulate = 1;
+  if (random_.below(2)) config.first = random_.below(5), config.count = random_.below(5);
   if (random_.below(3) == 0) config.defer_replicas = 1;
   if (random_.below(3) == 0) config.shard_ready = nothing_ready;
   config.scale = random_.below(4) == 0 ? std::nan("") : 1;
@@ -271,6 +274,7 @@ fsccl_status_t Monkey::call_unit(size_t what) {
       return keep_work(fsccl_unit_unshard(
           unit(), wild<fsccl_unshard_mode_t>(static_cast<int>(random_.below(random_.below(9) ? 2 : 4))), work_out()));
     case 17:
+      return fsccl_unit_release(unit(), random_.below(6));
     case 18:
       return fsccl_unit_reshard(unit());
     case 19:

@@ -42,13 +42,17 @@ void train(Rank& self, uint64_t seed, bool scheduled) {
       dawdle(pace);
       unit->unshard();
       unit->check_params(step);
-      unit->write_grads(step, self.rank);
-      unit->reshard();
       fsccl_reduce_result_t result;
-      fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
-      config.result = &result;
-      dawdle(pace);
-      unit->reduce(&config);
+      if (unit->by_parameter() && seed % 3 != 0) {
+        result = unit->backward_by_parameter(step, self.rank, step);
+      } else {
+        unit->write_grads(step, self.rank);
+        unit->reshard();
+        fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+        config.result = &result;
+        dawdle(pace);
+        unit->reduce(&config);
+      }
       unit->check_sharded_grads({{step, 0, false}});
       unit->check_result(result);
     }

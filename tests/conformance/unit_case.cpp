@@ -24,8 +24,8 @@ uint64_t count_of(const std::vector<int64_t>& shape) {
 std::string describe(const UnitCase& c) {
   const char* const kLayouts[] = {"flat", "per_param", "ragged"};
   std::string text = std::string(kLayouts[c.layout]) + " wire " + name_of(c.wire) + " reduce " + name_of(c.reduce) + " grad " +
-                     name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " + std::to_string(c.keep) + " seed " +
-                     std::to_string(c.seed) + ":";
+                     name_of(c.grad) + " sharing " + std::to_string(c.sharing) + " keep " + std::to_string(c.keep) +
+                     (c.by_parameter ? " by parameter" : "") + " seed " + std::to_string(c.seed) + ":";
   for (const UnitCase::Param& param : c.params) {
     text += std::string(" ") + name_of(param.dtype) + "[";
     for (const int64_t dim : param.shape) text += std::to_string(dim) + " ";
@@ -58,6 +58,8 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
   c.keep = static_cast<fsccl_keep_t>(random.below(3));
   c.keep_budget_bytes = random.below(2) ? 0 : 1 << 20;
   c.marks_changes = random.below(2);
+  c.by_parameter = random.below(2);
+  if (c.by_parameter) c.keep = FSCCL_KEEP_NONE;
   c.seed = random.next();
   for (uint64_t n = 1 + random.below(6); n > 0; --n) {
     UnitCase::Param param;
@@ -109,6 +111,7 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
   config.keep = c.keep;
   config.keep_budget_bytes = c.keep_budget_bytes;
   config.marks_changes = c.marks_changes;
+  config.by_parameter = c.by_parameter && !replicas;
   std::vector<fsccl_param_t> params;
   for (size_t i = 0; i < c.params.size(); ++i) {
     const UnitCase::Param& given = c.params[i];
@@ -225,9 +228,10 @@ const void* TestUnit::address(size_t i) {
   return view.data;
 }
 
-void TestUnit::check_params(uint64_t version) {
+void TestUnit::check_params(uint64_t version, size_t end) {
   size_t wrong = 0;
-  for (size_t i = 0; i < size(); ++i) {
+  for (size_t i = 0; i < std::min(end, size()); ++i) {
+    if (end < size() && owner(i) != i) continue;
     fsccl_view_t view{};
     ASSERT_OK(fsccl_unit_param(unit_, i, &view)) << describe(case_);
     ASSERT_EQ(view.count, numel(i));
@@ -264,14 +268,49 @@ void TestUnit::write_params(uint64_t version) {
 }
 
 void TestUnit::write_grads(uint64_t step, int contributor) {
-  for (size_t i = 0; i < size(); ++i) {
-    if (!has_gradient(i)) continue;
+  for (size_t i = 0; i < size(); ++i)
+    if (has_gradient(i)) write_grad(i, step, contributor);
+}
+
+void TestUnit::write_grad(size_t i, uint64_t step, int contributor) {
+  fsccl_view_t view{};
+  ASSERT_OK(fsccl_unit_grad(unit_, i, &view)) << describe(case_);
+  ASSERT_EQ(view.count, numel(i));
+  ASSERT_EQ(view.dtype, case_.reduce);
+  for (uint64_t k = 0; k < view.count; ++k) store_float(case_.reduce, view.data, k, gradient(i, k, step, contributor));
+}
+
+fsccl_reduce_result_t TestUnit::backward_by_parameter(uint64_t step, int contributor, uint64_t version) {
+  fsccl_reduce_result_t sum{0, 1};
+  std::vector<fsccl_reduce_result_t> results(size());
+  std::vector<fsccl_work_t> works(size());
+  const auto finish = [&](size_t i) {
+    if (works[i]) {
+      EXPECT_OK(fsccl_work_wait(works[i], -1));
+    }
+    if (!has_gradient(i) || owner(i) != i) return;
+    sum.norm_squared += results[i].norm_squared;
+    sum.finite = sum.finite && results[i].finite;
+  };
+  const void* const* own = own_grads(step, contributor);
+  for (size_t i = size(); i-- > 0;) {
+    if (owner(i) != i) continue;
+    check_params(version, i + 1);  // those that were not given back
+    const bool takes = has_gradient(i) && i % 2 == 0;
+    if (takes) write_grad(i, step, contributor);
+    EXPECT_OK(fsccl_unit_release(unit_, i)) << describe(case_);
     fsccl_view_t view{};
-    ASSERT_OK(fsccl_unit_grad(unit_, i, &view)) << describe(case_);
-    ASSERT_EQ(view.count, numel(i));
-    ASSERT_EQ(view.dtype, case_.reduce);
-    for (uint64_t k = 0; k < view.count; ++k) store_float(case_.reduce, view.data, k, gradient(i, k, step, contributor));
+    EXPECT_ERROR(fsccl_unit_param(unit_, i, &view), FSCCL_ERR_INVALID_STATE, "released");
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    config.first = i;
+    config.count = 1;
+    config.result = &results[i];
+    config.grads = takes ? nullptr : own;
+    if (has_gradient(i)) reduce(&config, &works[i]);
   }
+  for (size_t i = 0; i < size(); ++i) finish(i);
+  reshard();
+  return sum;
 }
 
 const void* const* TestUnit::own_grads(uint64_t step, int contributor) {

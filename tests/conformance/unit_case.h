@@ -27,6 +27,7 @@ struct UnitCase {
   fsccl_keep_t keep = FSCCL_KEEP_NONE;
   uint64_t keep_budget_bytes = 0;
   bool marks_changes = false;
+  bool by_parameter = false;  // goes without keep, and is left out where there are replicas
   uint64_t seed = 1;
 };
 std::string describe(const UnitCase& c);
@@ -43,21 +44,27 @@ class TestUnit {
   fsccl_unit_t get() const { return unit_; }
   size_t size() const { return case_.params.size(); }
   uint64_t numel(size_t i) const;
+  bool by_parameter() const { return case_.by_parameter; }
   bool has_gradient(size_t i) const { return !case_.params[owner(i)].frozen; }
 
   void write_shards(uint64_t version);  // what an optimizer does
   void check_shards(uint64_t version);
   void check_layout();  // the pieces of all ranks are the parameters; collective
   void unshard(fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ);
-  void check_params(uint64_t version);  // of the whole parameters; also that the library says so
-  void write_params(uint64_t version);  // into a writable slot
+  void check_params(uint64_t version, size_t end = ~size_t{0});  // all of each, of those before `end`; and what the library says
+  void write_params(uint64_t version);                           // into a writable slot
   void reshard();
   const void* address(size_t i);  // of param(i), for stability
 
   // Gradients of `step`: into grad(i), or into memory of the test (then `pointers` is what reduce_grads takes).
   void write_grads(uint64_t step, int contributor);
+  void write_grad(size_t i, uint64_t step, int contributor);
   const void* const* own_grads(uint64_t step, int contributor);
   void reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work = nullptr);
+  // Of a unit by parameter that is unsharded: what backward does from its last parameter to its first, each given back when passed
+  // and its gradient (every second one in memory of the test) reduced while the next is written. Then reshards. The results added
+  // up.
+  fsccl_reduce_result_t backward_by_parameter(uint64_t step, int contributor, uint64_t version);
 
   // What sharded_grad(i) must be after reductions of the given steps over `contributors` (each a rank's `contributor` number, in
   // fold order).

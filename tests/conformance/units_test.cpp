@@ -34,6 +34,10 @@ void train(const UnitCase& c, const Rank& self, fsccl_pool_t pool) {
     unit.check_params(version);  // gradients do not lie in them
     unit.reshard();
     unit.reduce(&config);
+    if (c.by_parameter) {  // once more, in slices
+      unit.unshard();
+      result = unit.backward_by_parameter(step, self.rank, version);
+    }
     unit.check_sharded_grads({{step}});
     unit.check_result(result);
     unit.check_shards(version);

@@ -88,6 +88,35 @@ int careless(const Child& self) {
   exit(0);
 }
 
+// Goes backward through a unit by parameter, in the middle of which rank 1 is gone: the others are told, and can give all back.
+int backward(const Child& self) {
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  fsccl_param_t params[] = {FSCCL_PARAM_INIT, FSCCL_PARAM_INIT, FSCCL_PARAM_INIT};
+  for (fsccl_param_t& param : params) param.dims = 1, param.shape[0] = 1 << 16;
+  fsccl_unit_t unit = nullptr;
+  fsccl_work_t work = nullptr;
+  fsccl_view_t view;
+  config.shard_comm = join();
+  config.by_parameter = 1;
+  if (tell("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool))) return 4;
+  if (tell("unit", fsccl_unit_create(&config, params, 3, &unit))) return 5;
+  if (tell("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr))) return 6;
+  fsccl_status_t status = FSCCL_OK;
+  for (size_t i = 3; i-- > 0 && status >= 0;) {
+    if (tell("grad", fsccl_unit_grad(unit, i, &view))) return 7;
+    if (self.rank == 1 && i == 1) raise(SIGKILL);
+    if (tell("release", fsccl_unit_release(unit, i))) return 8;
+    fsccl_reduce_config_t reduction = FSCCL_REDUCE_CONFIG_INIT;
+    reduction.first = i, reduction.count = 1;
+    status = fsccl_unit_reduce_grads(unit, &reduction, &work);
+    if (work) status = fsccl_work_wait(work, -1), fsccl_work_release(work), work = nullptr;
+  }
+  tell("reduce", status);
+  if (status != FSCCL_ERR_PEER_DEAD || tell("destroy", fsccl_unit_destroy(unit))) return 9;
+  return tell("empty", fsccl_pool_destroy(config.pool)) || fsccl_comm_destroy(config.shard_comm) ? 10 : 0;
+}
+
 // Forks after joining: the child is refused, the parent goes on.
 int forker(const Child&) {
   fsccl_comm_t comm = join();
@@ -163,6 +192,13 @@ TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
+TEST(Failures, ARankThatDiesInTheMiddleOfABackward) {
+  Processes processes;
+  for (int rank = 0; rank < 3; rank++) processes.start("backward", rank, 3, job(rank, 3, 20700));
+  processes.finish(kLimitMs);
+  for (const int rank : {0, 2}) EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+}
+
 TEST(Failures, AllKilledLeaveNothing) {
   const std::set<std::string> before = shared_memory_files();
   Processes processes;
@@ -211,6 +247,7 @@ int main(int argc, char** argv) {
                                   {"sleeper", sleeper},
                                   {"divider", divider},
                                   {"careless", careless},
+                                  {"backward", backward},
                                   {"forker", forker},
                                   {"stranger", stranger}}))
     return *code;

@@ -144,6 +144,16 @@ TEST_P(EveryLayout, SlotsHoldEverythingOnce) {
     }
     EXPECT_GE(map.bytes, end);
     EXPECT_LT(map.bytes - end, 64u);
+    EXPECT_EQ(map.slots, std::vector<uint64_t>{map.bytes});
+    const SlotMap each = make_slots_by_parameter(layout, size, 64);
+    uint64_t sum = 0;
+    for (size_t i = 0; i < params.size(); ++i) {
+      const bool present = size[layout.owner(i)] != 0;
+      EXPECT_EQ(each.offset[i], present ? 0 : SlotMap::kAbsent);
+      EXPECT_EQ(each.slots[i], layout.tied(i) ? 0 : (layout.numel(i) * size[i] + 63) / 64 * 64);
+      sum += each.slots[i];
+    }
+    EXPECT_EQ(each.bytes, sum);
   }
 }
 

@@ -1,5 +1,5 @@
 // The plans of units are proved for random units (scalars, empty dimensions, ties, frozen parameters, mixed dtypes) in all
-// layouts, for rank counts 1 to 64.
+// layouts, with one slot and with one for each parameter, for rank counts 1 to 64.
 #include "plan/unit_plans.h"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,14 @@ Unit random_unit(std::mt19937_64& random, fsccl_layout_t kind, int ranks, bool g
     const bool frozen = gradients && random() % 4 == 0;
     size.push_back(frozen ? 0 : dtype_size(unit.shape.slot_dtype[i]));
   }
-  unit.shape.slot = make_slot_map(unit.layout, size);
+  unit.shape.slot = random() % 2 ? make_slots_by_parameter(unit.layout, size) : make_slot_map(unit.layout, size);
   return unit;
+}
+
+// The plan's buffers, of the k-th of `params` parameters.
+uint32_t slot_buffer(const Unit& unit, size_t k) { return static_cast<uint32_t>(unit.shape.slot.by_parameter ? k : 0); }
+uint32_t shard_buffer(const Unit& unit, size_t k, size_t params) {
+  return static_cast<uint32_t>((unit.shape.slot.by_parameter ? params : 1) + k);
 }
 
 template <class Builder>
@@ -58,7 +64,8 @@ void expect_slot(const Unit& unit, int rank, std::vector<Expected>& expected) {
     for (int q = 0; q < unit.layout.ranks(); ++q) {
       const Piece piece = unit.layout.piece(q, i);
       if (piece.count == 0) continue;
-      const Place place{0, rank, unit.shape.slot.offset[i] + piece.begin * size}, source{static_cast<uint32_t>(1 + i), q, 0};
+      const Place place{slot_buffer(unit, i), rank, unit.shape.slot.offset[i] + piece.begin * size};
+      const Place source{shard_buffer(unit, i, unit.layout.size()), q, 0};
       expected.push_back({place, source, piece.count, unit.shape.shard_dtype[i], unit.shape.slot_dtype[i], false});
     }
   }
@@ -105,16 +112,24 @@ TEST_P(UnitPlans, UnshardPrivate) {
   }
 }
 
+// Of all parameters, or of some.
 TEST_P(UnitPlans, ReduceGrads) {
-  for_random_units(14, true, [](Unit& unit) {
+  std::mt19937_64 random(17);
+  for_random_units(14, true, [&random](Unit& unit) {
+    const bool all = random() % 3 == 0;
+    for (size_t i = 0; i < unit.layout.size(); ++i)
+      if (all || random() % 2) unit.shape.params.push_back(i);
+    if (unit.shape.params.empty() && unit.layout.size()) unit.shape.params.push_back(0);
+    const std::vector<size_t>& params = unit.shape.params;
     const auto plans = for_ranks(unit, reduce_grads);
     std::vector<Expected> expected;
-    for (size_t i = 0; i < unit.layout.size(); ++i) {
+    for (size_t k = 0; k < params.size(); ++k) {
+      const size_t i = params[k];
       if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
       for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
         const Piece piece = unit.layout.piece(rank, i);
-        const Place source{0, 0, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
-        expected.push_back({{static_cast<uint32_t>(1 + i), rank, 0},
+        const Place source{slot_buffer(unit, k), 0, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i])};
+        expected.push_back({{shard_buffer(unit, k, params.size()), rank, 0},
                             source,
                             piece.count,
                             unit.shape.slot_dtype[i],
@@ -155,12 +170,12 @@ TEST_P(UnitPlans, BuffersAreNumberedByParameter) {
   for (int round = 0; round < 50; ++round) {
     Unit unit = random_unit(random, GetParam(), 1 + static_cast<int>(random() % 16), true);
     for (const Plan& plan : for_ranks(unit, reduce_grads)) {
-      ASSERT_EQ(plan.buffers.size(), 1 + unit.layout.size());
-      EXPECT_EQ(plan.buffers[0].bytes, unit.shape.slot.bytes);
+      ASSERT_EQ(plan.buffers.size(), unit.shape.slot.slots.size() + unit.layout.size());
+      for (size_t k = 0; k < unit.shape.slot.slots.size(); ++k) EXPECT_EQ(plan.buffers[k].bytes, unit.shape.slot.slots[k]);
       for (size_t i = 0; i < unit.layout.size(); ++i) {
         const bool present = !unit.layout.tied(i) && unit.shape.slot.offset[i] != SlotMap::kAbsent;
         const uint64_t count = present ? unit.layout.piece(plan.rank, i).count : 0;
-        EXPECT_EQ(plan.buffers[1 + i].bytes, count * dtype_size(unit.shape.grad_dtype[i]));
+        EXPECT_EQ(plan.buffers[shard_buffer(unit, i, unit.layout.size())].bytes, count * dtype_size(unit.shape.grad_dtype[i]));
       }
     }
   }

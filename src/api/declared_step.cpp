@@ -1,0 +1,112 @@
+#include "api/declared_step.h"
+
+#include <algorithm>
+
+#include "api/objects.h"
+#include "base/hash.h"
+
+namespace fsccl {
+
+DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
+  const auto [found, first] = units_.try_emplace(&unit);
+  UnitState& state = found->second;
+  if (!first) return state;
+  state.unsharded.now = unit.unsharded();
+  state.parameters.resize(unit.parameter_slots().size());
+  state.gradients.resize(unit.gradient_slots().size());
+  for (size_t k = 0; k < state.parameters.size(); k++) state.parameters[k].now = unit.unsharded() && unit.parameter_slots().held(k);
+  for (size_t k = 0; k < state.gradients.size(); k++) state.gradients[k].now = unit.gradient_slots().held(k);
+  return state;
+}
+
+Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
+  Result<Unit*> found = unit_of(event.unit);
+  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
+  const Unit& unit = *found.value();
+  if (unit.spec().pool != &pool_)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
+                unit.spec().name, unit.spec().pool->name());
+  if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number, static_cast<int>(event.kind));
+  for (const uint64_t part : {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
+    hash = mix_hash(hash, part);
+  UnitState& state = state_of(unit);
+  if (event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD) return move_unit(unit, event, state, number);
+  const bool release = event.kind == FSCCL_EVENT_RELEASE;
+  if (release && !unit.spec().by_parameter)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: unit '{}' has one slot for all parameters: FSCCL_EVENT_RESHARD gives it back", number, unit.spec().name);
+  std::vector<Held>& states = release ? state.parameters : state.gradients;
+  FSCCL_TRY(find_slots(unit, event, states, number));
+  return move_slots(unit, release ? unit.parameter_slots() : unit.gradient_slots(), states, event.kind == FSCCL_EVENT_GRAD, number);
+}
+
+Status DeclaredStep::move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state, size_t number) {
+  const bool take = event.kind == FSCCL_EVENT_UNSHARD;
+  const SlotSet& slots = unit.parameter_slots();
+  if (event.first || event.count)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: a unit is unsharded and resharded whole: first and count are 0", number);
+  if (!state.unsharded.may(take))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the parameters of unit '{}' is {} at that point", number,
+                unit.spec().name, take ? "held already" : "not held");
+  state.unsharded.set(take);
+  if (unit.keeps()) {  // taken once, and it stays
+    if (take && !slots.any_held() && !state.kept) move(slots, 0, true);
+    state.kept = true;
+    return success();
+  }
+  for (size_t k = 0; k < slots.size(); k++) {
+    if (take || state.parameters[k].now) move(slots, k, take);
+    state.parameters[k].set(take);
+  }
+  return success();
+}
+
+Status DeclaredStep::find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states, size_t number) {
+  const size_t count = unit.spec().params.size();
+  const bool all = event.first == 0 && event.count == 0, take = event.kind == FSCCL_EVENT_GRAD;
+  slots_.clear();
+  if (!all && !unit.spec().by_parameter)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has one slot for all gradients: first and count are 0", number,
+                unit.spec().name);
+  if (!all && (event.count == 0 || event.first >= count || event.count > count - event.first))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has {} parameters, not {} from {} on", number, unit.spec().name,
+                count, event.count, event.first);
+  if (!unit.spec().by_parameter) {
+    slots_.push_back(0);
+    return success();
+  }
+  for (size_t i = event.first; i < (all ? count : event.first + event.count); i++) {
+    const size_t k = unit.slot_of(i);
+    const bool exists = event.kind == FSCCL_EVENT_RELEASE || unit.has_grad(i);
+    if (exists && (!all || (k == i && states[k].may(take)))) slots_.push_back(k);
+  }
+  std::sort(slots_.begin(), slots_.end());
+  slots_.erase(std::unique(slots_.begin(), slots_.end()), slots_.end());
+  return success();
+}
+
+Status DeclaredStep::move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take, size_t number) {
+  for (const size_t k : slots_) {
+    if (!states[k].may(take))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {}{} of unit '{}' is {} at that point", number,
+                  slots.stable() ? "parameters" : "gradients",
+                  unit.spec().by_parameter ? fmt::format(" (that of parameter {}, '{}')", k, unit.spec().params[k].name) : "",
+                  unit.spec().name, take ? "held already" : "not held");
+    states[k].set(take);
+    move(slots, k, take);
+  }
+  return success();
+}
+
+void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
+  if (slots.bytes(k) == 0) return;
+  if (slots.part() == Part::shared) host_rank = slots.host_rank();
+  auto& events = slots.part() == Part::shared ? shared : own;
+  if (take)
+    events.push_back({.stable = slots.stable(), .key = slots.key(k), .bytes = slots.bytes(k)});
+  else
+    events.push_back({.op = StepOp::kGiveBack, .key = slots.key(k)});
+}
+
+}  // namespace fsccl

@@ -1,0 +1,49 @@
+// A step that a program declares, event by event, as the pool's regions plan it. An order that no program can follow is refused,
+// slot by slot: what is taken is not held, and what is given back is. Slots that are held before the step may be given back first,
+// or be taken anew.
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "unit/unit.h"
+
+namespace fsccl {
+
+class DeclaredStep {
+ public:
+  explicit DeclaredStep(const Pool& pool) : pool_(pool) {}
+  // The `number`-th event. The unit must live until the step is declared.
+  Status add(const fsccl_event_t& event, size_t number);
+
+  std::vector<CollectiveRegion::Event> shared, own;  // of the pool's two regions
+  int host_rank = -1;                                // of shared slots; negative: there are none
+  uint64_t hash = 0;                                 // alike on all ranks, or they declared different steps
+
+ private:
+  // Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has been about it.
+  struct Held {
+    bool now = false, touched = false;
+
+    bool may(bool take) const { return take != now || (take && !touched); }
+    void set(bool taken) { *this = {taken, true}; }
+  };
+  struct UnitState {
+    Held unsharded;
+    std::vector<Held> parameters, gradients;  // by slot
+    bool kept = false;                        // its slot was taken, to stay
+  };
+  UnitState& state_of(const Unit& unit);
+  // Sets slots_: those that the event is about, of slots with these states.
+  Status find_slots(const Unit& unit, const fsccl_event_t& event, const std::vector<Held>& states, size_t number);
+  Status move_unit(const Unit& unit, const fsccl_event_t& event, UnitState& state, size_t number);
+  Status move_slots(const Unit& unit, const SlotSet& slots, std::vector<Held>& states, bool take, size_t number);
+  void move(const SlotSet& slots, size_t k, bool take);
+
+  const Pool& pool_;
+  std::unordered_map<const Unit*, UnitState> units_;
+  std::vector<size_t> slots_;
+};
+
+}  // namespace fsccl
