@@ -101,6 +101,11 @@ void print_report(const StepReport& report) {
   fmt::print("{:<28} {:>15}   {} hits, {} misses; {} growths; slots live at once {}\n", "plan, rank 0",
              format_bytes(report.planned_bytes), report.plan_hits, report.plan_misses, report.growths,
              format_bytes(report.live_peak_bytes));
+  fmt::print("{:<28} {:>15}   {:.3f} x {} units of the largest size ({}), {:.3f} x the bound by unit ({})\n",
+             report.by_parameter ? "  slots by parameter" : "  slots by unit",
+             fmt::format("{:.3f} x bound", ratio(report.planned_bytes, report.plan_bound_bytes)),
+             ratio(report.planned_bytes, report.classic_bytes), report.prefetch + 3, format_bytes(report.classic_bytes),
+             ratio(report.planned_bytes, report.by_unit_bytes), format_bytes(report.by_unit_bytes));
   fmt::print("{:<28} {:>15}\n", "wrong elements", report.dry_run ? "not checked" : fmt::format("{}", report.wrong));
   std::fflush(stdout);
 }
@@ -132,6 +137,10 @@ void print_json(const StepReport& report) {
   json["live_bound_bytes"] = report.live_bound_bytes;
   json["live_peak_bytes"] = report.live_peak_bytes;
   json["planned_bytes"] = report.planned_bytes;
+  json["by_parameter"] = report.by_parameter;
+  json["plan_bound_bytes"] = report.plan_bound_bytes;
+  json["by_unit_bytes"] = report.by_unit_bytes;
+  json["classic_bytes"] = report.classic_bytes;
   json["plan_hits"] = report.plan_hits;
   json["plan_misses"] = report.plan_misses;
   json["growths"] = report.growths;

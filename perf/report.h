@@ -51,6 +51,9 @@ struct StepReport {
   std::vector<std::pair<std::string, double>> off_clock_us;  // likewise; not part of total_us
   uint64_t bytes_moved = 0, bytes_minimum = 0;
   uint64_t peak_bytes = 0, live_bound_bytes = 0, live_peak_bytes = 0, planned_bytes = 0;
+  // Bounds of a rank's plan: of this step, and of the same step by unit; (prefetch + 3) times the largest unit.
+  uint64_t plan_bound_bytes = 0, by_unit_bytes = 0, classic_bytes = 0;
+  bool by_parameter = false;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0;
   uint64_t wrong = 0;
   std::vector<UnitReport> unit_list;

@@ -50,6 +50,7 @@ StepShape shape_of(const Session& session, const Model& model, const StepOptions
   shape.flat = options.layout == FSCCL_LAYOUT_FLAT;
   shape.shared = options.shared;
   shape.gradient_slots = options.gradient_slots;
+  shape.by_parameter = options.by_parameter;
   shape.ranks = session.ranks();
   shape.hosts = session.hosts();
   shape.kept = kept_units(model, shape.flat, shape.wire_bytes, options.keep != FSCCL_KEEP_NONE,
@@ -69,7 +70,8 @@ class Runner {
       : session_(session),
         model_(model),
         options_(options),
-        events_(make_step(model.units.size(), options.prefetch)),
+        events_(options.by_parameter ? make_step_by_parameter(model, options.prefetch)
+                                     : make_step(model.units.size(), options.prefetch)),
         shape_(shape_of(session, model, options)),
         progress_(session.rank() == 0) {
     if (session.rank() == 0 && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
@@ -119,8 +121,12 @@ class Runner {
       const fsccl_unit_t unit = units_[event.unit]->handle();
       if (event.kind == EventKind::kGather) events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
       if (event.kind == EventKind::kReshard) events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
-      if (event.kind == EventKind::kGradients && options_.gradient_slots) events.push_back({FSCCL_EVENT_GRAD, unit, 0, 0});
-      if (event.kind == EventKind::kReduce && options_.gradient_slots) events.push_back({FSCCL_EVENT_REDUCE, unit, 0, 0});
+      if (event.kind == EventKind::kRelease) events.push_back({FSCCL_EVENT_RELEASE, unit, event.param, 1});
+      if (!options_.gradient_slots) continue;
+      if (event.kind == EventKind::kGradients) events.push_back({FSCCL_EVENT_GRAD, unit, 0, 0});
+      if (event.kind == EventKind::kReduce) events.push_back({FSCCL_EVENT_REDUCE, unit, 0, 0});
+      if (event.kind == EventKind::kGradient) events.push_back({FSCCL_EVENT_GRAD, unit, event.param, 1});
+      if (event.kind == EventKind::kReduceOne) events.push_back({FSCCL_EVENT_REDUCE, unit, event.param, 1});
     }
     must(fsccl_pool_schedule(session_.pool(), events.data(), events.size()), "fsccl_pool_schedule");
   }
@@ -148,6 +154,8 @@ class Runner {
     return times;
   }
 
+  // A barrier follows what is written off the clock, so that what one rank needs longer for it does not become a wait of the
+  // others.
   void handle(const StepEvent& event, uint32_t generation, StepTimes* times) {
     StepUnit& unit = *units_[event.unit];
     const auto clocked = [times](Phase phase, double* unit_time, auto&& work) {
@@ -169,11 +177,17 @@ class Runner {
         break;
       case EventKind::kGradients:
         clocked(kGradientSlot, nullptr, [&] { unit.take_gradients(); });
-        if (options_.dry_run) break;
-        clocked(kFill, nullptr, [&] {
-          unit.write_gradients(generation);
-          session_.barrier();  // so that what one rank needs longer for this does not become a wait of the others
-        });
+        if (!options_.dry_run) clocked(kFill, nullptr, [&] { unit.write_gradients(generation), session_.barrier(); });
+        break;
+      case EventKind::kGradient:
+        clocked(kGradientSlot, nullptr, [&] { unit.take_gradient(event.param); });
+        if (!options_.dry_run) clocked(kFill, nullptr, [&] { unit.write_gradient(event.param, generation), session_.barrier(); });
+        break;
+      case EventKind::kRelease:
+        clocked(kReshard, nullptr, [&] { unit.release(event.param); });
+        break;
+      case EventKind::kReduceOne:
+        clocked(kReduce, reduce, [&] { unit.reduce(event.param); });
         break;
       case EventKind::kReshard:
         clocked(kReshard, nullptr, [&] { unit.reshard(); });
@@ -222,6 +236,12 @@ class Runner {
     report.bytes_minimum = minimum_bytes(model_, events_, shape_);
     report.peak_bytes = session_.sum_over_ranks(stats.reserved_bytes);
     report.live_bound_bytes = live_bound_bytes(model_, events_, shape_);
+    report.plan_bound_bytes = plan_bound_bytes(model_, events_, shape_);
+    StepShape by_unit = shape_;
+    by_unit.by_parameter = false;
+    report.by_unit_bytes = plan_bound_bytes(model_, make_step(model_.units.size(), options_.prefetch), by_unit);
+    report.classic_bytes = classic_bytes(model_, shape_, options_.prefetch);
+    report.by_parameter = options_.by_parameter;
     report.live_peak_bytes = stats.collective_peak_bytes;
     report.planned_bytes = stats.planned_bytes;
     report.plan_hits = stats.plan_hits;
@@ -258,9 +278,12 @@ class Runner {
     const std::vector<double> unshard = session_.sum_over_ranks(chosen.unshard), reduce = session_.sum_over_ranks(chosen.reduce);
     for (size_t u = 0; u < units_.size(); u++) {
       const ModelUnit& unit = model_.units[u];
-      report->unit_list.push_back({unit.name, unit.elements(), slot_bytes(unit, shape_.flat, shape_.wire_bytes),
-                                   slot_bytes(unit, shape_.flat, shape_.gradient_bytes), unshard[u] / session_.ranks(),
-                                   reduce[u] / session_.ranks(), u == 0 || shape_.kept[u] ? 1 : 2});
+      const auto gathers = std::count_if(events_.begin(), events_.end(), [&](const StepEvent& event) {
+        return event.kind == EventKind::kGather && event.unit == u && !(event.backward && shape_.kept[u]);
+      });
+      report->unit_list.push_back({unit.name, unit.elements(), slots_bytes(unit, shape_, shape_.wire_bytes),
+                                   slots_bytes(unit, shape_, shape_.gradient_bytes), unshard[u] / session_.ranks(),
+                                   reduce[u] / session_.ranks(), static_cast<int>(gathers)});
     }
   }
 

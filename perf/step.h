@@ -19,7 +19,8 @@ struct StepOptions {
   uint64_t keep_budget_bytes = 0;
   bool gradient_slots = true;
   bool shared = true;
-  bool declare = false;  // the schedule is declared before the first step, else recorded from it
+  bool declare = false;       // the schedule is declared before the first step, else recorded from it
+  bool by_parameter = false;  // a slot for each parameter and gradient, given back one by one in the backward pass
   int prefetch = 1;
   int steps = 5;
   int warmup = 1;

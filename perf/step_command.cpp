@@ -29,6 +29,8 @@ void StepCommand::add_to(CLI::App* command) {
   word("--gradients", gradients_, {"slot", "private"}, "slot: written into the library's slots; private: in plain memory", "WHERE");
   word("--sharing", sharing_, {"shared", "private"}, "shared: one slot of parameters per host; private: one per rank", "HOW");
   word("--schedule", schedule_, {"recorded", "declared"}, "recorded from the first step, or declared before it", "HOW");
+  command->add_flag("--by-parameter", options_.by_parameter,
+                    "a slot for each parameter: backward gives them back, and reduces their gradients, one by one");
   command->add_option("--prefetch", options_.prefetch, "1: gather the next unit before the present one is given back; 0: after")
       ->check(CLI::Range(0, 1))
       ->type_name("N");
@@ -72,6 +74,8 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
   if ((keep != "none" && keep != "always" && !budget) || (keep_.size() == 2) != budget)
     return fmt::format("--keep {}: give none, always, or budget BYTES", fmt::join(keep_, " "));
   options->keep = budget ? FSCCL_KEEP_BUDGET : keep == "always" ? FSCCL_KEEP_ALWAYS : FSCCL_KEEP_NONE;
+  if (options->by_parameter && options->keep != FSCCL_KEEP_NONE)
+    return fmt::format("--by-parameter --keep {}: units by parameter are not kept: leave one of the two out", keep);
   if (budget) {
     const std::optional<uint64_t> bytes = parse_bytes(keep_[1]);
     if (!bytes) return fmt::format("--keep budget {}: not a size: a number of bytes like 64K, 16M, 2G", keep_[1]);

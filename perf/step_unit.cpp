@@ -67,6 +67,7 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.reduce_dtype = options.wire;
   config.grad_dtype = FSCCL_FLOAT32;
   config.sharing = options.shared ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
+  config.by_parameter = options.by_parameter;
   config.keep = index == 0 ? FSCCL_KEEP_NONE : options.keep;  // the root is not gathered twice in a step
   config.keep_budget_bytes = options.keep_budget_bytes;
   must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_), "fsccl_unit_create");
@@ -81,17 +82,26 @@ void StepUnit::unshard(fsccl_work_t* work) {
 
 void StepUnit::reshard() { must(fsccl_unit_reshard(unit_), "fsccl_unit_reshard"); }
 
+void StepUnit::release(size_t param) { must(fsccl_unit_release(unit_, param), "fsccl_unit_release"); }
+
 void StepUnit::take_gradients() {
-  if (!options_.gradient_slots) return;
-  for (size_t i = 0; i < params_.size(); i++) {
-    fsccl_view_t view;
-    must(fsccl_unit_grad(unit_, i, &view), "fsccl_unit_grad");
-    params_[i].grad = view.data;
-  }
+  for (size_t i = 0; i < params_.size(); i++) take_gradient(i);
 }
 
-void StepUnit::reduce() {
+void StepUnit::take_gradient(size_t param) {
+  if (!options_.gradient_slots) return;
+  fsccl_view_t view;
+  must(fsccl_unit_grad(unit_, param, &view), "fsccl_unit_grad");
+  params_[param].grad = view.data;
+}
+
+void StepUnit::reduce() { reduce(0, 0); }
+void StepUnit::reduce(size_t param) { reduce(param, 1); }
+
+void StepUnit::reduce(size_t first, size_t count) {
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  config.first = first;
+  config.count = count;
   if (!options_.gradient_slots) config.grads = private_grads_.data();
   must(fsccl_unit_reduce_grads(unit_, &config, nullptr), "fsccl_unit_reduce_grads");
 }
@@ -101,8 +111,12 @@ void StepUnit::write_shards(uint32_t generation) {
 }
 
 void StepUnit::write_gradients(uint32_t generation) {
-  const uint32_t rank = static_cast<uint32_t>(session_.rank());
-  for (Param& param : params_) fill(param.grad, options_.wire, param.elements, 0, seeds_of(param.stream + 1, generation, rank));
+  for (size_t i = 0; i < params_.size(); i++) write_gradient(i, generation);
+}
+
+void StepUnit::write_gradient(size_t param, uint32_t generation) {
+  const Param& one = params_[param];
+  fill(one.grad, options_.wire, one.elements, 0, seeds_of(one.stream + 1, generation, static_cast<uint32_t>(session_.rank())));
 }
 
 uint64_t StepUnit::look(uint32_t generation) const {

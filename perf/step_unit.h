@@ -45,15 +45,20 @@ class StepUnit {
   void reshard();
   void take_gradients();
   void reduce();
+  void release(size_t param);
+  void take_gradient(size_t param);
+  void reduce(size_t param);
 
   void write_shards(uint32_t generation);
   void write_gradients(uint32_t generation);
+  void write_gradient(size_t param, uint32_t generation);
   // The number of wrong elements: a few of each parameter while gathered; all of them; all of this rank's reduced gradients.
   uint64_t look(uint32_t generation) const;
   uint64_t check_gathered(uint32_t generation);
   uint64_t check_reduced(uint32_t generation) const;
 
  private:
+  void reduce(size_t first, size_t count);
   struct Param {
     uint64_t elements = 0;
     uint64_t first = 0, count = 0;  // this rank's part

@@ -150,6 +150,9 @@ def check_step():
         model.write_text(json.dumps(TINY), encoding='utf-8')
         for options in ((), ('--keep', 'always'), ('--layout', 'flat', '--sharing', 'private'), ('--gradients', 'private'),
                         ('--layout', 'ragged'), ('--layout', 'ragged', '--block', '3x2', '--gradients', 'private'),
+                        ('--by-parameter',),
+                        ('--by-parameter', '--schedule', 'declared', '--sharing', 'private', '--layout', 'flat'),
+                        ('--by-parameter', '--prefetch', '0', '--gradients', 'private'),
                         ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32')):
             step, = rows('step', '--model', str(model), '--ranks', '3', '--steps', '3', *options)
             expect(STEP_KEYS <= set(step), f'the keys of {step}')
@@ -169,6 +172,9 @@ def check_dry_run():
         expect(step['parameters'] > 4e11 and step['live_bound_bytes'] > 2.5e10, f'a large model: {options}')
         expect(step['live_bound_bytes'] <= step['peak_bytes'] <= 2 * step['live_bound_bytes'], f'{options}: memory')
         expect(step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'{options}: bytes')
+    step, = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', '--schedule', 'declared', '--by-parameter')
+    expect(step['plan_bound_bytes'] <= step['planned_bytes'] <= 0.65 * step['classic_bytes'], f'slots by parameter: {step}')
+    expect(step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'slots by parameter: {step}')
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     expect(used < most_kib, f'a dry run of 800 GB touched {used} KiB')
     with tempfile.TemporaryDirectory() as folder:

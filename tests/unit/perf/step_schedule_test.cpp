@@ -50,6 +50,8 @@ TEST(MakeStep, EveryUnitLivesItsLife) {
             ASSERT_TRUE(gradients[u] && !reduced[u] && !gathered[u]);
             reduced[u] = true;
             break;
+          default:
+            FAIL() << "an event of a parameter";
         }
         most = std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
       }
@@ -57,6 +59,73 @@ TEST(MakeStep, EveryUnitLivesItsLife) {
       EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
       EXPECT_EQ(most, std::min(units, static_cast<size_t>(2 + prefetch))) << units;
     }
+}
+
+TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
+  for (const int prefetch : {0, 1})
+    for (const bool own_head : {false, true})
+      for (size_t layers = 0; layers <= 5; layers++) {
+        Model model = model_of(layers);
+        if (own_head) model.units[0].params.insert(model.units[0].params.end(), {{"norm", {8}}, {"head", {16, 8}}});
+        std::vector<std::vector<bool>> there, ready, gradient, reduced;
+        for (auto* state : {&there, &ready, &gradient, &reduced})
+          for (const ModelUnit& unit : model.units) state->emplace_back(unit.params.size());
+        size_t most_gradients = 0;
+        for (const StepEvent& event : make_step_by_parameter(model, prefetch)) {
+          const size_t u = event.unit, i = event.param, params = model.units[u].params.size();
+          switch (event.kind) {
+            case EventKind::kGather:
+              ASSERT_EQ(std::count(there[u].begin(), there[u].end(), true), 0);
+              there[u].assign(params, true);
+              break;
+            case EventKind::kWait:
+              ASSERT_EQ(there[u], std::vector<bool>(params, true));
+              ready[u].assign(params, true);
+              break;
+            case EventKind::kRelease:
+              ASSERT_TRUE(ready[u][i] && event.backward);
+              there[u][i] = ready[u][i] = false;
+              break;
+            case EventKind::kReshard:
+              there[u].assign(params, false);
+              ready[u].assign(params, false);
+              break;
+            case EventKind::kGradient:
+              ASSERT_TRUE((ready[u][i] || (u == 0 && i == 0)) && event.backward && !reduced[u][i]);
+              gradient[u][i] = true;
+              break;
+            case EventKind::kReduceOne:
+              ASSERT_TRUE(gradient[u][i]);
+              gradient[u][i] = false;
+              reduced[u][i] = true;
+              break;
+            default:
+              FAIL() << "an event of a unit's gradients";
+          }
+          size_t gradients = 0;
+          for (const auto& unit : gradient) gradients += static_cast<size_t>(std::count(unit.begin(), unit.end(), true));
+          most_gradients = std::max(most_gradients, gradients);
+        }
+        for (size_t u = 0; u < model.units.size(); u++) {
+          EXPECT_EQ(reduced[u], std::vector<bool>(model.units[u].params.size(), true));
+          EXPECT_EQ(there[u], std::vector<bool>(model.units[u].params.size(), false));
+        }
+        EXPECT_LE(most_gradients, 2u);
+      }
+}
+
+// Of layers with parameters of 8192 and 4096 bytes, 2 units are there and the gradients of 2 parameters; of the embedding one.
+TEST(PlanBound, FallsByParameter) {
+  Model model{"test", {{"root", {{"embedding", {32, 64}}, {"head", {32, 64}}}}}};
+  for (int l = 0; l < 4; l++) model.units.push_back({"layer", {{"w", {64, 64}}, {"v", {32, 64}}}});
+  StepShape shape = shape_of(model, 2);
+  EXPECT_EQ(plan_bound_bytes(model, make_step(5, 1), shape), 8192u + 2 * 12288 + 12288);
+  EXPECT_EQ(classic_bytes(model, shape, 1), 4u * 12288);
+  shape.by_parameter = true;
+  const auto events = make_step_by_parameter(model, 1);
+  EXPECT_EQ(plan_bound_bytes(model, events, shape), 2 * 12288u + 12288);
+  shape.shared = false;  // what is given back makes room for gradients
+  EXPECT_EQ(plan_bound_bytes(model, events, shape), 2 * 12288u + 8192);
 }
 
 TEST(SlotBytes, AlignsParametersOnlyPerParam) {
