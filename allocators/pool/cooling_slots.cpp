@@ -35,6 +35,12 @@ StreamClock CoolingSlots::close(Region& region, const StreamClock& known_to_all,
   return done;
 }
 
+uint64_t CoolingSlots::bytes() const {
+  uint64_t sum = 0;
+  for (const Slot& slot : slots_) sum += slot.end - slot.begin;
+  return sum;
+}
+
 void CoolingSlots::end_step() {
   for (Slot& slot : slots_) slot.steps = std::min(slot.steps + 1, 2);
 }

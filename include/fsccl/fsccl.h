@@ -23,7 +23,8 @@
  *              complete on this rank; otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, and the
  *              buffers belong to the library until fsccl_work_wait() says so. Every wait ends at the communicator's
  *              deadline (FSCCL_TIMEOUT_MS) at the latest.
- *   Streams    `stream` orders an operation on device memory (a cudaStream_t). For host memory it must be NULL.
+ *   Streams    `stream` orders an operation on device memory (a cudaStream_t). For host memory it must be NULL, but for blocks
+ *              of a pool, which have streams of their own (fsccl_pool_use).
  *   Sizes      Counts are in elements, sizes and offsets in bytes.
  *   Fork       After fork() the child's handles are invalid: every call returns FSCCL_ERR_FORKED. The parent is unaffected.
  *   Not yet    A function of a later release is present and returns FSCCL_ERR_NOT_AVAILABLE; the error text says why and
@@ -344,7 +345,8 @@ typedef struct fsccl_pool_config {
   void* on_pressure_context;
   uint64_t soft_limit_bytes; /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it does
                                 not refuse. 0: FSCCL_POOL_SOFT_LIMIT */
-  int debug;                 /* 1: watched for wrong use, as with FSCCL_POOL_DEBUG=1 (docs/memory.md); all ranks alike */
+  int debug;                 /* 1: watched for wrong use, as with FSCCL_POOL_DEBUG=1; all ranks alike. What is found is
+                                FSCCL_ERR_INVALID_STATE of the call that can see it, said once, or SIGSEGV (docs/memory.md) */
   const struct fsccl_allocator* source; /* where the memory comes from (allocator.h), copied; NULL: the library's own */
 } fsccl_pool_config_t;
 #define FSCCL_POOL_CONFIG_INIT \
@@ -357,17 +359,20 @@ typedef struct fsccl_pool_config {
  * FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
-/* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, the text lists them. Not
- * collective. */
+/* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, and the text lists them, blocks
+ * with their sizes, their streams and the number of the call that made them. Not collective. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
  * A block of `bytes` bytes, aligned to 64 (to 4096 from 64 KiB on), from the local region: any rank may allocate alone. Contents
- * are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for collectives.
+ * are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for collectives. `stream`
+ * is the one whose work uses it first. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed;
+ * then nothing was allocated, and the next call goes on.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
-/* Gives a block back, or ends an import. NULL is allowed. A foreign or freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes
- * nothing. */
+/* Gives a block back, or ends an import, when the work is done that `stream` has been given so far. NULL is allowed. A foreign or
+ * freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing. In debug mode FSCCL_ERR_INVALID_STATE says that the block was
+ * written beyond its ends, and it is freed all the same; or that an import cannot end yet. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
  * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on
@@ -417,13 +422,16 @@ FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 
 /*
  * Streams of host memory: any address but NULL names a queue of the caller's own in which work runs in order (a thread, say); NULL
- * is the order of the program's calls itself, which every stream's work follows. A block that was freed on one stream is given to
- * another only when events order that behind its last use. An event is any address, too; to record it again replaces it. A pool
- * knows at most 8 streams (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but tell the pool. Any thread.
+ * is the program itself: its work is done when the call is made, and what a stream is given later follows it. The program's own
+ * work follows that of a stream only where it says that it has waited (fsccl_pool_wait with stream = NULL). A block that was freed
+ * on one stream is given to another only when events order that behind its last use. An event is any address, too; to record it
+ * again replaces it, and one that was never recorded orders nothing. A pool knows at most 8 streams, NULL among them
+ * (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but tell the pool. Any thread.
  */
 
-/* Work on `stream` reads, or writes, [pointer, pointer + bytes), which lies inside one block. In debug mode a use that is not
- * ordered behind the last write, or after the block was freed, is FSCCL_ERR_INVALID_STATE, and the text names both uses. */
+/* Work on `stream` reads, or writes, [pointer, pointer + bytes), which lies inside one block or import; else
+ * FSCCL_ERR_INVALID_ARGUMENT. In debug mode a use that is not ordered behind the last write of these bytes, a write that is not
+ * behind their last reads, and a use after the block was freed are FSCCL_ERR_INVALID_STATE; the text names both uses. */
 FSCCL_API fsccl_status_t fsccl_pool_use(fsccl_pool_t pool, const void* pointer, size_t bytes, void* stream, int writes);
 /* `event` is complete when all work is that `stream` has been given so far. */
 FSCCL_API fsccl_status_t fsccl_pool_record(fsccl_pool_t pool, const void* event, void* stream);

@@ -116,15 +116,14 @@ class PoolBlocks : public EndSource {
   Result<void*> make(const MemoryRequest& request) override {
     FSCCL_ASSIGN(Pool * pool, pool_of(pool_));
     if (pool->dry_run()) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", pool->name());
-    if (request.stream) return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release has host pools only; pass NULL");
     if (request.alignment > page_bytes())
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "the alignment is {}: blocks of a pool are aligned to {} at most", request.alignment,
                   page_bytes());
-    return pool->alloc(request.bytes, std::max(request.alignment, Pool::alignment_of(request.bytes)));
+    return pool->alloc(request.bytes, request.stream, request.alignment);
   }
-  Status give_back(void* pointer, const MemoryRequest&) override {
+  Status give_back(void* pointer, const MemoryRequest& request) override {
     FSCCL_ASSIGN(Pool * pool, pool_of(pool_));
-    return pool->free(pointer);
+    return pool->free(pointer, request.stream);
   }
 
   const fsccl_pool_t pool_;

@@ -7,10 +7,6 @@ using namespace fsccl;
 
 namespace {
 
-Status no_stream(void* stream) {
-  return stream ? fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release has host pools only; pass NULL") : success();
-}
-
 // Every rank must declare the same.
 Status compare(Pool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
@@ -72,9 +68,8 @@ fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream,
   return guarded("fsccl_pool_alloc", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    FSCCL_TRY(no_stream(stream));
     if (bytes > uint64_t{1} << 47) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
-    FSCCL_ASSIGN(*pointer, pool->alloc(bytes));
+    FSCCL_ASSIGN(*pointer, pool->alloc(bytes, stream));
     return success();
   });
 }
@@ -82,8 +77,7 @@ fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream,
 fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream) {
   return guarded("fsccl_pool_free", [&]() -> Status {
     FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    FSCCL_TRY(no_stream(stream));
-    return pointer ? pool->free(pointer) : success();
+    return pointer ? pool->free(pointer, stream) : success();
   });
 }
 
@@ -117,16 +111,25 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t, const char*) {
   return not_available("fsccl_pool_snapshot", "it comes with a later release", "use fsccl_pool_stats");
 }
 
-fsccl_status_t fsccl_pool_use(fsccl_pool_t, const void*, size_t, void*, int) {
-  return not_available("fsccl_pool_use", "it comes with a later release", "use one stream");
+fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream, int writes) {
+  return guarded("fsccl_pool_use", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->blocks().use(pointer, bytes, stream, writes != 0);
+  });
 }
 
-fsccl_status_t fsccl_pool_record(fsccl_pool_t, const void*, void*) {
-  return not_available("fsccl_pool_record", "it comes with a later release", "use one stream");
+fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
+  return guarded("fsccl_pool_record", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->blocks().record(event, stream);
+  });
 }
 
-fsccl_status_t fsccl_pool_wait(fsccl_pool_t, const void*, void*) {
-  return not_available("fsccl_pool_wait", "it comes with a later release", "use one stream");
+fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
+  return guarded("fsccl_pool_wait", [&]() -> Status {
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->blocks().wait(event, stream);
+  });
 }
 
 fsccl_status_t fsccl_pool_uses(fsccl_pool_t, void (*)(void*, const fsccl_pool_use_t*), void*) {

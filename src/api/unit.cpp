@@ -127,6 +127,7 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   return guarded("fsccl_unit_destroy", [&]() -> Status {
     FSCCL_ASSIGN(Unit * unit, unit_of(handle));
     FSCCL_TRY(unit->check_idle());
+    FSCCL_TRY(unit->check_zones());
     units().take(bits_of(handle));
     return success();
   });

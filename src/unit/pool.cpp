@@ -8,22 +8,20 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "engine/progress.h"
-#include "unit/import.h"
 
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kGrowth = 2u << 20;  // regions grow by whole huge pages
-constexpr uint64_t kLargeBlock = 64u << 10;
 constexpr uint64_t kFailed = ~uint64_t{0};
 
 // What rank 0 decides for all.
 struct Terms {
   uint64_t part_bytes;
   uint32_t arena_id;
-  enum : uint32_t { failed, own, outside } made;  // by rank 0: the library's own arena, or memory of a source from outside
-  uint64_t file_offset;                           // of that
+  enum : uint16_t { failed, own, outside } made;  // by rank 0: the library's own arena, or memory of a source from outside
+  uint16_t debug;
+  uint64_t file_offset;  // of that
 };
 static_assert(sizeof(Terms) <= kInlineBytes);
 
@@ -71,10 +69,30 @@ Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<Host
                  : HostArena::open(std::move(fd), comm.size(), control, 3 * terms.part_bytes);
 }
 
+uint64_t arena_bytes_of(const HostArena& arena, const Communicator& comm) {
+  return static_cast<uint64_t>(arena.region(comm.size()) - arena.control());
+}
+
+Status same_debug(bool debug, const Terms& terms) {
+  if (debug == (terms.debug != 0)) return success();
+  return fail(FSCCL_ERR_MISMATCH, "debug mode of the pool is {} here and not so on rank 0: all ranks alike", debug ? "on" : "off");
+}
+
+Status watch_slots(const HostArena& arena, const Communicator& comm, const char* pool, std::unique_ptr<SlotWatch>* watch) {
+  FSCCL_ASSIGN(*watch, SlotWatch::create(arena, arena_bytes_of(arena, comm),
+                                         fmt::format("pool '{}' of rank {}", pool ? pool : "pool", comm.rank())));
+  return success();
+}
+
+std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Event> events) {
+  for (CollectiveRegion::Event& event : events)
+    if (event.takes()) event.bytes += 2 * SlotWatch::kZone;
+  return events;
+}
+
 }  // namespace
 
-Pool::Pool(Communicator& comm, std::byte* control)
-    : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()), local_(0) {}
+Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
 
 // Between hosts a pool is one a host: an arena is shared by the ranks that can map it.
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
@@ -99,7 +117,8 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
   if (!limit) limit = std::max<uint64_t>(memory / 2, 64u << 20);
 
-  Terms terms{};
+  const bool debug = config.debug != 0 || settings->pool_debug;
+  Terms terms{.debug = debug};
   Result<HostArena> made = fail(FSCCL_ERR_INTERNAL, "no arena");
   if (comm.rank() == 0) {
     const int64_t region = settings->pool_region_bytes;
@@ -118,8 +137,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   }
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
-  const Result<uint64_t> common_limit =
-      agree(comm, arena.ok() ? success() : arena.take_status(), limit, "make or map the pool's arena");
+  Status ready = arena.ok() ? same_debug(debug, terms) : arena.take_status();
+  std::unique_ptr<SlotWatch> watch;
+  if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
+    ready = watch_slots(arena.value(), comm, config.name, &watch);
+  const Result<uint64_t> common_limit = agree(comm, std::move(ready), limit, "make or map the pool's arena as rank 0 does");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
   if (!common_limit.ok()) return common_limit.status().clone();
 
@@ -147,22 +169,36 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->set_room();
-  pool->local_ = Region(terms.part_bytes);
+  pool->make_blocks(debug);
   std::vector<int> members = comm.members();
   std::sort(members.begin(), members.end());
-  const auto control = static_cast<uint64_t>(pool->arena_->region(0) - pool->arena_->control());
-  FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(),
-                                        control + static_cast<uint64_t>(comm.size()) * pool->arena_->region_bytes(),
-                                        std::move(members)));
+  const uint64_t arena_bytes = arena_bytes_of(*pool->arena_, comm);
+  FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(), arena_bytes, std::move(members)));
   comm.dependents++;
+  pool->watch_ = std::move(watch);  // what callers see of slots is memory of the arena to collectives, too
+  if (pool->watch_) FSCCL_TRY(comm.context().arenas().add_alias(pool->watch_->base(), arena_bytes, {0, pool->arena_id_}));
   return pool;
 }
 
 Pool::~Pool() {
   Progress::instance().settle();  // of a failed operation the service thread may still sleep on a release line
+  if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
   if (whole_) whole_->dependents--;
+}
+
+void Pool::make_blocks(bool debug) {
+  Blocks::Place place{.pool = name_, .arena = arena_.get(), .arenas = &comm_.context().arenas(), .arena_id = arena_id_};
+  place.memory = address(Part::local, rank(), 0);
+  place.bytes = part_bytes_;
+  place.dry_run = dry_run_;
+  place.debug = debug;
+  place.grow = [this](uint64_t extent) {
+    bool alone = false;
+    return grow(Part::local, rank(), extent, &alone);
+  };
+  blocks_ = std::make_unique<Blocks>(std::move(place));
 }
 
 Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
@@ -195,15 +231,16 @@ bool Pool::withdraw_kept() {
 }
 
 std::string Pool::holders() const {
-  const std::lock_guard lock(mutex_);
-  return fmt::format("{} bytes in shared slots, {} in slots, {} in {} blocks", shared_->live(), own_->live(), local_.live(),
-                     local_.blocks());
+  const Blocks::Figures figures = blocks_->figures();
+  return fmt::format("{} bytes in shared slots, {} in slots, {} in {} blocks", shared_->live(), own_->live(), figures.live_bytes,
+                     figures.blocks + figures.imports);
 }
 
 Status Pool::make_private_view(int rank) {
   if (private_views_.count(rank)) return success();
   FSCCL_ASSIGN(const uint64_t offset, arena_->file_offset(address(Part::shared, rank, 0)));
   FSCCL_ASSIGN(PrivateView view, PrivateView::create(arena_->fd(), offset, part_bytes_));
+  if (watch_) (void)set_access(view.base(), part_bytes_, Access::none);
   private_views_.emplace(rank, std::move(view));
   return success();
 }
@@ -212,87 +249,29 @@ void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
   if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
 }
 
-uint64_t Pool::alignment_of(uint64_t bytes) { return bytes >= kLargeBlock ? kPage : 64; }
-
-Result<void*> Pool::alloc(uint64_t bytes) { return alloc(bytes, alignment_of(bytes)); }
-
-Result<void*> Pool::alloc(uint64_t bytes, uint64_t alignment) {
-  std::unique_lock lock(mutex_);
-  const std::optional<uint64_t> offset = local_.alloc(round_up(std::max<uint64_t>(bytes, 1), alignment), alignment);
-  if (!offset)
-    return fail(FSCCL_ERR_OUT_OF_MEMORY,
-                "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)", name_,
-                bytes, part_bytes_);
-  const uint64_t extent = local_.top();
-  lock.unlock();
-  bool alone = false;
-  Status grown = grow(Part::local, rank(), extent, &alone);
-  lock.lock();
-  if (!grown.ok()) {
-    local_.free(*offset);
-    return grown;
-  }
-  allocations_++;
-  local_peak_ = std::max(local_peak_, local_.live());
-  live_peak_ = std::max(live_peak_, local_.live() + shared_->live() + own_->live());
-  return static_cast<void*>(address(Part::local, rank(), *offset));
+Result<void*> Pool::alloc(uint64_t bytes, const void* stream, uint64_t alignment) {
+  FSCCL_ASSIGN(void* block, blocks_->alloc(bytes, stream, alignment));
+  note_live();
+  return block;
 }
 
-Status Pool::import(void* pointer, uint64_t bytes) {
-  if (dry_run_) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", name_);
-  FSCCL_TRY(check_importable(pointer, bytes));
-  FSCCL_ASSIGN(const uint64_t file_begin, arena_->file_offset(arena_->control()));
-  FSCCL_ASSIGN(void* block, alloc(bytes, page_bytes()));
-  const auto offset = static_cast<uint64_t>(static_cast<std::byte*>(block) - arena_->control());
-  ArenaTable& arenas = comm_.context().arenas();
-  Status status = arenas.add_alias(pointer, bytes, {offset, arena_id_});
-  if (status.ok()) {
-    status = move_into_arena(pointer, bytes, block, arena_->fd(), file_begin + offset);
-    if (!status.ok()) arenas.remove_alias(pointer);
+void Pool::note_live() {
+  const uint64_t live = blocks_->live_bytes() + shared_->live() + own_->live();
+  uint64_t peak = live_peak_.load(std::memory_order_relaxed);
+  while (live > peak && !live_peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
-  if (!status.ok()) {
-    (void)free_block(block);
-    return status;
-  }
-  const std::lock_guard lock(mutex_);
-  imports_[pointer] = {block, bytes};
-  return success();
 }
 
-Status Pool::free(void* pointer) {
-  Import import;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = imports_.find(pointer);
-    if (found != imports_.end()) import = found->second;
-  }
-  if (!import.block) return free_block(pointer);
-  FSCCL_TRY(move_out_of_arena(pointer, import.bytes));
-  comm_.context().arenas().remove_alias(pointer);
-  {
-    const std::lock_guard lock(mutex_);
-    imports_.erase(pointer);
-  }
-  return free_block(import.block);
-}
-
-Status Pool::free_block(void* pointer) {
-  int region_rank = -1;
-  uint64_t offset = 0;
-  const std::lock_guard lock(mutex_);
-  const bool inside = arena_->locate(pointer, &region_rank, &offset) && region_rank == rank() && offset >= part_begin(Part::local);
-  if (!inside || !local_.free(offset - part_begin(Part::local)))
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before", pointer, name_);
-  frees_++;
-  return success();
-}
-
-Status Pool::check_empty() const {
-  const std::lock_guard lock(mutex_);
-  if (units == 0 && local_.blocks() == 0) return success();
-  return fail(FSCCL_ERR_INVALID_STATE,
-              "pool '{}' still has {} unit(s), {} block(s) and {} import(s), the latter with {} bytes: destroy and free them first",
-              name_, units, local_.blocks() - imports_.size(), imports_.size(), local_.live());
+Status Pool::check_empty() {
+  const Blocks::Figures figures = blocks_->figures();
+  if (units.empty() && figures.blocks + figures.imports == 0) return blocks_->look();
+  std::string list = blocks_->list();
+  for (const auto& [key, text] : units) list += (list.empty() ? "" : ", ") + text();
+  return fail(
+      FSCCL_ERR_INVALID_STATE,
+      "pool '{}' still has {} unit(s), {} block(s) and {} import(s), the latter with {} bytes: destroy and free them first. "
+      "They are: {}",
+      name_, units.size(), figures.blocks, figures.imports, figures.live_bytes, list);
 }
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
@@ -306,6 +285,8 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kWindow);
+  const uint64_t asked = bytes, zone = watch_ ? SlotWatch::kZone : 0;
+  bytes += 2 * zone;
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
@@ -322,20 +303,26 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     ledger_.done(undo);
     return grown;
   }
-  const std::lock_guard lock(mutex_);
-  live_peak_ = std::max(live_peak_, local_.live() + shared_->live() + own_->live());
-  return Slot{grant.value().offset, grant.value().free_since};
+  note_live();
+  const Slot slot{grant.value().offset + zone, grant.value().free_since};
+  if (watch_) [[unlikely]]
+    watch_->taken(part, key, address(part, host_rank, slot.offset), asked, round_up(bytes, CollectiveRegion::kAlignment) - zone);
+  return slot;
 }
 
-Status Pool::give_back(Part part, uint64_t key, uint64_t position) { return region(part).give_back(key, position); }
+Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
+  if (watch_) [[unlikely]]
+    watch_->given_back(part, key);
+  return region(part).give_back(key, position);
+}
 
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                      int host_rank) {
   CollectiveRegion shared_before = *shared_, own_before = *own_;
   bool alone = false;
   for (CollectiveRegion* slots : {shared_.get(), own_.get()}) slots->set_capacity(part_bytes_);
-  Status status = shared_->declare(shared);
-  if (status.ok()) status = own_->declare(own);
+  Status status = shared_->declare(watch_ ? with_zones(shared) : shared);
+  if (status.ok()) status = own_->declare(watch_ ? with_zones(own) : own);
   if (status.ok()) status = memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
   if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
   if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
@@ -368,16 +355,17 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
   s.collective_live_bytes = shared_->live() + own_->live();
   s.collective_peak_bytes = shared_->peak() + own_->peak();
-  s.local_live_bytes = local_.live();
-  s.local_peak_bytes = local_peak_;
+  const Blocks::Figures blocks = blocks_->figures();
+  s.local_live_bytes = blocks.live_bytes;
+  s.local_peak_bytes = blocks.peak_bytes;
   s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
   s.live_peak_bytes = live_peak_;
   s.planned_bytes = shared_->plan_bytes() + own_->plan_bytes();
   s.plan_bound_bytes = shared_->plan_bound() + own_->plan_bound();
   s.plan_hits = shared_->hits() + own_->hits();
   s.plan_misses = shared_->misses() + own_->misses();
-  s.allocations = allocations_;
-  s.frees = frees_;
+  s.allocations = blocks.allocations;
+  s.frees = blocks.frees;
   s.growths = memory_->growths();
   s.steps = steps_;
   *out = s;
@@ -386,8 +374,7 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
 uint64_t Pool::trim() {
   // Own and local parts only: what others may still read (shared slots) stays until the pool goes. A block that is being made is
   // counted in top() before it asks for its memory.
-  const std::lock_guard lock(mutex_);
-  return memory_->shrink(Part::local, rank(), local_.top());
+  return blocks_->shrink([this](uint64_t top) { return memory_->shrink(Part::local, rank(), top); });
 }
 
 }  // namespace fsccl

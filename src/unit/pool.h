@@ -4,8 +4,9 @@
 //
 // Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold
 // gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
-// every rank. Local blocks are any rank's own affair.
+// every rank. Local blocks are any rank's own affair (blocks.h).
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,11 +15,12 @@
 #include "allocators/host/arena.h"
 #include "allocators/host/private_view.h"
 #include "allocators/pool/collective_region.h"
-#include "allocators/pool/region.h"
 #include "engine/communicator.h"
+#include "unit/blocks.h"
 #include "unit/pool_memory.h"
 #include "unit/pool_source.h"
 #include "unit/release_ledger.h"
+#include "unit/slot_watch.h"
 
 namespace fsccl {
 
@@ -38,13 +40,12 @@ class Pool {
   ~Pool();
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
-  // Local blocks.
-  static uint64_t alignment_of(uint64_t bytes);  // of a block, at least
-  Result<void*> alloc(uint64_t bytes);
-  Result<void*> alloc(uint64_t bytes, uint64_t alignment);
-  Status import(void* pointer, uint64_t bytes);  // memory of the caller's own; its pages become a block
-  Status free(void* pointer);                    // a block, or an import
-  Status check_empty() const;                    // no blocks, no units: else an error that lists them
+  // Local blocks, and the streams that they are used on.
+  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1);
+  Status import(void* pointer, uint64_t bytes) { return blocks_->import(pointer, bytes); }
+  Status free(void* pointer, const void* stream = nullptr) { return blocks_->free(pointer, stream); }
+  Blocks& blocks() { return *blocks_; }
+  Status check_empty();  // no blocks, no units: else an error that lists them
 
   // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done when the bytes are used no more.
   struct Slot {
@@ -65,6 +66,9 @@ class Pool {
 
   // Address, in this process, of an offset in a part of pool rank `rank`.
   std::byte* address(Part part, int rank, uint64_t offset) const { return arena_->region(rank) + part_begin(part) + offset; }
+  // Where the caller sees what is at an address of a slot; in debug mode it is not the same.
+  std::byte* seen(std::byte* address) const { return watch_ ? watch_->seen(address) : address; }
+  SlotWatch* watch() const { return watch_.get(); }  // null but in debug mode
   // The shared part that `rank` hosts, for units whose ranks may write to what they share (PrivateView). Made once, before use.
   Status make_private_view(int rank);
   std::byte* private_address(int rank, uint64_t offset) const { return private_views_.at(rank).base() + offset; }
@@ -81,21 +85,22 @@ class Pool {
   uint64_t trim();
 
   uint64_t next_unit_key() { return ++unit_keys_; }
-  uint64_t kept_bytes = 0;            // promised to units that keep their slots
-  std::vector<KeptSlot*> kept_slots;  // of these units
-  int units = 0;
+  uint64_t kept_bytes = 0;                                 // promised to units that keep their slots
+  std::vector<KeptSlot*> kept_slots;                       // of these units
+  std::map<uint64_t, std::function<std::string()>> units;  // by key: what to call it, and what it holds
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
   static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config,
                                                       Result<PoolSource> source);
-  Status free_block(void* pointer);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
   void set_room();
   Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
   bool withdraw_kept();
   std::string holders() const;
+  void make_blocks(bool debug);
+  void note_live();
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
   std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
@@ -108,21 +113,18 @@ class Pool {
   PoolSource source_;  // outlives what is made of it
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<PoolMemory> memory_;
-  std::function<void(uint64_t bytes)> ask_;   // on_pressure
+  std::function<void(uint64_t bytes)> ask_;  // on_pressure
+  std::unique_ptr<SlotWatch> watch_;
   std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
   int shared_host_ = -1;
   uint64_t unit_keys_ = 0;
 
-  mutable std::mutex mutex_;  // local blocks and the figures below
-  Region local_;
-  struct Import {
-    void* block = nullptr;
-    uint64_t bytes = 0;
-  };
-  std::map<void*, Import> imports_;  // by the caller's address
-  uint64_t local_peak_ = 0, live_peak_ = 0, allocations_ = 0, frees_ = 0, steps_ = 0;
+  std::unique_ptr<Blocks> blocks_;
+  mutable std::mutex mutex_;  // the figures below
+  std::atomic<uint64_t> live_peak_{0};
+  uint64_t steps_ = 0;
 };
 
 }  // namespace fsccl

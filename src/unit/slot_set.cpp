@@ -55,6 +55,11 @@ Status SlotSet::give_back_all(uint64_t position) {
   return success();
 }
 
+Status SlotSet::intact(size_t k) const {
+  SlotWatch* const watch = pool_->watch();
+  return watch && held_[k] && bytes_[k] ? watch->intact(part_, key(k)) : success();
+}
+
 void SlotSet::withdrawn() {
   held_[0] = false;
   held_count_ = 0;

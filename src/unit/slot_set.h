@@ -33,6 +33,8 @@ class SlotSet {
   Status give_back_all(uint64_t position);  // that are held
   void abandon();                           // gives back what is held, which this rank uses no more
 
+  Status intact(size_t k) const;  // debug mode: nobody wrote beyond it, if it is held
+
   void withdrawn();  // a kept one, which the pool has taken back
 
   // Of a slot that was taken.

@@ -89,7 +89,9 @@ class Unit {
   Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status verify_replicas();  // blocking
   Status check_idle();       // no operation of this unit runs: else an error
+  Status check_zones();      // debug mode: nobody wrote beyond the slots that it holds
 
+  std::string holdings() const;  // its name, and what it has in slots
   const UnitSpec& spec() const { return spec_; }
   const Layout& layout() const { return *layout_; }
   const SlotSet& parameter_slots() const { return slots_; }
@@ -118,6 +120,7 @@ class Unit {
   void make_slots();
   void make_plans();
   void make_tables();
+  void name_slots();
 
   Status check_index(size_t index) const;
   Status finish(uint64_t sequence);           // waits for an operation of this unit
@@ -134,6 +137,7 @@ class Unit {
   void place_sharded_grads(const GradReduction& reduction, void* const* places);
   void bind_grads(GradReduction& reduction) const;
   void add_range(Fingerprint* fingerprint) const;
+  static Completion gathered(Operation& op);  // debug mode: the caller may touch the parameters
   Status check_reduce(const ReduceRequest& request) const;
   Status reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
   // Hooks of the two phases of reduce_grads.
@@ -144,6 +148,7 @@ class Unit {
   static Completion replicas_summed(Operation& op);
   void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
   void drop_writes();
+  std::byte* seen_slot(size_t k);
   Status check_there(size_t index, const char* call);  // parameter `index` is unsharded, not released
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);

@@ -52,6 +52,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
   unit->make_slots();
   unit->make_plans();
+  if (unit->pool().watch()) unit->name_slots();
   const uint64_t slot = unit->wire_map_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
@@ -64,7 +65,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
     if (slot) unit->pool().kept_slots.push_back(&unit->kept_slot_);
   }
   unit->counted_ = true;  // from here on the destructor undoes
-  unit->pool().units++;
+  unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
   unit->comm().dependents++;
   if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   Status placed = unit->place_shards();
@@ -88,9 +89,35 @@ Unit::~Unit() {
     pool().kept_bytes -= wire_map_.bytes;
     std::erase(pool().kept_slots, &kept_slot_);
   }
-  pool().units--;
+  pool().units.erase(key_);
   comm().dependents--;
   if (spec_.replicate_comm) spec_.replicate_comm->dependents--;
+}
+
+// Debug mode: what is to be said of them.
+void Unit::name_slots() {
+  const auto name = [&](const SlotSet& slots, const SlotMap& map, const char* what, auto element_bytes) {
+    for (size_t k = 0; k < slots.size(); k++) {
+      std::vector<SlotWatch::Piece> pieces;
+      for (size_t i = 0; i < count(); i++) {
+        const uint64_t bytes = layout_->numel(i) * element_bytes(i);
+        if (layout_->tied(i) || !bytes || map.slot_of(i) != k) continue;
+        pieces.push_back({map.offset[i], map.offset[i] + bytes, spec_.params[i].name});
+      }
+      std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+      pool().watch()->name(slots.key(k), fmt::format("{} of unit '{}'", what, spec_.name), std::move(pieces));
+    }
+  };
+  name(slots_, wire_map_, "parameters", [&](size_t i) { return dtype_size(wire_dtypes_[i]); });
+  name(grads_, grad_map_, "gradients", [&](size_t i) { return has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0; });
+}
+
+std::string Unit::holdings() const {
+  return fmt::format("unit '{}'{}{}", spec_.name,
+                     unsharded_          ? " (its parameters are unsharded)"
+                     : slots_.any_held() ? " (keeps its slot)"
+                                         : "",
+                     grads_.any_held() ? " (its gradients are not reduced)" : "");
 }
 
 // All ranks must have described the same unit; where they did not, the first parameter that differs is named.

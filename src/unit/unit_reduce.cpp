@@ -72,7 +72,10 @@ Status Unit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
   FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
   FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, engine()));
-  return wait_released(free_since);
+  FSCCL_TRY(wait_released(free_since));
+  if (pool().watch() && grads_.bytes(k))
+    pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write, true);
+  return success();
 }
 
 Status Unit::grad(size_t index, fsccl_view_t* view) {
@@ -81,7 +84,7 @@ Status Unit::grad(size_t index, fsccl_view_t* view) {
   const size_t k = slot_of(index);
   FSCCL_TRY(take_grad_slot(k));
   const uint64_t elements = layout_->numel(index);
-  *view = {elements ? grads_.base(k) + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
+  *view = {elements ? pool().seen(grads_.base(k)) + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
   return success();
 }
 
@@ -150,7 +153,10 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   GradReduction& reduction = wanted_reduction();
   Communicator* replicas = spec_.replicate_comm;
   const bool final = !replicas || !request.defer_replicas;  // no more is added to these sums
-  for (const size_t k : reduction.slots) FSCCL_TRY(take_grad_slot(k));
+  for (const size_t k : reduction.slots) {
+    FSCCL_TRY(take_grad_slot(k));
+    FSCCL_TRY(grads_.intact(k));
+  }
   FSCCL_TRY(finish_replicas(replica_sequence_));
   if (request.sharded_grads) place_sharded_grads(reduction, request.sharded_grads);
   if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);

@@ -109,6 +109,7 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   run_plan(*op, kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_, unshard_bindings_.data());
   op->releases = releases_.data();
   op->released = released;
+  if (pool().watch()) op->owner = this, op->complete = gathered;
   fill_fingerprint(*op, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
@@ -117,6 +118,31 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   unshard_sequence_ = op->fingerprint.sequence;
   *submitted = {&engine(), unshard_sequence_};
   return engine().submit(*op, wait, state);
+}
+
+Completion Unit::gathered(Operation& op) {
+  Unit& unit = *static_cast<Unit*>(op.owner);
+  const bool copies = unit.copies_on_write() && !unit.writable_;
+  const SlotSet& slots = unit.present_slots();
+  for (size_t k = 0; k < slots.size(); k++)
+    if (slots.held(k) && slots.bytes(k))
+      unit.pool().watch()->opened(slots.part(), slots.key(k), unit.seen_slot(k),
+                                  copies || unit.writable_ ? Access::write : Access::read, false);
+  return Completion::over;
+}
+
+// Where the caller sees a slot of the present parameters.
+std::byte* Unit::seen_slot(size_t k) {
+  const SlotSet& slots = present_slots();
+  return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k)) : pool().seen(slots.base(k));
+}
+
+Status Unit::check_zones() {
+  if (!pool().watch()) return success();
+  const SlotSet& slots = present_slots();
+  for (size_t k = 0; unsharded_ && k < slots.size(); k++) FSCCL_TRY(slots.intact(k));
+  for (size_t k = 0; k < grads_.size(); k++) FSCCL_TRY(grads_.intact(k));
+  return success();
 }
 
 // Those that this rank wrote to slots which it shares with others.
@@ -129,6 +155,7 @@ Status Unit::reshard() {
   if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
   Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slots
   SlotSet& slots = present_slots();
+  for (size_t k = 0; k < slots.size() && finished.ok(); k++) finished = slots.intact(k);
   const bool usual = &slots == &slots_;
   unsharded_ = false;
   if (!writable_) drop_writes();
@@ -151,6 +178,7 @@ Status Unit::release(size_t index) {
   Status finished = finish(unshard_sequence_);
   SlotSet& slots = present_slots();
   const size_t k = slot_of(index);
+  if (finished.ok()) finished = slots.intact(k);
   if (copies_on_write() && !writable_) pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
   const uint64_t position = pool().open_position();
   FSCCL_TRY(slots.give_back(k, position));
@@ -173,9 +201,7 @@ Status Unit::param(size_t index, fsccl_view_t* view) {
     return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
   }
   const uint64_t elements = layout_->numel(index);
-  const size_t k = slot_of(index);
-  const SlotSet& slots = present_slots();
-  std::byte* const slot = copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k)) : slots.base(k);
+  std::byte* const slot = seen_slot(slot_of(index));
   *view = {elements ? slot + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
   return success();
 }

@@ -1,0 +1,181 @@
+// Debug mode of slots: an access that is not the caller's to make ends the process with SIGSEGV, as it would have, after a line
+// that says what was touched. Each in a process of its own.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "support.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr int64_t kElements = 5000;
+
+struct Case {
+  fsccl_sharing_t sharing = FSCCL_SHARING_READ_ONLY;
+  fsccl_keep_t keep = FSCCL_KEEP_NONE;
+  fsccl_unshard_mode_t mode = FSCCL_UNSHARD_READ;
+  int ranks = 1;
+};
+
+// A unit and what the pool gives of it; `touch` runs on the last rank.
+struct Layer {
+  fsccl_pool_t pool = nullptr;
+  fsccl_unit_t unit = nullptr;
+  Layer(fsccl_comm_t comm, const Case& c) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.debug = 1;
+    config.name = "slots";
+    EXPECT_OK(fsccl_pool_create(comm, &config, &pool));
+    fsccl_unit_config_t unit_config = FSCCL_UNIT_CONFIG_INIT;
+    unit_config.shard_comm = comm;
+    unit_config.pool = pool;
+    unit_config.name = "layer3";
+    unit_config.sharing = c.sharing;
+    unit_config.keep = c.keep;
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = 1, param.shape[0] = kElements;
+    EXPECT_OK(fsccl_unit_create(&unit_config, &param, 1, &unit));
+  }
+  char* param() const {
+    fsccl_view_t view{};
+    EXPECT_OK(fsccl_unit_param(unit, 0, &view));
+    return static_cast<char*>(view.data);
+  }
+  char* grad() const {
+    fsccl_view_t view{};
+    EXPECT_OK(fsccl_unit_grad(unit, 0, &view));
+    return static_cast<char*>(view.data);
+  }
+};
+
+void run(const Case& c, const std::function<void(const Layer&, bool last)>& body) {
+  run_ranks(c.ranks, [&](Rank& self) {
+    const Layer layer(self.comm, c);
+    EXPECT_OK(fsccl_unit_unshard(layer.unit, c.mode, nullptr));
+    body(layer, self.rank == self.ranks - 1);
+    EXPECT_OK(fsccl_unit_destroy(layer.unit));
+    EXPECT_OK(fsccl_pool_destroy(layer.pool));
+  });
+}
+
+void write(char* address) { *static_cast<volatile char*>(address) = 1; }
+char read(const char* address) { return *static_cast<const volatile char*>(address); }
+
+class Faults : public ::testing::Test {
+ protected:
+  // A fork of a process that uses the library could not.
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(Faults, AWriteToReadOnlyParameters) {
+  EXPECT_DEATH(run({.ranks = 2},
+                   [](const Layer& layer, bool last) {
+                     char* param = layer.param();
+                     if (last) write(param + 70);
+                     while (!last) read(param);  // the other rank has a view of its own
+                   }),
+               "write to 0x[0-9a-f]+, byte 70 of parameters of unit 'layer3' \\(10048 bytes in pool 'slots' of rank 1\\), which "
+               "are read-only");
+}
+
+// A slot of its own is not writable for that: peers may gather from it.
+TEST_F(Faults, AWriteToPrivateParameters) {
+  EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE}, [](const Layer& layer, bool) { write(layer.param()); }),
+               "write to .*parameters of unit 'layer3'.* read-only");
+}
+
+TEST_F(Faults, ReadsAndWritesAfterReshard) {
+  const auto after = [](const Case& c, bool writes) {
+    run(c, [&](const Layer& layer, bool) {
+      char* param = layer.param();
+      read(param);
+      EXPECT_OK(fsccl_unit_reshard(layer.unit));
+      writes ? write(param + 8) : static_cast<void>(read(param + 8));
+    });
+  };
+  EXPECT_DEATH(after({}, false), "read of 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was given back");
+  EXPECT_DEATH(after({}, true), "write to 0x[0-9a-f]+, byte 8 of parameters of unit 'layer3'.* after their slot was given back");
+  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_PRIVATE}, true), "write to .*parameters of unit 'layer3'.* given back");
+  EXPECT_DEATH(after({.sharing = FSCCL_SHARING_COPY_ON_WRITE}, false), "read of .*parameters of unit 'layer3'.* given back");
+  EXPECT_DEATH(after({.mode = FSCCL_UNSHARD_WRITABLE}, true), "write to .*parameters of unit 'layer3'.* given back");
+}
+
+TEST_F(Faults, GradientsAfterTheirReductionWasSubmitted) {
+  const auto after = [](bool writes) {
+    run({}, [&](const Layer& layer, bool) {
+      char* grad = layer.grad();
+      std::memset(grad, 0, kElements * 2);
+      EXPECT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr));
+      writes ? write(grad) : static_cast<void>(read(grad));
+    });
+  };
+  EXPECT_DEATH(after(true), "write to 0x[0-9a-f]+, byte 0 of gradients of unit 'layer3'.* after their slot was given back");
+  EXPECT_DEATH(after(false), "read of .*gradients of unit 'layer3'");
+}
+
+TEST_F(Faults, AForkedChildDoesNotHaveThem) {
+  EXPECT_DEATH(run({},
+                   [](const Layer& layer, bool) {
+                     char* param = layer.param();
+                     const pid_t child = fork();
+                     if (child == 0) read(param);
+                     int status = 0;
+                     if (waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) std::abort();
+                   }),
+               "parameters of unit 'layer3'.*; this is a child of fork\\(\\), which does not have the memory of pools");
+}
+
+TEST_F(Faults, FarFromAnySlot) {
+  EXPECT_DEATH(run({}, [](const Layer& layer, bool) { read(layer.param() + (1 << 22)); }), "of pool 'slots' of rank 0, in no slot");
+}
+
+// Whoever handled the signal before is asked next; the process ends as it would have.
+TEST_F(Faults, TheHandlerBeforeIsCalled) {
+  const auto with_handler = [] {
+    std::signal(SIGSEGV, [](int) { std::_Exit(77); });
+    run({}, [](const Layer& layer, bool) { write(layer.param()); });
+  };
+  EXPECT_EXIT(with_handler(), ::testing::ExitedWithCode(77), "read-only");
+  const auto without = [] {
+    std::signal(SIGSEGV, SIG_DFL);
+    run({}, [](const Layer& layer, bool) { write(layer.param()); });
+  };
+  EXPECT_EXIT(without(), ::testing::KilledBySignal(SIGSEGV), "read-only");
+  const auto another = [] {
+    std::signal(SIGSEGV, SIG_DFL);
+    run({}, [](const Layer&, bool) { std::raise(SIGSEGV); });
+  };
+  EXPECT_EXIT(another(), ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+// What is the caller's stays so, over steps, in every kind of slot; a kept unit's parameters can be read after reshard.
+TEST_F(Faults, NoneWhereAllIsRight) {
+  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE, FSCCL_SHARING_COPY_ON_WRITE})
+    for (const fsccl_keep_t keep : {FSCCL_KEEP_NONE, FSCCL_KEEP_ALWAYS})
+      for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE})
+        run_ranks(2, [&](Rank& self) {
+          const Layer layer(self.comm, {.sharing = sharing, .keep = keep});
+          for (int i = 0; i < 5; i++) {
+            ASSERT_OK(fsccl_unit_mark_changed(layer.unit));
+            ASSERT_OK(fsccl_unit_unshard(layer.unit, mode, nullptr));
+            char* param = layer.param();
+            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(param + at), 0);
+            if (mode == FSCCL_UNSHARD_WRITABLE || sharing == FSCCL_SHARING_COPY_ON_WRITE) std::memset(param, 7, 2 * kElements);
+            char* grad = layer.grad();
+            for (int64_t at = 0; at < 2 * kElements; at++) ASSERT_EQ(read(grad + at), '\xff');
+            std::memset(grad, 0, 2 * kElements);
+            ASSERT_OK(fsccl_unit_reshard(layer.unit));
+            if (keep == FSCCL_KEEP_ALWAYS && mode == FSCCL_UNSHARD_READ) read(param);
+            ASSERT_OK(fsccl_unit_reduce_grads(layer.unit, nullptr, nullptr));
+            ASSERT_OK(fsccl_pool_step(layer.pool));
+          }
+          EXPECT_OK(fsccl_unit_destroy(layer.unit));
+          EXPECT_OK(fsccl_pool_destroy(layer.pool));
+        });
+}
+
+}  // namespace
+}  // namespace fsccl::testing
