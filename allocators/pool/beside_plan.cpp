@@ -18,14 +18,15 @@ constexpr size_t kMostExpected = 256;  // slots to come that are looked at
 // large enough; else where it is in the way of least that the plan has still to place, within a margin above what was needed so
 // far.
 std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
+  const StepSchedule& step = known_.plan().steps[current_];
   std::optional<uint64_t> planned;
   std::optional<uint32_t> at;
-  const auto takes = plan_->takes.find(event.key);
+  const auto takes = step.takes.find(event.key);
   const uint32_t nth = occurrence_[event.key];
-  if (takes != plan_->takes.end() && nth < takes->second.size()) {
+  if (takes != step.takes.end() && nth < takes->second.size()) {
     at = takes->second[nth];
     reached_ = std::max(reached_, *at);
-    if (plan_->events[*at].bytes >= event.bytes) planned = plan_->offset[*at];
+    if (step.events[*at].bytes >= event.bytes) planned = step.offset[*at];
   }
   std::optional<uint64_t> last;
   if (event.stable && last_offset_.contains(event.key)) last = last_offset_.at(event.key);
@@ -37,12 +38,12 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
     if (!offset && wanted && region_.take(*wanted, event.bytes)) offset = wanted;
   }
   if (!offset) {
-    const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_->bytes});
+    const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_bytes()});
     const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kMargin), capacity_);
-    const auto homes = plan_->homes.find(event.bytes);
+    const auto homes = known_.plan().homes.find(event.bytes);
     const std::optional<uint64_t> place =
-        least_harm(region_, event.bytes, most_extent_, limit, homes == plan_->homes.end() ? std::vector<uint64_t>() : homes->second,
-                   expected_beside(event, at));
+        least_harm(region_, event.bytes, most_extent_, limit,
+                   homes == known_.plan().homes.end() ? std::vector<uint64_t>() : homes->second, expected_beside(event, at));
     if (place && region_.take(*place, event.bytes)) offset = place;
   }
   if (!offset) offset = region_.alloc(event.bytes, kAlignment);
@@ -55,21 +56,22 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
 // its place in all its occurrences.
 std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event, std::optional<uint32_t> at) const {
   std::vector<std::pair<uint32_t, uint32_t>> windows;
-  const auto count = static_cast<uint32_t>(plan_->events.size());
+  const StepSchedule& step = known_.plan().steps[current_];
+  const auto count = static_cast<uint32_t>(step.events.size());
   if (!at) {
     windows.emplace_back(reached_, count);
   } else if (event.stable) {
-    for (const uint32_t take : plan_->takes.at(event.key)) windows.emplace_back(std::max(take, *at), plan_->until[take]);
+    for (const uint32_t take : step.takes.at(event.key)) windows.emplace_back(std::max(take, *at), step.until[take]);
   } else {
-    windows.emplace_back(*at, plan_->until[*at]);
+    windows.emplace_back(*at, step.until[*at]);
   }
   std::vector<ExpectedSlot> expected;
   for (const auto& [from, to] : windows) {
     for (uint32_t i = from; i < to && expected.size() < kMostExpected; ++i) {
-      const Event& other = plan_->events[i];
+      const Event& other = step.events[i];
       if (!other.takes() || other.key == event.key || held_.contains(other.key)) continue;
       expected.push_back(
-          {.begin = plan_->offset[i], .end = plan_->offset[i] + other.bytes, .weight = other.stable ? kStableWeight : 1});
+          {.begin = step.offset[i], .end = step.offset[i] + other.bytes, .weight = other.stable ? kStableWeight : 1});
     }
   }
   return expected;
@@ -78,9 +80,8 @@ std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event, 
 // From here on the step is not the planned one. What it did so far was.
 void CollectiveRegion::deviate() {
   following_ = false;
-  steps_followed_ = 0;
   events_.clear();
-  for (size_t i = 0; i < next_; ++i) note(plan_->events[i]);
+  for (size_t i = 0; i < next_; ++i) note(known_.plan().steps[current_].events[i]);
 }
 
 }  // namespace fsccl

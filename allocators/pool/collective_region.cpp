@@ -30,6 +30,7 @@ Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes,
   if (bytes == 0) return take(key, 1, stable, position, stream);
   Event event{.op = StepOp::kTake, .stable = stable, .stream = stream, .key = key, .bytes = 0};
   const bool fits = round_up(bytes, &event.bytes);
+  if (fits && goes_by_another_table(event)) return take(key, bytes, stable, position, stream);
   leave_table();
   FSCCL_TRY(check_stream(stream, streams_));
   if (held_.contains(key))
@@ -64,13 +65,14 @@ Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes,
 }
 
 Status CollectiveRegion::give_back_off_table(uint64_t key, uint64_t position) {
+  Event event{.op = StepOp::kGiveBack, .key = key};
+  if (goes_by_another_table(event)) return give_back(key, position);
   leave_table();
   const auto slot = held_.find(key);
   if (slot == held_.end())
     return fail(FSCCL_ERR_INVALID_STATE, "pool: slot {:#x} is given back at event {}, but it is not held", key, position);
-  Event event{.op = StepOp::kGiveBack, .key = key};
   if (on_plan(event)) {
-    given_back_at_[next_++] = position;
+    positions_[next_++] = position;
   } else if (following_) {
     deviate();
   }
@@ -87,6 +89,7 @@ Status CollectiveRegion::give_back_off_table(uint64_t key, uint64_t position) {
 }
 
 Status CollectiveRegion::order_off_table(const Event& event) {
+  if (goes_by_another_table(event)) return order(event.op, event.key, event.stream);
   leave_table();
   FSCCL_TRY(check_stream(event.stream, streams_));
   if (event.op == StepOp::kUse && !held_.contains(event.key))
@@ -124,34 +127,6 @@ bool CollectiveRegion::holds(uint64_t key) const {
   return held_.contains(key);
 }
 
-// Tells the search structures what the last steps did: of the one before, what was not done again in this one; of this one, all.
-void CollectiveRegion::leave_table() {
-  if (table_.empty()) return;
-  live_ = live();
-  hits_ = hits();
-  step_events_ = next_;
-  const auto given_back = [&](const StepTable::Row& row) {
-    given_back_.set(row.offset, row.offset + row.event.bytes, row.position);
-  };
-  for (size_t i = next_; i < table_.size(); ++i)
-    if (table_[i].event.op == StepOp::kGiveBack) given_back(table_[i]);
-  for (size_t i = 0; i < next_; ++i) {
-    const StepTable::Row& row = table_[i];
-    if (row.event.op == StepOp::kGiveBack) {
-      const HeldSlot was = held_.at(row.event.key);
-      held_.erase(row.event.key);
-      free_bytes(was);
-      given_back(row);
-      continue;
-    }
-    if (row.event.takes()) occupy(row.event, row.offset);
-    follow(row.event);
-    if (row.event.takes()) held_.at(row.event.key).offset = row.offset;
-  }
-  table_.clear();
-  steps_followed_ = 0;
-}
-
 // Takes exactly these bytes, for the event's stream, if nobody holds any of them; returns what the stream must wait for.
 std::optional<uint32_t> CollectiveRegion::occupy(const Event& event, uint64_t offset) {
   const uint64_t end = offset + event.bytes;
@@ -165,7 +140,7 @@ std::optional<uint32_t> CollectiveRegion::occupy(const Event& event, uint64_t of
 
 std::optional<uint64_t> CollectiveRegion::place(const Event& event, uint32_t* waits) {
   if (on_plan(event)) {
-    const uint64_t offset = plan_->offset[next_];
+    const uint64_t offset = known_.plan().steps[current_].offset[next_];
     if (const std::optional<uint32_t> waited = occupy(event, offset)) {
       ++next_;
       ++hits_;
@@ -187,20 +162,26 @@ std::optional<uint64_t> CollectiveRegion::place(const Event& event, uint32_t* wa
 }
 
 std::optional<uint64_t> CollectiveRegion::place_anywhere(const Event& event) {
-  if (plan_) return place_beside_plan(event);
+  if (!known_.empty()) return place_beside_plan(event);
   const auto last = last_offset_.find(event.key);
   if (event.stable && last != last_offset_.end() && region_.take(last->second, event.bytes)) return last->second;
   return region_.alloc(event.bytes, kAlignment);
 }
 
-bool CollectiveRegion::on_plan(const Event& event) const {
-  return following_ && next_ < plan_->events.size() && plan_->events[next_] == event;
+// Where known steps part, the one that goes on like this is followed.
+bool CollectiveRegion::on_plan(const Event& event) {
+  if (!following_) return false;
+  const std::vector<Event>& expected = known_.plan().steps[current_].events;
+  if (next_ < expected.size() && expected[next_] == event) return true;
+  const std::optional<size_t> step = known_.plan().next(current_, next_, event);
+  if (step) current_ = *step;
+  return step.has_value();
 }
 
 // Notes an event of a step that is not the planned one.
 void CollectiveRegion::note(const Event& event) {
   if (following_) return;
-  if (event.takes() && plan_) ++occurrence_[event.key];
+  if (event.takes() && !known_.empty()) ++occurrence_[event.key];
   if (record_ && events_.size() <= kMostEvents) events_.push_back(event);
 }
 
@@ -233,16 +214,16 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
     }
     rounded.push_back(event);
   }
-  StepSchedule schedule = plan_step(rounded, held_, kAlignment);
-  const uint64_t bytes = schedule.bytes;
-  if (!adopt(std::move(schedule))) {
-    return fail(
-        FSCCL_ERR_OUT_OF_MEMORY,
-        "pool: the schedule needs {} bytes, the pool's limit leaves {}; raise it (FSCCL_POOL_LIMIT) or let less be live at once",
-        bytes, capacity_);
+  if (!rounded.empty()) {
+    if (!known_.learn(rounded, held_, kAlignment, capacity_)) {
+      return fail(FSCCL_ERR_OUT_OF_MEMORY,
+                  "pool: the schedule needs {} bytes, the pool's limit leaves {}; raise it (FSCCL_POOL_LIMIT) or let less be live "
+                  "at once",
+                  plan_step(rounded, held_, kAlignment).bytes, capacity_);
+    }
+    begin_plan();
   }
   events_.clear();
-  previous_.clear();
   occurrence_.clear();
   reached_ = 0;
   step_events_ = 0;
@@ -251,34 +232,31 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
 
 void CollectiveRegion::end_step() {
   mix(kEndOfStep);
-  if (!table_.empty() && next_ == table_.size()) {
-    hits_ = hits();
-    next_ = 0;
-    return;
-  }
-  if (!table_.empty() && next_ == 0) return;
+  if (!table_.empty() && (next_ == 0 || end_table_step())) return;
   leave_table();
   if (std::exchange(step_events_, 0) == 0) return;  // a step without events says nothing about the next ones
   end_streams_step();
-  if (plan_ && following_ && next_ == plan_->events.size()) {
-    previous_.clear();
+  const std::optional<size_t> ended = following_ ? known_.plan().ends(current_, next_) : std::nullopt;
+  if (ended) {
+    current_ = *ended;
     next_ = 0;
+    known_.came(current_);
     // A slot that this step took and kept is not taken again in the next one.
-    if (!plan_->periodic)
-      adopt(plan_step(std::vector<Event>(plan_->events), held_, kAlignment));
-    else if (++steps_followed_ >= 2 && as_before_)  // the second began as it ended, so that all that come are like it
-      table_.build(*plan_, held_, given_back_at_);
+    if (known_.plan().steps[current_].periodic)
+      enter_table();
+    else if (known_.plan_again(held_, kAlignment, capacity_))
+      begin_plan();
     return;
   }
   if (following_) deviate();  // it ended early
-  const bool repeats = events_ == previous_;
-  if (record_ && events_.size() <= kMostEvents && (plan_ ? repeats : !repeats)) adopt(plan_step(events_, held_, kAlignment));
-  previous_ = std::exchange(events_, {});
-  if (repeats && plan_) previous_.clear();
+  following_ = !known_.empty();
+  next_ = 0;
+  const std::vector<Event> events = std::exchange(events_, {});
+  if (record_ && events.size() <= kMostEvents && known_.worth_learning(events) &&
+      known_.learn(events, held_, kAlignment, capacity_))
+    begin_plan();
   occurrence_.clear();
   reached_ = 0;
-  following_ = plan_.has_value();
-  next_ = 0;
 }
 
 // Has the step left the streams, and the bytes that they may still use, as the one before did?
@@ -295,18 +273,18 @@ void CollectiveRegion::end_streams_step() {
   added_waits_before_ = added_waits_;
 }
 
-// False, and nothing has changed, when the plan is larger than the region.
-bool CollectiveRegion::adopt(StepSchedule schedule) {
-  if (schedule.bytes > capacity_) return false;
-  plan_ = std::move(schedule);
-  most_extent_ = std::max(most_extent_, plan_->bytes);
-  given_back_at_.assign(plan_->events.size(), 0);
+// There is a new plan; its latest step is expected.
+void CollectiveRegion::begin_plan() {
+  const std::vector<StepSchedule>& steps = known_.plan().steps;
+  most_extent_ = std::max(plan_bytes(), region_.top());
+  most_events_ = 0;
+  for (const StepSchedule& step : steps) most_events_ = std::max(most_events_, step.events.size());
+  positions_.assign(most_events_, 0);
+  tables_.assign(steps.size(), {});
+  table_state_.clear();
   following_ = true;
-  steps_followed_ = 0;
+  current_ = known_.latest();
   next_ = 0;
-  return true;
 }
-
-uint64_t CollectiveRegion::extent() const { return std::max(plan_bytes(), region_.top()); }
 
 }  // namespace fsccl

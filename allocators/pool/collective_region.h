@@ -3,12 +3,13 @@
 // host-shared slots and one for the per-rank slots (gradients, private parameters).
 //
 // It records the events of the first step, plans them (planner.h), and from then on serves each event from the plan by position; a
-// step that has gone by its plan twice is served from a table (step_table.h). A request that deviates is served beside the plan
-// from what is free, and counted; when the same deviating step comes twice in a row it becomes the plan. Positions in the history
-// are numbers that grow by one at each event; the hash of the whole history goes into the fingerprints of operations.
+// step that goes by its plan is served from a table (step_table.h). A request that deviates is served beside the plan from what is
+// free, and counted; the step is then learned: several steps are known at once and planned together (known_steps.h), and each event
+// is followed in one that has gone like this step so far. Positions in the history are numbers that grow by one at each event; the
+// hash of the whole history goes into the fingerprints of operations.
 //
-// Stable keys (a unit's parameters) have one offset in every occurrence of the schedule: from the first step on when the schedule
-// was declared, else from the second step on. In the recorded step, and in a step that deviates, a stable key gets its last offset
+// Stable keys (a unit's parameters) have one offset in every occurrence in all known steps: from the first step on when it was
+// declared, else from the second step on. In the recorded step, and in a step that deviates, a stable key gets its last offset
 // when that is free; when it is not, the grant says `moved`. (To promise more there would take memory for the whole model in the
 // first step.) A new plan moves slots at a step boundary only, and none that is held across it.
 //
@@ -25,6 +26,7 @@
 
 #include "allocators/pool/byte_history.h"
 #include "allocators/pool/cooling_slots.h"
+#include "allocators/pool/known_steps.h"
 #include "allocators/pool/least_harm.h"
 #include "allocators/pool/region.h"
 #include "allocators/pool/step_schedule.h"
@@ -58,13 +60,13 @@ class CollectiveRegion {
     if (!row || !row->is_take(key, bytes, stable, stream)) [[unlikely]]
       return take_off_table(key, bytes, stable, position, stream);
     went_by(*row);
-    return SlotGrant{.offset = row->offset, .free_since = table_[row->freed_by].position};
+    return SlotGrant{.offset = row->offset, .free_since = positions_[row->freed_by]};
   }
   Status give_back(uint64_t key, uint64_t position) {
-    StepTable::Row* row = table_.find(next_);
+    const StepTable::Row* row = table_.find(next_);
     if (!row || !row->is_give_back(key)) [[unlikely]]
       return give_back_off_table(key, position);
-    row->position = position;
+    positions_[next_] = position;
     went_by(*row);
     return success();
   }
@@ -75,8 +77,8 @@ class CollectiveRegion {
   Status wait(uint64_t event, uint32_t stream) { return order(StepOp::kWait, event, stream); }
   bool holds(uint64_t key) const;  // by search
 
-  // A declared schedule, between steps: a new step begins. Slots that are held now are taken as kept across steps; an event that
-  // takes one of them again says nothing.
+  // A declared schedule, one more that is known, between steps: a new step begins. Slots that are held now are taken as kept across
+  // steps; an event that takes one of them again says nothing. Nothing is learned from a schedule without events.
   Status declare(const std::vector<Event>& events);
   void end_step();  // step boundary
 
@@ -85,12 +87,16 @@ class CollectiveRegion {
     capacity_ = bytes;
     region_.set_capacity(bytes);
   }
-  uint64_t extent() const;  // bytes from 0 that must exist: max over plan and use
+  // Bytes from 0 that must exist: max over plan and use since the plan was made. A new plan may need less than the one before, or
+  // than the step that was recorded for it: at a step boundary the extent may fall, and give_up() says that what is above is gone.
+  uint64_t extent() const { return most_extent_; }
+  void give_up(uint64_t from, uint64_t position) { given_back_.set(from, UINT64_MAX, position); }
   uint64_t live() const { return table_.empty() || next_ == 0 ? live_ : table_[next_ - 1].live; }
   uint64_t peak() const { return peak_; }
-  uint64_t plan_bytes() const { return plan_ ? plan_->bytes : 0; }
-  uint64_t plan_bound() const { return plan_ ? plan_->bound : 0; }                             // most bytes live at once
-  uint64_t plan_clique_bound() const { return plan_ ? plan_->clique_bound : 0; }               // most bytes that may not overlap
+  uint64_t plan_bytes() const { return known_.plan().bytes; }
+  uint64_t plan_bound() const { return known_.plan().bound; }                // most bytes live at once
+  uint64_t plan_clique_bound() const { return known_.plan().clique_bound; }  // most bytes that may not overlap
+  size_t known_steps() const { return known_.plan().steps.size(); }
   uint64_t hits() const { return hits_ + (table_.empty() ? 0 : table_.takes_before(next_)); }  // takes served from the plan
   uint64_t misses() const { return misses_; }            // takes served beside it (none while there is no plan)
   uint64_t added_waits() const { return added_waits_; }  // of a stream for another, that grants asked for
@@ -114,6 +120,13 @@ class CollectiveRegion {
     ++next_;
     mix(row.digest);
   }
+  void note_table_before(size_t row);
+  void note_row(size_t row);
+  void change_table(size_t step);
+  void find_early();
+  bool goes_by_another_table(const Event& event);
+  bool end_table_step();
+  void enter_table();
   void leave_table();
   void follow(const Event& event);
   void free_bytes(const HeldSlot& slot);
@@ -122,10 +135,10 @@ class CollectiveRegion {
   std::optional<uint64_t> place_anywhere(const Event& event);
   std::optional<uint64_t> place_beside_plan(const Event& event);
   std::vector<ExpectedSlot> expected_beside(const Event& event, std::optional<uint32_t> at) const;
-  bool on_plan(const Event& event) const;
+  bool on_plan(const Event& event);
   void deviate();
   void note(const Event& event);
-  bool adopt(StepSchedule schedule);
+  void begin_plan();
   void end_streams_step();
   void mix(const Event& event, uint64_t offset) { mix(StepTable::digest(event, offset)); }
   void mix(uint64_t digest) { hash_ = std::rotl(hash_ ^ digest, 29) * 0x9e3779b97f4a7c15U; }
@@ -141,19 +154,22 @@ class CollectiveRegion {
   std::unordered_map<uint64_t, uint64_t> last_offset_;  // of stable keys
   ByteHistory given_back_;
 
-  std::optional<StepSchedule> plan_;
+  KnownSteps known_;
   bool following_ = false;  // every event of this step was as planned
+  size_t current_ = 0;      // of the known steps: this one has gone like it, or had until it deviated
   size_t next_ = 0;         // the plan's event that is expected next, while following
   uint32_t reached_ = 0;    // in the plan, by this step's takes, while not following
   uint64_t most_extent_ = 0;
-  int steps_followed_ = 0;                             // to their end, without a break
-  std::vector<uint64_t> given_back_at_;                // positions of this step's events, while following
+  size_t most_events_ = 0;                             // of a known step
+  std::vector<uint64_t> positions_;                    // of this step's events, while following; then of early takes of tables
   std::vector<uint64_t> differences_;                  // between the streams, at the last step boundary
   bool as_before_ = false;                             // they were the same at the one before, and no wait was added
-  StepTable table_;                                    // while it is not empty, what lies above is as it was when it was made
+  StepTable table_;                                    // the active one; while it is not empty, what lies above is as it was
+  std::vector<StepTable> tables_;                      // of the known steps; of the active one, none
+  std::vector<uint64_t> table_state_;                  // in which the steps of all tables begin and end
+  bool table_before_ = false;                          // the step before went by the active table, and is not noted yet
   std::unordered_map<uint64_t, uint32_t> occurrence_;  // takes of each key in this step, when not following
   std::vector<Event> events_;                          // of this step, when not following and recording
-  std::vector<Event> previous_;                        // of the step before, if it deviated
 
   uint64_t step_events_ = 0;                           // since the last step boundary
   uint64_t added_waits_ = 0, added_waits_before_ = 0;  // before: at the last step boundary

@@ -29,6 +29,7 @@ struct SlotRequest {
   uint64_t pinned =
       kAnywhere;  // the offset it has already and must keep; requests pinned to overlapping bytes must not meet in time
   SlotOrder order = {};
+  bool stable = false;  // of a kind of slots: one that differs is not alike
 };
 struct SlotPlan {
   std::vector<uint64_t> offset;  // per request

@@ -92,7 +92,8 @@ Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events, const
   std::sort(order.begin(), order.end());
   std::vector<uint64_t> label;
   for (const auto& [event, takes, request] : order)
-    label.push_back(mix_in_order(requests[request].bytes, (takes ? 1 : 0) + (requests[request].key >= 0 ? 2 : 0)));
+    label.push_back(mix_in_order(requests[request].bytes,
+                                 (takes ? 1 : 0) + (requests[request].key >= 0 ? 2 : 0) + (requests[request].stable ? 4 : 0)));
   for (int reach = 0; reach <= kLargestReach; ++reach) {
     std::vector<uint64_t> likeness(whole.items.size(), 0);
     for (size_t i = 0; i < order.size(); ++i) {

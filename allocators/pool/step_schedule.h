@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory_resource>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -43,15 +44,35 @@ struct StepSchedule {
   std::vector<uint64_t> offset;                               // per event; meaningless where it gives back
   std::unordered_map<uint64_t, std::vector<uint32_t>> takes;  // key -> its take events, in order
   std::vector<uint32_t> until;                                // per take: the event that gives it back, else the end of the step
-  std::map<uint64_t, std::vector<uint64_t>> homes;            // size -> offsets that slots of it have, the lowest, ascending
   uint64_t bytes = 0;                                         // extent
   uint64_t bound = 0;                                         // most bytes live at once
   uint64_t clique_bound = 0;                                  // most bytes that may not overlap; >= bound
   bool periodic = true;                                       // it ends with the slots held that it begins with
 };
 
-// Plans the step that is `events` without what contradicts `held`, the slots held when it begins: a slot that is held already
-// (kept) is not taken again. Events with bytes rounded up to `alignment`. Pure: the same everywhere.
+// Several steps whose events are known, planned together: each may follow each. What they have in common has one place in all of
+// them: a stable key, and a slot that is taken where the steps have not parted yet.
+struct JointPlan {
+  std::vector<StepSchedule> steps;                  // no two with the same events
+  std::map<uint64_t, std::vector<uint64_t>> homes;  // size -> offsets that slots of it have, the lowest, ascending
+  uint64_t bytes = 0, bound = 0, clique_bound = 0;  // of all of them; a schedule says the same
+
+  // Events, from the first on, that two steps have in common.
+  size_t common(size_t a, size_t b) const { return common_[a * steps.size() + b]; }
+  // A step that goes like `step` so far, for `events` events: which one has this event next, or ends here?
+  std::optional<size_t> next(size_t step, size_t events, const StepEvent& event) const;
+  std::optional<size_t> ends(size_t step, size_t events) const;
+  void compare();  // when the steps are there
+
+ private:
+  std::vector<size_t> common_;
+};
+
+// Plans the steps that are `steps` without what contradicts `held`, the slots held when each begins: a slot that is held already
+// (kept) is not taken again. Where two are then the same, the first is left out; *of, if given, says for each which one it became.
+// Events with bytes rounded up to `alignment`. Pure: the same everywhere.
+JointPlan plan_steps(const std::vector<std::vector<StepEvent>>& steps, const HeldSlots& held, uint64_t alignment,
+                     int64_t most_compared = kMostCompared, std::vector<size_t>* of = nullptr);
 StepSchedule plan_step(const std::vector<StepEvent>& events, const HeldSlots& held, uint64_t alignment,
                        int64_t most_compared = kMostCompared);
 

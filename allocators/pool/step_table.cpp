@@ -9,7 +9,7 @@ uint64_t StepTable::digest(const StepEvent& event, uint64_t offset) {
                       event.bytes);
 }
 
-void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std::vector<uint64_t>& positions) {
+void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t first_early) {
   const size_t count = plan.events.size();
   rows_.resize(count);
   struct Slot {
@@ -24,7 +24,7 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std
   }
   for (size_t i = 0; i < count; ++i) {
     Row& row = rows_[i];
-    row = {.event = plan.events[i], .offset = plan.offset[i], .position = positions[i]};
+    row = {.event = plan.events[i], .offset = plan.offset[i]};
     if (row.event.moves_slot()) {
       Slot& slot = slots[row.event.key];
       if (row.event.takes()) slot = {row.offset, row.event.bytes};
@@ -40,14 +40,20 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, const std
   }
   // Over two rounds, so that each take finds what was given back in the step before. Positions in this history: rows, from 1.
   ByteHistory last;
+  early_.clear();
   for (size_t at = 0; at < 2 * count; ++at) {
     Row& row = rows_[at % count];
     if (!row.event.moves_slot()) continue;
     const uint64_t end = row.offset + row.event.bytes;
-    if (!row.event.takes())
-      last.set(row.offset, end, at + 1);
-    else if (at >= count)
-      row.freed_by = static_cast<uint32_t>((last.latest(row.offset, end) - 1) % count);
+    if (!row.event.takes()) last.set(row.offset, end, at + 1);
+    if (!row.event.takes() || at < count) continue;
+    const uint64_t freed = last.latest(row.offset, end) - 1;
+    if (freed < count) {
+      row.freed_by = static_cast<uint32_t>(first_early + early_.size());
+      early_.push_back({static_cast<uint32_t>(at - count), static_cast<uint32_t>(freed)});
+    } else {
+      row.freed_by = static_cast<uint32_t>(freed - count);
+    }
   }
 }
 

@@ -1,7 +1,8 @@
-// A step that repeats, as rows to be walked through: once a whole step has gone by its plan twice, everything that a take or a
-// give-back has to answer is known from its place in the step, but for the history position at which the bytes were given back
-// last, and that is in the row of the event that gave them back. So nothing is searched and no node is touched until an event
-// deviates; then the rows say what the search structures have missed (CollectiveRegion::leave_table).
+// A step that repeats, as rows to be walked through: once a whole step has gone by its plan and left everything as it found it, all
+// that a take or a give-back has to answer is known from its place in the step, but for the history position at which the bytes
+// were given back last. Those are kept beside the rows, one a row, and one more for each take of bytes that were given back before
+// the step began. So nothing is searched and no node is touched until an event deviates; then the rows say what the search
+// structures have missed (StepReplay::leave_table).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,7 @@ class StepTable {
     StepEvent event;        // bytes rounded up; of a give-back too
     uint64_t digest = 0;    // of it, for the hash of the history
     uint64_t offset = 0;    // of the slot that is taken or given back
-    uint64_t position = 0;  // give-back: when it was done last
-    uint32_t freed_by = 0;  // take: the row that gave back any of these bytes last, in this step or the one before
+    uint32_t freed_by = 0;  // take: where the position is at which any of these bytes were given back last
     uint32_t takes_so_far = 0;
     uint64_t live = 0;  // bytes held after it
 
@@ -36,18 +36,24 @@ class StepTable {
   // What the event adds to the hash of the history; `event` with its bytes, of a give-back too.
   static uint64_t digest(const StepEvent& event, uint64_t offset);
 
-  // A step that begins and ends with `held`, which has gone as planned. `positions`: of its give-backs, one per event.
-  void build(const StepSchedule& plan, const HeldSlots& held, const std::vector<uint64_t>& positions);
-  void clear() { rows_.clear(); }
+  // A take of bytes that no event before it in the step gives back.
+  struct Early {
+    uint32_t row = 0;
+    uint32_t freed_by = 0;  // the row that did so in the step before, if that was like this one
+  };
+
+  // A step that begins and ends with `held` and goes as planned. Positions of early takes lie behind `first_early`, in order.
+  void build(const StepSchedule& plan, const HeldSlots& held, size_t first_early);
+  const std::vector<Early>& early() const { return early_; }
   bool empty() const { return rows_.empty(); }
   uint64_t takes_before(size_t row) const { return row == 0 ? 0 : rows_[row - 1].takes_so_far; }
   size_t size() const { return rows_.size(); }
-  Row* find(size_t row) { return row < rows_.size() ? &rows_[row] : nullptr; }
-  Row& operator[](size_t row) { return rows_[row]; }
+  const Row* find(size_t row) const { return row < rows_.size() ? &rows_[row] : nullptr; }
   const Row& operator[](size_t row) const { return rows_[row]; }
 
  private:
   std::vector<Row> rows_;
+  std::vector<Early> early_;
 };
 
 }  // namespace fsccl

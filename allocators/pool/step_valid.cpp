@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -20,9 +21,11 @@ struct Life {
 
 class Proof {
  public:
-  Proof(const StepSchedule& schedule, const HeldSlots& held) : schedule_(schedule) {
+  Proof(const StepSchedule& first, const StepSchedule& second, const HeldSlots& held) {
     for (const auto& [key, slot] : held) open_.emplace(key, begin_life(key, slot.offset, slot.bytes, 0));
-    for (size_t at = 0; at < 2 * schedule.events.size(); ++at) follow(at, schedule.events[at % schedule.events.size()]);
+    size_t at = 0;
+    for (const StepSchedule* step : {&first, &second})
+      for (size_t i = 0; i < step->events.size(); ++i) follow(at++, step->events[i], step->offset[i]);
   }
 
   std::string problem() const {
@@ -41,12 +44,12 @@ class Proof {
     return lives_.size() - 1;
   }
 
-  void follow(size_t at, const StepEvent& event) {
+  void follow(size_t at, const StepEvent& event, uint64_t offset) {
     const auto life = open_.find(event.key);
     switch (event.op) {
       case StepOp::kTake:
         if (life != open_.end()) return;  // kept
-        open_.emplace(event.key, begin_life(event.key, schedule_.offset[at % schedule_.events.size()], event.bytes, at));
+        open_.emplace(event.key, begin_life(event.key, offset, event.bytes, at));
         lives_.back().work.push_back(add_work(event.stream));
         return;
       case StepOp::kUse:
@@ -96,7 +99,6 @@ class Proof {
     return {};
   }
 
-  const StepSchedule& schedule_;
   std::vector<Life> lives_;
   std::map<uint64_t, size_t> open_;
   std::vector<Ancestors> ancestors_;
@@ -104,10 +106,8 @@ class Proof {
   std::map<uint64_t, Ancestors> recorded_;
 };
 
-}  // namespace
-
-std::string step_problem(const StepSchedule& schedule, const HeldSlots& held, uint64_t alignment) {
-  std::map<uint64_t, uint64_t> stable;
+// Of each take by itself; `stable`: where stable keys lie, in all steps.
+std::string takes_problem(const StepSchedule& schedule, uint64_t alignment, std::map<uint64_t, uint64_t>& stable) {
   for (size_t i = 0; i < schedule.events.size(); ++i) {
     const StepEvent& event = schedule.events[i];
     if (!event.takes()) continue;
@@ -119,7 +119,36 @@ std::string step_problem(const StepSchedule& schedule, const HeldSlots& held, ui
     if (event.stable && stable.emplace(event.key, offset).first->second != offset)
       return fmt::format("stable slot {:#x} lies at {} and at {}", event.key, stable.at(event.key), offset);
   }
-  return Proof(schedule, held).problem();
+  return {};
+}
+
+std::string parting_problem(const StepSchedule& a, const StepSchedule& b) {
+  for (size_t i = 0; i < std::min(a.events.size(), b.events.size()) && a.events[i] == b.events[i]; ++i)
+    if (a.events[i].takes() && a.offset[i] != b.offset[i])
+      return fmt::format("two steps are alike up to event {}, but there slot {:#x} lies at {} or at {}", i, a.events[i].key,
+                         a.offset[i], b.offset[i]);
+  return {};
+}
+
+}  // namespace
+
+std::string step_problem(const StepSchedule& schedule, const HeldSlots& held, uint64_t alignment) {
+  std::map<uint64_t, uint64_t> stable;
+  std::string text = takes_problem(schedule, alignment, stable);
+  return text.empty() ? Proof(schedule, schedule, held).problem() : text;
+}
+
+std::string steps_problem(const JointPlan& plan, const HeldSlots& held, uint64_t alignment) {
+  std::map<uint64_t, uint64_t> stable;
+  for (const StepSchedule& a : plan.steps) {
+    std::string text = takes_problem(a, alignment, stable);
+    for (const StepSchedule& b : plan.steps) {
+      if (text.empty()) text = parting_problem(a, b);
+      if (text.empty()) text = Proof(a, b, held).problem();
+    }
+    if (!text.empty()) return text;
+  }
+  return {};
 }
 
 }  // namespace fsccl

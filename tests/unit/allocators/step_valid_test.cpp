@@ -125,5 +125,60 @@ TEST(StepValid, PlansOfStepsOverStreamsAreProvedAndSmall) {
   }
 }
 
+TEST(StepValid, StepsThatArePlannedTogetherMustAgree) {
+  const std::vector<StepEvent> one = {take(1, 1, 0), take(2, 1, 0, true), on(StepOp::kGiveBack, 1), on(StepOp::kGiveBack, 2)};
+  const std::vector<StepEvent> two = {take(1, 1, 0), on(StepOp::kGiveBack, 1), take(2, 1, 0, true), on(StepOp::kGiveBack, 2)};
+  const auto problem = [&](std::vector<uint64_t> first, std::vector<uint64_t> second) {
+    JointPlan plan;
+    plan.steps = {schedule_of(one, std::move(first), 3), schedule_of(two, std::move(second), 3)};
+    return steps_problem(plan, {}, kPage);
+  };
+  EXPECT_EQ(problem({0, 1, 0, 0}, {0, 0, 1, 0}), "");
+  EXPECT_NE(problem({0, 1, 0, 0}, {0, 0, 0, 0}).find("stable"), std::string::npos);
+  EXPECT_NE(problem({0, 1, 0, 0}, {2, 0, 1, 0}).find("alike up to event 0"), std::string::npos);
+}
+
+TEST(StepValid, WorkThatGoesOnMeetsEachStepThatMayFollow) {
+  const std::vector<StepEvent> leaves = {take(1, 1, 1), on(StepOp::kGiveBack, 1)},
+                               quiet = {take(2, 1, 0), on(StepOp::kGiveBack, 2)};
+  JointPlan plan;
+  plan.steps = {schedule_of(leaves, {0, 0}, 2), schedule_of(quiet, {0, 0}, 2)};
+  EXPECT_NE(steps_problem(plan, {}, kPage), "");
+  plan.steps[1] = schedule_of(quiet, {1, 0}, 2);
+  EXPECT_EQ(steps_problem(plan, {}, kPage), "");
+}
+
+// Alike for a while, then not; some held from the beginning.
+TEST(StepValid, RandomStepsPlannedTogetherAreValid) {
+  std::mt19937_64 random(23);
+  for (int round = 0; round < 120; ++round) {
+    std::vector<std::vector<StepEvent>> steps = {random_stream_step(random, 20 + random() % 60, kPage)};
+    const size_t count = 2 + random() % 3;
+    while (steps.size() < count) {
+      std::vector<StepEvent> step = steps[random() % steps.size()];
+      const std::vector<StepEvent> other = random_stream_step(random, 20 + random() % 40, kPage);
+      if (random() % 3 == 0) {
+        step = other;
+      } else {
+        const size_t at = random() % step.size();
+        for (StepEvent& event : step)
+          if (event.op == StepOp::kUse && (&event - step.data()) > static_cast<std::ptrdiff_t>(at))
+            event.stream = static_cast<uint32_t>(random() % kStreams);
+      }
+      steps.push_back(step);
+    }
+    HeldSlots held;
+    if (round % 3 == 0) held.emplace(1000, HeldSlot{.offset = 3 * kPage, .bytes = 5 * kPage, .stable = true});
+    if (round % 6 == 0) {
+      for (std::vector<StepEvent>& step : steps) {
+        step.insert(step.begin() + static_cast<std::ptrdiff_t>(step.size() / 2), on(StepOp::kGiveBack, 1000));
+        step.push_back({.stable = true, .stream = 1, .key = 1000, .bytes = 5 * kPage});
+      }
+    }
+    const JointPlan plan = plan_steps(steps, held, kPage);
+    ASSERT_EQ(steps_problem(plan, held, kPage), "") << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace fsccl

@@ -141,6 +141,25 @@ TEST(StreamRegion, RandomStepsStaySafe) {
   }
 }
 
+TEST(StreamRegion, KnownStepsFollowEachOtherWithoutAWait) {
+  std::vector<uint64_t> fewer = sizes();
+  fewer.erase(fewer.begin() + 3);
+  const std::vector<std::vector<StepEvent>> steps = {StreamStep(sizes()).build(), StreamStep(fewer).build()};
+  for (const bool joined : {true, false}) {
+    StreamDriver driver(false);
+    std::vector<std::vector<StepEvent>> kinds = steps;
+    if (!joined)  // the last edges, to the streams that come first in the next step
+      for (std::vector<StepEvent>& step : kinds) step.resize(step.size() - 4);
+    for (const auto& step : kinds) ASSERT_TRUE(driver.region.declare(step).ok());
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 40; ++i) driver.step(kinds[random() % 2]);
+    EXPECT_EQ(driver.region.by_table(), joined);  // else a step begins as another one has left it
+    EXPECT_EQ(driver.region.misses(), 0U);
+    EXPECT_EQ(driver.waits, 0U);
+    ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
 TEST(StreamRegion, MistakesAreErrors) {
   CollectiveRegion region(kPage * 16, false, 2);
   EXPECT_EQ(region.take(1, kPage, false, 1, 2).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
