@@ -50,6 +50,7 @@ bool CollectiveRegion::end_table_step() {
   if (!step || (*step != current_ && tables_[*step].empty())) return false;
   if (*step != current_) change_table(*step);
   hits_ = hits();
+  hash_ = hash();
   next_ = 0;
   table_before_ = true;
   for (const StepTable::Early& early : table_.early()) positions_[table_[early.row].freed_by] = positions_[early.freed_by];
@@ -82,6 +83,7 @@ void CollectiveRegion::leave_table() {
   if (table_.empty()) return;
   live_ = live();
   hits_ = hits();
+  hash_ = hash();
   step_events_ = next_;
   note_table_before(next_);
   for (size_t i = 0; i < next_; ++i) {

@@ -1,6 +1,7 @@
 #include "allocators/pool/collective_region.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace fsccl {
@@ -231,9 +232,10 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
 }
 
 void CollectiveRegion::end_step() {
+  const bool by_table = !table_.empty() && (next_ == 0 || end_table_step());
+  if (!by_table) leave_table();
   mix(kEndOfStep);
-  if (!table_.empty() && (next_ == 0 || end_table_step())) return;
-  leave_table();
+  if (by_table) return;
   if (std::exchange(step_events_, 0) == 0) return;  // a step without events says nothing about the next ones
   end_streams_step();
   const std::optional<size_t> ended = following_ ? known_.plan().ends(current_, next_) : std::nullopt;

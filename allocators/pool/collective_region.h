@@ -17,7 +17,6 @@
 // Bytes go from one slot to the next without a wait of the region's own wherever there is a choice: on the planned path always,
 // unless the step before went another way.
 #pragma once
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -59,15 +58,14 @@ class CollectiveRegion {
     const StepTable::Row* row = table_.find(next_);
     if (!row || !row->is_take(key, bytes, stable, stream)) [[unlikely]]
       return take_off_table(key, bytes, stable, position, stream);
-    went_by(*row);
+    ++next_;
     return SlotGrant{.offset = row->offset, .free_since = positions_[row->freed_by]};
   }
   Status give_back(uint64_t key, uint64_t position) {
     const StepTable::Row* row = table_.find(next_);
     if (!row || !row->is_give_back(key)) [[unlikely]]
       return give_back_off_table(key, position);
-    positions_[next_] = position;
-    went_by(*row);
+    positions_[next_++] = position;
     return success();
   }
   // Work that touches the slot is put on the stream (a take says so for its own stream). An event between streams is a number that
@@ -101,7 +99,9 @@ class CollectiveRegion {
   uint64_t misses() const { return misses_; }            // takes served beside it (none while there is no plan)
   uint64_t added_waits() const { return added_waits_; }  // of a stream for another, that grants asked for
   bool by_table() const { return !table_.empty(); }      // the step is served from the table so far
-  uint64_t hash() const { return hash_; }                // of the history
+  uint64_t hash() const {                                // of the history
+    return table_.empty() || next_ == 0 ? hash_ : hash_ * table_[next_ - 1].power + table_[next_ - 1].digests;
+  }
 
  private:
   // What the table does not expect next.
@@ -113,12 +113,8 @@ class CollectiveRegion {
     const StepTable::Row* row = table_.find(next_);
     if (!row || !row->is_order(op, key, stream)) [[unlikely]]
       return order_off_table({.op = op, .stream = stream, .key = key});
-    went_by(*row);
-    return success();
-  }
-  void went_by(const StepTable::Row& row) {
     ++next_;
-    mix(row.digest);
+    return success();
   }
   void note_table_before(size_t row);
   void note_row(size_t row);
@@ -141,7 +137,7 @@ class CollectiveRegion {
   void begin_plan();
   void end_streams_step();
   void mix(const Event& event, uint64_t offset) { mix(StepTable::digest(event, offset)); }
-  void mix(uint64_t digest) { hash_ = std::rotl(hash_ ^ digest, 29) * 0x9e3779b97f4a7c15U; }
+  void mix(uint64_t digest) { hash_ = hash_ * StepTable::kHashFactor + digest; }
 
   uint64_t capacity_;
   bool record_;

@@ -36,7 +36,8 @@ void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t fi
     if (row.event.op == StepOp::kGiveBack) live -= row.event.bytes;
     row.takes_so_far = takes;
     row.live = live;
-    row.digest = digest(row.event, row.offset);
+    row.power = (i > 0 ? rows_[i - 1].power : 1) * kHashFactor;
+    row.digests = (i > 0 ? rows_[i - 1].digests : 0) * kHashFactor + digest(row.event, row.offset);
   }
   // Over two rounds, so that each take finds what was given back in the step before. Positions in this history: rows, from 1.
   ByteHistory last;

@@ -15,9 +15,10 @@ namespace fsccl {
 class StepTable {
  public:
   struct Row {
-    StepEvent event;        // bytes rounded up; of a give-back too
-    uint64_t digest = 0;    // of it, for the hash of the history
-    uint64_t offset = 0;    // of the slot that is taken or given back
+    StepEvent event;       // bytes rounded up; of a give-back too
+    uint64_t power = 1;    // of the history's hash after the step so far, this row included: what its hash before is multiplied by,
+    uint64_t digests = 0;  // and what is added
+    uint64_t offset = 0;   // of the slot that is taken or given back
     uint32_t freed_by = 0;  // take: where the position is at which any of these bytes were given back last
     uint32_t takes_so_far = 0;
     uint64_t live = 0;  // bytes held after it
@@ -33,7 +34,9 @@ class StepTable {
   };
   static constexpr uint64_t kAlignment = 4096;  // what sizes are rounded up to
 
-  // What the event adds to the hash of the history; `event` with its bytes, of a give-back too.
+  // A history's hash is multiplied by this and then increased by the digest of each event, with its bytes, of a give-back too. So
+  // what a step does to it is known when the table is made.
+  static constexpr uint64_t kHashFactor = 0x9e3779b97f4a7c15U;
   static uint64_t digest(const StepEvent& event, uint64_t offset);
 
   // A take of bytes that no event before it in the step gives back.

@@ -2,100 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <set>
 
-#include "step_events.h"
+#include "region_driver.h"
 
 namespace fsccl {
 namespace {
-
-constexpr uint64_t kPage = CollectiveRegion::kAlignment;
-constexpr uint64_t kCapacity = 4096 * kPage;
-
-// Feeds events to a region and checks each answer against a model that remembers, page by page, who holds it and when it was last
-// given back.
-class Driver {
- public:
-  explicit Driver(bool record, uint64_t capacity = kCapacity)
-      : region(capacity, record), holder_(capacity / kPage, kNobody), given_back_(capacity / kPage, 0) {}
-
-  void run(const std::vector<StepEvent>& events) {
-    for (const StepEvent& event : events) apply(event);
-  }
-  void step(const std::vector<StepEvent>& events) {
-    run(events);
-    region.end_step();
-  }
-  void apply(const StepEvent& event) {
-    ++position_;
-    event.takes() ? take(event) : give_back(event);
-  }
-  // Offsets of the takes of the last call, in order.
-  std::vector<uint64_t> offsets_of(const std::vector<StepEvent>& events) {
-    offsets.clear();
-    step(events);
-    return offsets;
-  }
-
-  CollectiveRegion region;
-  std::vector<uint64_t> offsets;
-  std::map<uint64_t, std::set<uint64_t>> offsets_of_key;
-  uint64_t moves = 0;
-  bool refused = false;
-
- private:
-  static constexpr uint64_t kNobody = UINT64_MAX;
-
-  void take(const StepEvent& event) {
-    Result<SlotGrant> grant = region.take(event.key, event.bytes, event.stable, position_);
-    refused = !grant.ok();
-    if (refused) return;
-    const uint64_t first = grant.value().offset / kPage, pages = (event.bytes + kPage - 1) / kPage;
-    ASSERT_EQ(grant.value().offset % kPage, 0U);
-    ASSERT_LE(first + pages, holder_.size());
-    uint64_t free_since = 0;
-    for (uint64_t page = first; page < first + pages; ++page) {
-      ASSERT_EQ(holder_[page], kNobody) << "page " << page << " is granted twice";
-      holder_[page] = event.key;
-      free_since = std::max(free_since, given_back_[page]);
-    }
-    ASSERT_EQ(grant.value().free_since, free_since);
-    ASSERT_TRUE(region.holds(event.key));
-    ASSERT_GE(region.extent(), grant.value().offset + pages * kPage);
-    offsets.push_back(grant.value().offset);
-    if (event.stable) offsets_of_key[event.key].insert(grant.value().offset);
-    moves += grant.value().moved;
-  }
-  void give_back(const StepEvent& event) {
-    const Status status = region.give_back(event.key, position_);
-    ASSERT_TRUE(status.ok()) << status.text();
-    ASSERT_FALSE(region.holds(event.key));
-    for (uint64_t page = 0; page < holder_.size(); ++page) {
-      if (holder_[page] != event.key) continue;
-      holder_[page] = kNobody;
-      given_back_[page] = position_;
-    }
-  }
-
-  uint64_t position_ = 0;
-  std::vector<uint64_t> holder_, given_back_;
-};
-
-uint64_t takes_in(const std::vector<StepEvent>& events) {
-  uint64_t takes = 0;
-  for (const StepEvent& event : events) takes += event.takes();
-  return takes;
-}
-
-std::vector<StepEvent> model_step(int prefetch = 1) {
-  return step_events({.unit_bytes = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage), .prefetch = prefetch});
-}
-StepEvent take_event(uint64_t key, uint64_t pages, bool stable = true) {
-  return {.op = StepOp::kTake, .stable = stable, .key = key, .bytes = pages * kPage};
-}
-StepEvent give_event(uint64_t key) { return {.op = StepOp::kGiveBack, .key = key}; }
 
 TEST(CollectiveRegion, ARecordedStepBecomesTheDeclaredPlan) {
   const std::vector<StepEvent> events = model_step();
@@ -228,104 +141,6 @@ TEST(CollectiveRegion, AGrantSaysThatAStableKeyMoved) {
   EXPECT_EQ(driver.moves, 1U);
   driver.run({give_event(1), take_event(1, 4)});
   EXPECT_EQ(driver.moves, 1U);
-}
-
-TEST(CollectiveRegion, ADeviatingStepIsServedCountedAndKnownFromThenOn) {
-  const std::vector<StepEvent> usual = model_step(), other = model_step(3);
-  Driver driver(true);
-  driver.step(usual);
-  driver.step(usual);
-  const uint64_t usual_bytes = driver.region.plan_bytes();
-  EXPECT_EQ(driver.region.misses(), 0U);
-  driver.step(other);
-  const uint64_t misses = driver.region.misses(), hits = driver.region.hits();
-  EXPECT_GT(misses, 0U);
-  EXPECT_GT(driver.region.plan_bytes(), usual_bytes);
-  driver.offsets_of_key.clear();
-  for (int i = 0; i < 4; ++i) driver.step(i % 2 == 0 ? usual : other);
-  EXPECT_EQ(driver.region.misses(), misses);
-  EXPECT_EQ(driver.region.hits(), hits + 2 * takes_in(usual) + 2 * takes_in(other));
-  for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
-}
-
-// Training, evaluation, a step without gradients, a shorter one and one of other sizes, in any order.
-std::vector<std::vector<StepEvent>> kinds_of_step() {
-  const std::vector<uint64_t> model = transformer(40 * kPage, 17 * kPage, 12, 41 * kPage);
-  std::vector<uint64_t> shorter = model, wider = model;
-  shorter.pop_back();
-  wider.back() = 45 * kPage;
-  return {step_events({.unit_bytes = model}), step_events({.unit_bytes = model, .backward = false}),
-          step_events({.unit_bytes = model, .gradients = false}), step_events({.unit_bytes = shorter}),
-          step_events({.unit_bytes = wider})};
-}
-
-void check_known_steps(Driver& driver, const std::vector<std::vector<StepEvent>>& kinds) {
-  const uint64_t misses = driver.region.misses(), extent = driver.region.extent(), moves = driver.moves;
-  driver.offsets_of_key.clear();
-  std::mt19937_64 random(5);
-  for (int i = 0; i < 60; ++i) {
-    driver.step(kinds[random() % kinds.size()]);
-    EXPECT_TRUE(driver.region.by_table()) << i;
-  }
-  EXPECT_EQ(driver.region.misses(), misses);
-  EXPECT_EQ(driver.region.extent(), extent);
-  EXPECT_EQ(driver.moves, moves);
-  for (const auto& [key, offsets] : driver.offsets_of_key) EXPECT_EQ(offsets.size(), 1U) << key;
-}
-
-TEST(CollectiveRegion, SeveralDeclaredStepsAreKnownAtOnce) {
-  const auto kinds = kinds_of_step();
-  Driver driver(false);
-  for (const auto& step : kinds) ASSERT_TRUE(driver.region.declare(step).ok());
-  EXPECT_EQ(driver.region.known_steps(), kinds.size());
-  for (const auto& step : kinds) driver.step(step);
-  for (const auto& step : kinds) driver.step(step);
-  driver.moves = 0;
-  check_known_steps(driver, kinds);
-  EXPECT_EQ(driver.region.misses(), 0U);
-  EXPECT_EQ(driver.region.extent(), driver.region.plan_bytes());
-}
-
-TEST(CollectiveRegion, SeveralRecordedStepsAreKnownAtOnce) {
-  const auto kinds = kinds_of_step();
-  Driver driver(true);
-  for (int round = 0; round < 2; ++round)
-    for (const auto& step : kinds) driver.step(step);
-  EXPECT_EQ(driver.region.known_steps(), kinds.size());
-  check_known_steps(driver, kinds);
-  EXPECT_EQ(driver.region.extent(), driver.region.plan_bytes());
-}
-
-TEST(CollectiveRegion, TheStepThatDidNotComeForLongestIsForgotten) {
-  const auto step_of = [](uint64_t units) {
-    return step_events({.unit_bytes = std::vector<uint64_t>(units, 2 * kPage), .gradients = false});
-  };
-  Driver driver(true);
-  for (uint64_t units = 1; units <= KnownSteps::kMost; ++units) driver.step(step_of(units));
-  EXPECT_EQ(driver.region.known_steps(), KnownSteps::kMost);
-  driver.step(step_of(1));
-  const auto misses_of = [&](uint64_t units) {
-    const uint64_t before = driver.region.misses();
-    driver.step(step_of(units));
-    return driver.region.misses() - before;
-  };
-  EXPECT_GT(misses_of(20), 0U);
-  EXPECT_GT(misses_of(20), 0U);  // once was no reason to forget another one
-  for (uint64_t units : {20, 1, 3, 4, 5, 6, 7, 8}) EXPECT_EQ(misses_of(units), 0U) << units;
-  EXPECT_EQ(driver.region.known_steps(), KnownSteps::kMost);
-}
-
-// The extent of a step without a plan is not kept.
-TEST(CollectiveRegion, TheExtentFallsToThePlans) {
-  const std::vector<StepEvent> events = {take_event(1, 3, false), take_event(2, 4, false), give_event(1),
-                                         take_event(3, 5, false), give_event(2),           give_event(3)};
-  Driver driver(true);
-  driver.run(events);
-  EXPECT_EQ(driver.region.extent(), 12 * kPage);
-  driver.region.end_step();
-  EXPECT_EQ(driver.region.extent(), 9 * kPage);
-  for (int i = 0; i < 3; ++i) driver.step(events);
-  EXPECT_EQ(driver.region.extent(), 9 * kPage);
 }
 
 TEST(CollectiveRegion, AStableKeyStaysWhereTheDeviatingStepPutIt) {
