@@ -479,13 +479,13 @@ typedef struct fsccl_event {
 } fsccl_event_t;
 /*
  * Declares the order of a step before it runs, so that the pool is planned and its memory reserved now. Collective (the same on
- * all ranks), between steps, with no slot in use. The schedule repeats at each fsccl_pool_step(). A step that deviates is
- * served from the gaps and counted (plan_misses); when it repeats it becomes the new plan. FSCCL_ERR_INVALID_ARGUMENT names the
- * event when a unit would take a slot that it holds, or give back one that it does not (gradients passed to reduce_grads are GRAD
- * and REDUCE, too).
+ * all ranks), between steps, with no slot in use. Once for each kind of step (training, evaluation): up to eight are known. Others
+ * are served from the gaps, counted (plan_misses) and, with `record`, known from then on. FSCCL_ERR_INVALID_ARGUMENT names the
+ * event when a unit would take a slot that it holds, or give back one that it does not (GRAD and REDUCE: reduce_grads, too).
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events, size_t count);
-/* Marks the end of a step. Same place in the order of collective calls on all ranks; does not communicate. */
+/* Marks the end of a step. Same place in the order of collective calls on all ranks. It does not communicate; a step after a plan
+ * that needs less memory it waits until every rank has released that (FSCCL_ERR_TIMEOUT), and gives it back. */
 FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
 
 /* ----------------------------------------------------------------------------------------------------- units ---- */

@@ -39,7 +39,7 @@ class ReplayedPool {
     switch (event.op) {
       case StepOp::kTake: {
         const Result<SlotGrant> grant = region_.take(event.key, event.bytes, event.stable, ++position_, event.stream);
-        return grant.ok() && (grant.value().offset + event.bytes <= most_ || grow(region_.extent()));
+        return grant.ok() && (grant.value().offset + event.bytes <= reserved_ || grow(region_.extent()));
       }
       case StepOp::kGiveBack:
         return region_.give_back(event.key, ++position_).ok();
@@ -55,19 +55,34 @@ class ReplayedPool {
   bool step(const std::vector<StepEvent>& events) {
     for (const StepEvent& event : events)
       if (!apply(event)) return false;
-    region_.end_step();
+    end_step();
     return true;
+  }
+  // A new plan may need less; what is above it goes at the next boundary, as in a pool.
+  void end_step() {
+    region_.end_step();
+    const uint64_t extent = region_.extent(), needed = whole_pages(extent);
+    const bool less = extent < reserved_;
+    if (less && surplus_) {
+      if (arena_ && needed < exists_) arena_->release(0, needed, exists_ - needed);
+      exists_ = std::min(exists_, needed);
+      reserved_ = extent;
+    }
+    surplus_ = less && !surplus_;
   }
   CollectiveRegion& region() { return region_; }
   uint64_t growths() const { return growths_; }
+  uint64_t reserved_bytes() const { return reserved_; }
   uint64_t most_bytes() const { return most_; }
   const std::string& refusal() const { return refusal_; }  // of a declared step; empty: none
 
  private:
+  static uint64_t whole_pages(uint64_t extent) { return (extent + kGrowth - 1) / kGrowth * kGrowth; }
   bool grow(uint64_t extent) {
-    most_ = std::max(most_, extent);
+    reserved_ = std::max(reserved_, extent);
+    most_ = std::max(most_, reserved_);
     if (extent <= exists_) return true;
-    const uint64_t wanted = (extent + kGrowth - 1) / kGrowth * kGrowth;
+    const uint64_t wanted = whole_pages(extent);
     if (arena_ && !arena_->reserve(0, exists_, wanted - exists_, false).ok()) return false;
     exists_ = wanted;
     ++growths_;
@@ -78,7 +93,9 @@ class ReplayedPool {
   CollectiveRegion region_;
   std::optional<HostArena> arena_;
   std::string refusal_;
-  uint64_t position_ = 0, exists_ = 0, most_ = 0, growths_ = 0;
+  uint64_t position_ = 0, growths_ = 0;
+  uint64_t exists_ = 0, reserved_ = 0, most_ = 0;  // in whole pages; as asked for; the most that was so far
+  bool surplus_ = false;                           // at the last step boundary the plan needed less than there is
 };
 
 using Steps = std::vector<std::vector<StepEvent>>;
@@ -106,11 +123,12 @@ class Replay {
     for (int nth = 0; nth < options_.steps; ++nth) {
       const std::vector<StepEvent>& step = steps[static_cast<size_t>(nth) % steps.size()];
       if (!times.run(step, [&](const StepEvent& event) { return pool.apply(event); })) return failed(pool);
-      pool.region().end_step();
-      least = std::min(least, pool.region().extent());
-      most = std::max(most, pool.region().extent());
+      pool.end_step();
+      least = std::min(least, pool.reserved_bytes());
+      most = std::max(most, pool.reserved_bytes());
     }
-    row_.reserved = pool.most_bytes();
+    row_.reserved = most;
+    row_.most_reserved = pool.most_bytes();
     row_.variance = most - least;
     row_.growths = pool.growths() - growths;
     row_.added_waits = pool.region().added_waits() - waits;
@@ -123,11 +141,11 @@ class Replay {
   void set_plan_us(double plan_us) { row_.plan_us = plan_us; }
 
  private:
-  // Until everything has been seen: the plan, two steps by it, or all steps once.
+  // Until everything has been seen: the plan and what it does not need any more; or all steps, and what was learned.
   bool prepare(ReplayedPool& pool, const std::vector<StepEvent>& first, const Steps& steps) {
     if (!pool.make_arena()) return false;
     if (!options_.recorded && !pool.declare(first)) return false;
-    for (size_t i = 0; i < whole_rounds(steps.size(), kWarmUp); ++i)
+    for (size_t i = 0; i < whole_rounds(steps.size(), kWarmUp) + (steps.size() > 1 ? steps.size() : 0); ++i)
       if (!pool.step(steps[i % steps.size()])) return false;
     return true;
   }

@@ -20,7 +20,8 @@ struct ReplayOptions {
 struct ReplayRow {
   std::string trace, allocator, how;
   uint64_t live = 0, clique_bound = 0;
-  std::optional<uint64_t> reserved;
+  std::optional<uint64_t> reserved;       // the most in the measured steps
+  std::optional<uint64_t> most_reserved;  // the most ever, as while a step was recorded
   std::optional<double> plan_us;
   std::optional<uint64_t> system_calls, added_waits, growths, variance;
   std::optional<double> p50_ns, p99_ns;                        // of an allocation and its release

@@ -23,12 +23,16 @@ void read(const Json& json, const char* name, std::optional<Value>* value) {
   if (member != json.end() && member->is_number()) *value = member->template get<Value>();
 }
 
+double over_bound(const ReplayRow& row, uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(std::max<uint64_t>({row.live, row.clique_bound, 1}));
+}
+Json ratio_json(const ReplayRow& row, const std::optional<uint64_t>& bytes) {
+  return bytes ? Json(std::round(over_bound(row, *bytes) * 1e4) / 1e4) : Json();
+}
+
 }  // namespace
 
-double ratio(const ReplayRow& row) {
-  const uint64_t bound = std::max<uint64_t>({row.live, row.clique_bound, 1});
-  return row.reserved ? static_cast<double>(*row.reserved) / static_cast<double>(bound) : 0;
-}
+double ratio(const ReplayRow& row) { return row.reserved ? over_bound(row, *row.reserved) : 0; }
 
 std::string to_json(const ReplayRow& row) {
   return Json({{"trace", row.trace},
@@ -37,7 +41,9 @@ std::string to_json(const ReplayRow& row) {
                {"live", row.live},
                {"clique_bound", row.clique_bound},
                {"reserved", or_null(row.reserved)},
-               {"ratio", row.reserved ? Json(std::round(ratio(row) * 1e4) / 1e4) : Json()},
+               {"ratio", ratio_json(row, row.reserved)},
+               {"most_reserved", or_null(row.most_reserved)},
+               {"most_ratio", ratio_json(row, row.most_reserved)},
                {"plan_us", rounded(row.plan_us)},
                {"system_calls", or_null(row.system_calls)},
                {"added_waits", or_null(row.added_waits)},
@@ -69,19 +75,21 @@ std::optional<ReplayRow> row_of_json(const std::string& line) {
 }
 
 std::string table_head() {
-  return fmt::format("# {:<38} {:<12} {:<9} {:>9} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", "trace", "allocator",
-                     "how", "live GiB", "ratio", "plan us", "sys calls", "waits", "growths", "p50 ns", "p99 ns", "+order", "note");
+  return fmt::format("# {:<38} {:<12} {:<9} {:>9} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", "trace",
+                     "allocator", "how", "live GiB", "ratio", "at most", "plan us", "sys calls", "waits", "growths", "p50 ns",
+                     "p99 ns", "+order", "note");
 }
 
 std::string table_line(const ReplayRow& row) {
   const auto cell = [](const auto& value, int digits) {
     return value ? fmt::format("{:.{}f}", static_cast<double>(*value), digits) : std::string("-");
   };
-  return fmt::format("  {:<38} {:<12} {:<9} {:>9.4f} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", row.trace,
+  return fmt::format("  {:<38} {:<12} {:<9} {:>9.4f} {:>8} {:>8} {:>8} {:>9} {:>6} {:>8} {:>7} {:>7} {:>7}  {}\n", row.trace,
                      row.allocator, row.how, static_cast<double>(row.live) / 0x1p30,
-                     row.reserved ? fmt::format("{:.4f}", ratio(row)) : "-", cell(row.plan_us, 0), cell(row.system_calls, 0),
-                     cell(row.added_waits, 0), cell(row.growths, 0), cell(row.p50_ns, 1), cell(row.p99_ns, 1),
-                     cell(row.with_order_p50_ns, 1), row.note);
+                     row.reserved ? fmt::format("{:.4f}", ratio(row)) : "-",
+                     row.most_reserved ? fmt::format("{:.4f}", over_bound(row, *row.most_reserved)) : "-", cell(row.plan_us, 0),
+                     cell(row.system_calls, 0), cell(row.added_waits, 0), cell(row.growths, 0), cell(row.p50_ns, 1),
+                     cell(row.p99_ns, 1), cell(row.with_order_p50_ns, 1), row.note);
 }
 
 }  // namespace fsccl::perf

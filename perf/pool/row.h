@@ -7,7 +7,8 @@
 
 namespace fsccl::perf {
 
-double ratio(const ReplayRow& row);  // reserved / the larger bound; 0 when nothing is known
+double ratio(const ReplayRow& row);
+
 std::string to_json(const ReplayRow& row);
 std::optional<ReplayRow> row_of_json(const std::string& line);
 std::string table_head();

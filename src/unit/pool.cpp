@@ -338,6 +338,7 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
 Status Pool::end_step() {
   shared_->end_step();
   own_->end_step();
+  for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
   if (memory_->beyond_soft_limit()) trim();
   const std::lock_guard lock(mutex_);
   steps_++;

@@ -6,10 +6,13 @@
 // gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
 // every rank. Local blocks are any rank's own affair (blocks.h).
 #pragma once
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "allocators/host/arena.h"
@@ -73,6 +76,7 @@ class Pool {
   Status make_private_view(int rank);
   std::byte* private_address(int rank, uint64_t offset) const { return private_views_.at(rank).base() + offset; }
   void drop_writes(int rank, uint64_t offset, uint64_t bytes);
+  void add_sharer(int rank) { sharers_.insert(rank); }  // whose units have slots here, and the same history of them
   const ReleaseLine* release_line(int rank) const { return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank; }
   int rank() const { return comm_.rank(); }
   int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
@@ -98,6 +102,8 @@ class Pool {
   void set_room();
   Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
   bool withdraw_kept();
+  Status wait_released(uint64_t position);
+  Status give_back_surplus(Part part);
   std::string holders() const;
   void make_blocks(bool debug);
   void note_live();
@@ -119,6 +125,8 @@ class Pool {
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
   int shared_host_ = -1;
+  std::set<int> sharers_;
+  std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
   uint64_t unit_keys_ = 0;
 
   std::unique_ptr<Blocks> blocks_;

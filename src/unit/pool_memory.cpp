@@ -114,6 +114,10 @@ Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) 
               name_, what, needed, shared, own, whose_slots(), limits_.slots);
 }
 
+bool PoolMemory::exceeds(Part part, uint64_t extent) const {
+  return this->extent(part) > std::min(round_up(extent, kGrowth), part_bytes_);
+}
+
 uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
   std::unique_lock lock(mutex_);
   const uint64_t exists = this->extent(part);

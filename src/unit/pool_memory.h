@@ -60,6 +60,8 @@ class PoolMemory {
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
   // Gives back what lies above the first `extent` bytes of the part; returns how much that was.
   uint64_t shrink(Part part, int host, uint64_t extent);
+  // More of the part exists than growing to `extent` would make.
+  bool exceeds(Part part, uint64_t extent) const;
   uint64_t extent(Part part) const { return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t limit() const { return limits_.all; }

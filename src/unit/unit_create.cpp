@@ -265,6 +265,7 @@ void Unit::make_tables() {
     const int pool_rank = pool().rank_of_job(comm().job_rank(rank));
     regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
+    pool().add_sharer(pool_rank);
   }
   unshard_bindings_.resize(slots_.size() + count());
   for (size_t i = 0; i < count(); i++) unshard_bindings_[slots_.size() + i].base = shards_[i];
