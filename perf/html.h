@@ -42,6 +42,35 @@ struct BarChart {
 };
 std::string draw(const BarChart& chart);
 
+// What lies where over time: bands one above the other, each of some bytes, in which rectangles go from a first to a last moment
+// and from a first to a last byte. As wide as the page.
+struct MapChart {
+  struct Area {
+    size_t band = 0;
+    double begin = 0, end = 0;  // on the x axis
+    double low = 0, high = 0;   // bytes of the band
+    size_t color = 0;           // 0 .. kPageColors - 1
+    bool pale = false;          // a second kind of the same colour
+    std::string label, words;   // written into it where there is room; shown when pointed at
+  };
+  struct Band {
+    std::string name;
+    double bytes = 0;
+  };
+  struct Key {  // of the legend
+    std::string name;
+    size_t color = 0;
+    bool pale = false;
+  };
+  std::string title, x_label;
+  double x_end = 0;  // x begins at 0
+  std::vector<Band> bands;
+  std::vector<Area> areas;
+  std::vector<double> marks;  // moments with a line through all bands
+  std::vector<Key> legend;
+};
+std::string draw(const MapChart& chart);  // "" without a band
+
 struct Table {
   std::vector<std::string> head;
   std::vector<std::vector<std::string>> rows;  // columns of figures stand to the right

@@ -99,6 +99,9 @@ class Runner {
       StepTimes times = step(nullptr);
       if (s >= 0) measured.push_back(std::move(times));
     }
+    if (session_.rank() == 0)
+      for (const std::string& path : options_.snapshots)
+        must(fsccl_pool_snapshot(session_.pool(), path.c_str()), "fsccl_pool_snapshot");
     StepReport report = describe();
     if (!options_.report.empty()) step(&report.memory);
     if (!options_.dry_run) {

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model_layout.h"
 #include "session.h"
@@ -26,7 +27,8 @@ struct StepOptions {
   int warmup = 1;
   bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes
   bool json = false;
-  std::string report;  // path of the HTML page; empty: none
+  std::string report;                  // path of the HTML page; empty: none
+  std::vector<std::string> snapshots;  // paths of rank 0's fsccl_pool_snapshot() after the measured steps
 };
 
 // Returns the number of wrong elements over all ranks.

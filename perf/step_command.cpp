@@ -44,6 +44,13 @@ void StepCommand::add_to(CLI::App* command) {
       ->add_option("--report", options_.report, "write an HTML page: time per phase and rank, memory over time against the bound")
       ->default_str("")
       ->type_name("FILE");
+  command
+      ->add_option("--snapshot", options_.snapshots,
+                   "write rank 0's fsccl_pool_snapshot() after the measured steps, may be given several times; FSCCL_POOL_HISTORY "
+                   "says how many events it has")
+      ->expected(1)
+      ->take_all()
+      ->type_name("FILE");
   command->footer(
       "A step gathers all units forward, gathers them again backward (not the first, which stays), and reduces their gradients. "
       "Writing shards and gradients and\n"

@@ -107,8 +107,12 @@ fsccl_status_t fsccl_pool_trim(fsccl_pool_t handle, uint64_t* released) {
   });
 }
 
-fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t, const char*) {
-  return not_available("fsccl_pool_snapshot", "it comes with a later release", "use fsccl_pool_stats");
+fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
+  return guarded("fsccl_pool_snapshot", [&]() -> Status {
+    if (!path || !*path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is {}: name the file to write", path ? "empty" : "NULL");
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    return pool->snapshot(path);
+  });
 }
 
 fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream, int writes) {
@@ -132,8 +136,13 @@ fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* str
   });
 }
 
-fsccl_status_t fsccl_pool_uses(fsccl_pool_t, void (*)(void*, const fsccl_pool_use_t*), void*) {
-  return not_available("fsccl_pool_uses", "it comes with a later release", "use fsccl_pool_stats");
+fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) {
+  return guarded("fsccl_pool_uses", [&]() -> Status {
+    if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL: it is called for each owner of memory");
+    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    pool->uses(visit, context);
+    return success();
+  });
 }
 
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {

@@ -67,7 +67,7 @@ void Blocks::release(const Bytes& bytes) {
 }
 
 // `over`: no work on the bytes may still run.
-Result<void*> Blocks::enter(Block&& block, uint32_t stream, bool over) {
+Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over) {
   block.call = ++calls_;
   block.stream = streams_.name(stream);
   streams_.work(stream, &block.done);
@@ -83,22 +83,29 @@ Result<void*> Blocks::enter(Block&& block, uint32_t stream, bool over) {
   figures_.allocations++;
   (block.import ? figures_.imports : figures_.blocks)++;
   blocks_.emplace(block.address, block);
+  owner.stream = reinterpret_cast<uint64_t>(block.stream);
+  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin, block.bytes);
   return static_cast<void*>(block.address);
 }
 
-Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignment) {
+Result<void*> Blocks::alloc(uint64_t bytes, const void* stream, uint64_t alignment, const Journal::Owner& owner) {
   std::unique_lock lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, streams_.number(stream));
   alignment = std::max<uint64_t>(alignment, bytes >= kLargeBlock ? kPage : 64);
   const uint64_t room = watch_ ? BlockWatch::room(bytes, alignment) : round_up(std::max<uint64_t>(bytes, 1), alignment);
-  FSCCL_ASSIGN(const Bytes taken, take(room, alignment, bytes, number, lock));
+  Result<Bytes> found = take(room, alignment, bytes, number, lock);
+  if (!found.ok()) {
+    place_.journal->block_refused(owner, bytes, place_.left());
+    return found.take_status();
+  }
+  const Bytes taken = found.take();
   Block block;
   block.bytes = bytes;
   block.begin = taken.begin;
   block.end = taken.end;
   block.data = watch_ ? watch_->place(taken.begin, alignment) : taken.begin;
   block.address = place_.memory + block.data;
-  return enter(std::move(block), number, streams_.over(taken.done));
+  return enter(std::move(block), owner, number, streams_.over(taken.done));
 }
 
 Status Blocks::import(void* pointer, uint64_t bytes) {
@@ -125,7 +132,7 @@ Status Blocks::import(void* pointer, uint64_t bytes) {
   block.end = taken.end;
   block.address = static_cast<std::byte*>(pointer);
   block.import = true;
-  return enter(std::move(block), BlockStreams::kProgram, true).take_status();
+  return enter(std::move(block), {UseKind::kImport}, BlockStreams::kProgram, true).take_status();
 }
 
 Status Blocks::not_a_block(const void* pointer) const {
@@ -165,6 +172,8 @@ Status Blocks::end(const Block& block, uint32_t stream) {
   } else if (!place_.dry_run && streams_.over(block.done)) {
     forbid_memory(place_.memory + block.begin, block.end - block.begin);
   }
+  place_.journal->block_given_back(reinterpret_cast<uint64_t>(place_.memory + block.begin),
+                                   reinterpret_cast<uint64_t>(streams_.name(stream)));
   release({block.begin, block.end, block.done});
   return status;
 }

@@ -14,6 +14,7 @@
 #include "allocators/pool/block_streams.h"
 #include "allocators/pool/block_watch.h"
 #include "allocators/pool/cooling_slots.h"
+#include "allocators/pool/journal.h"
 #include "allocators/pool/region.h"
 #include "engine/arena_table.h"
 
@@ -29,12 +30,15 @@ class Blocks {
     std::byte* memory = nullptr;  // of the region
     uint64_t bytes = 0;
     bool dry_run = false, debug = false;
+    Journal* journal = nullptr;
+    std::function<uint64_t()> left;               // bytes that the pool may still reserve
     std::function<Status(uint64_t extent)> grow;  // so much of the region must exist; called without a lock
   };
   explicit Blocks(Place place);
   ~Blocks();
 
-  Result<void*> alloc(uint64_t bytes, const void* stream, uint64_t alignment);  // at least so much
+  // Aligned to `alignment` at least.
+  Result<void*> alloc(uint64_t bytes, const void* stream, uint64_t alignment, const Journal::Owner& owner);
   Status import(void* pointer, uint64_t bytes);
   // A block, or an import. In debug mode an error that says what was done to the block before: it is freed all the same.
   Status free(void* pointer, const void* stream);
@@ -60,7 +64,7 @@ class Blocks {
   };
   Result<Bytes> take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream, std::unique_lock<std::mutex>& lock);
   void release(const Bytes& bytes);
-  Result<void*> enter(Block&& block, uint32_t stream, bool over);
+  Result<void*> enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over);
   Status end(const Block& block, uint32_t stream);
   Status not_a_block(const void* pointer) const;
 

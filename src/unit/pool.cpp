@@ -90,6 +90,13 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
   return events;
 }
 
+Result<std::unique_ptr<Journal>> open_journal(const Config& settings, const Communicator& comm) {
+  std::string path = settings.pool_log;
+  const std::string rank = std::to_string(comm.job_rank(comm.rank()));
+  for (size_t at = path.find("%r"); at != std::string::npos; at = path.find("%r", at + rank.size())) path.replace(at, 2, rank);
+  return Journal::open(static_cast<size_t>(settings.pool_history), path);
+}
+
 }  // namespace
 
 Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
@@ -137,11 +144,13 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   }
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
-  Status ready = arena.ok() ? same_debug(debug, terms) : arena.take_status();
+  Result<std::unique_ptr<Journal>> journal = open_journal(*settings, comm);
+  Status ready = !arena.ok() ? arena.take_status() : !journal.ok() ? journal.take_status() : same_debug(debug, terms);
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
-  const Result<uint64_t> common_limit = agree(comm, std::move(ready), limit, "make or map the pool's arena as rank 0 does");
+  const Result<uint64_t> common_limit =
+      agree(comm, std::move(ready), limit, "make or map the pool's arena as rank 0 does, or open its log");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
   if (!common_limit.ok()) return common_limit.status().clone();
 
@@ -149,6 +158,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
   pool->source_ = source.take();
   pool->arena_ = std::move(mapped);
+  pool->journal_ = journal.take();
   pool->arena_->set_huge_pages(settings->huge_pages == HugePages::kAdvise);
   pool->name_ = config.name ? config.name : "pool";
   pool->arena_id_ = terms.arena_id;
@@ -159,6 +169,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
                                                PoolMemory::Limits{.all = limit, .slots = common_limit.value(), .soft = soft});
   pool->memory_->set_source(pool->source_.stack());
   pool->memory_->set_prefault(settings->prefault);
+  pool->memory_->set_journal(pool->journal_.get());
   if (pool->dry_run_) pool->memory_->set_dry_run();
   pool->memory_->set_relief({.trim = [p = pool.get()] { p->trim(); },
                              .ask =
@@ -194,6 +205,8 @@ void Pool::make_blocks(bool debug) {
   place.bytes = part_bytes_;
   place.dry_run = dry_run_;
   place.debug = debug;
+  place.journal = journal_.get();
+  place.left = [this] { return memory_->left(); };
   place.grow = [this](uint64_t extent) {
     bool alone = false;
     return grow(Part::local, rank(), extent, &alone);
@@ -249,19 +262,6 @@ void Pool::drop_writes(int rank, uint64_t offset, uint64_t bytes) {
   if (!dry_run_) private_views_.at(rank).drop_writes(offset, bytes);
 }
 
-Result<void*> Pool::alloc(uint64_t bytes, const void* stream, uint64_t alignment) {
-  FSCCL_ASSIGN(void* block, blocks_->alloc(bytes, stream, alignment));
-  note_live();
-  return block;
-}
-
-void Pool::note_live() {
-  const uint64_t live = blocks_->live_bytes() + shared_->live() + own_->live();
-  uint64_t peak = live_peak_.load(std::memory_order_relaxed);
-  while (live > peak && !live_peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
-  }
-}
-
 Status Pool::check_empty() {
   const Blocks::Figures figures = blocks_->figures();
   if (units.empty() && figures.blocks + figures.imports == 0) return blocks_->look();
@@ -293,7 +293,11 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   Result<SlotGrant> grant = place(part, key, bytes, stable);
   while (!grant.ok() && grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
     grant = place(part, key, bytes, stable);
-  if (!grant.ok()) return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes) : grant.take_status();
+  if (!grant.ok()) {
+    if (grant.status().code() != FSCCL_ERR_OUT_OF_MEMORY) return grant.take_status();
+    journal_->slot_refused(key, asked, memory_->left());
+    return memory_->refuse_slot(bytes);
+  }
   bool alone = false;
   Status grown = grow(part, host_rank, region(part).extent(), &alone);
   if (!grown.ok()) {
@@ -301,9 +305,11 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     const uint64_t undo = ledger_.next();
     (void)region(part).give_back(key, undo);
     ledger_.done(undo);
+    journal_->slot_refused(key, asked, memory_->left());
     return grown;
   }
-  note_live();
+  journal_->slot_taken(key, static_cast<size_t>(part), reinterpret_cast<uint64_t>(address(part, host_rank, grant.value().offset)),
+                       round_up(bytes, CollectiveRegion::kAlignment), asked);
   const Slot slot{grant.value().offset + zone, grant.value().free_since};
   if (watch_) [[unlikely]]
     watch_->taken(part, key, address(part, host_rank, slot.offset), asked, round_up(bytes, CollectiveRegion::kAlignment) - zone);
@@ -313,7 +319,9 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
 Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
   if (watch_) [[unlikely]]
     watch_->given_back(part, key);
-  return region(part).give_back(key, position);
+  FSCCL_TRY(region(part).give_back(key, position));
+  journal_->slot_given_back(key, static_cast<size_t>(part));
+  return success();
 }
 
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
@@ -338,6 +346,7 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
 Status Pool::end_step() {
   shared_->end_step();
   own_->end_step();
+  journal_->step();
   for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
   if (memory_->beyond_soft_limit()) trim();
   const std::lock_guard lock(mutex_);
@@ -360,7 +369,7 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.local_live_bytes = blocks.live_bytes;
   s.local_peak_bytes = blocks.peak_bytes;
   s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
-  s.live_peak_bytes = live_peak_;
+  s.live_peak_bytes = journal_->live_peak();
   s.planned_bytes = shared_->plan_bytes() + own_->plan_bytes();
   s.plan_bound_bytes = shared_->plan_bound() + own_->plan_bound();
   s.plan_hits = shared_->hits() + own_->hits();

@@ -18,6 +18,7 @@
 #include "allocators/host/arena.h"
 #include "allocators/host/private_view.h"
 #include "allocators/pool/collective_region.h"
+#include "allocators/pool/journal.h"
 #include "engine/communicator.h"
 #include "unit/blocks.h"
 #include "unit/pool_memory.h"
@@ -44,7 +45,9 @@ class Pool {
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
   // Local blocks, and the streams that they are used on.
-  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1);
+  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
+    return blocks_->alloc(bytes, stream, alignment, owner);
+  }
   Status import(void* pointer, uint64_t bytes) { return blocks_->import(pointer, bytes); }
   Status free(void* pointer, const void* stream = nullptr) { return blocks_->free(pointer, stream); }
   Blocks& blocks() { return *blocks_; }
@@ -88,6 +91,11 @@ class Pool {
   void stats(fsccl_pool_stats_t* stats) const;
   uint64_t trim();
 
+  // What it does, and for whom (pool_insight.cpp).
+  Journal& journal() { return *journal_; }
+  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const;
+  Status snapshot(const std::string& path) const;
+
   uint64_t next_unit_key() { return ++unit_keys_; }
   uint64_t kept_bytes = 0;                                 // promised to units that keep their slots
   std::vector<KeptSlot*> kept_slots;                       // of these units
@@ -106,7 +114,6 @@ class Pool {
   Status give_back_surplus(Part part);
   std::string holders() const;
   void make_blocks(bool debug);
-  void note_live();
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
   std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
@@ -118,6 +125,7 @@ class Pool {
   bool dry_run_ = false;
   PoolSource source_;  // outlives what is made of it
   std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<Journal> journal_;
   std::unique_ptr<PoolMemory> memory_;
   std::function<void(uint64_t bytes)> ask_;  // on_pressure
   std::unique_ptr<SlotWatch> watch_;
@@ -131,7 +139,6 @@ class Pool {
 
   std::unique_ptr<Blocks> blocks_;
   mutable std::mutex mutex_;  // the figures below
-  std::atomic<uint64_t> live_peak_{0};
   uint64_t steps_ = 0;
 };
 

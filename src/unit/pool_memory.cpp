@@ -69,6 +69,8 @@ Status PoolMemory::extend(Part part, int host, uint64_t more) {
   if (!dry_run_) FSCCL_TRY(arena_.reserve(host, part_begin(part) + exists, more, prefault_));
   extents_[static_cast<size_t>(part)].store(exists + more, std::memory_order_release);
   growths_++;
+  if (journal_)
+    journal_->grown(static_cast<size_t>(part), reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part)), more);
   FSCCL_LOG(kInfo, "pool '{}' grows by {} bytes of {} to {}", name_, more, kPartNames[static_cast<size_t>(part)], exists + more);
   return success();
 }
@@ -127,6 +129,7 @@ uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
   uint64_t& given = from_source_[static_cast<size_t>(part)];
   const bool of_source = released && given;
   if (of_source) given -= released;
+  if (released && journal_) journal_->released(static_cast<size_t>(part), released);
   lock.unlock();
   if (of_source) give_back(part, kept, released);
   return released;

@@ -9,6 +9,7 @@
 //
 // Any thread. The lock is not held while `Relief` or the source is called.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -18,6 +19,7 @@
 
 #include "allocators/adaptors/memory_source.h"
 #include "allocators/host/arena.h"
+#include "allocators/pool/journal.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -43,7 +45,8 @@ class PoolMemory {
   void set_source(MemorySource* source) { source_ = source; }
   void set_relief(Relief relief) { relief_ = std::move(relief); }
   void set_prefault(bool prefault) { prefault_ = prefault; }
-  void set_dry_run() { dry_run_ = true; }  // counts, and reserves nothing
+  void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
+  void set_dry_run() { dry_run_ = true; }                     // counts, and reserves nothing
 
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   // Makes the first `extent` bytes of the part exist, in the region of arena rank `host`. *alone: when it fails, other ranks may
@@ -65,6 +68,7 @@ class PoolMemory {
   uint64_t extent(Part part) const { return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t limit() const { return limits_.all; }
+  uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
 
  private:
@@ -91,6 +95,7 @@ class PoolMemory {
   uint64_t part_bytes_;
   Limits limits_;
   Relief relief_;
+  Journal* journal_ = nullptr;
   bool prefault_ = false, dry_run_ = false;
 
   std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()

@@ -121,6 +121,8 @@ class Unit {
   void make_plans();
   void make_tables();
   void name_slots();
+  template <class Visit>
+  void each_slot_key(const Visit& visit) const;
 
   Status check_index(size_t index) const;
   Status finish(uint64_t sequence);           // waits for an operation of this unit

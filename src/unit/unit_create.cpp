@@ -37,6 +37,12 @@ Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
   return comm.collectives().run(call, true, &state);
 }
 
+template <class Visit>
+void Unit::each_slot_key(const Visit& visit) const {
+  for (size_t k = 0; k < slots_.size(); k++) visit(slots_.key(k), UseKind::kParameters);
+  for (size_t k = 0; k < grads_.size(); k++) visit(grads_.key(k), UseKind::kGradients);
+}
+
 Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   std::unique_ptr<Unit> unit(new Unit(std::move(spec)));
   std::vector<ParamShape> shapes;
@@ -64,6 +70,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
                         }};
     if (slot) unit->pool().kept_slots.push_back(&unit->kept_slot_);
   }
+  unit->each_slot_key([u = unit.get()](uint64_t key, UseKind kind) { u->pool().journal().name_slot(key, kind, u->spec_.name); });
   unit->counted_ = true;  // from here on the destructor undoes
   unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
   unit->comm().dependents++;
@@ -85,6 +92,7 @@ Unit::~Unit() {
     if (engine().completed() < last.sequence) pool().done(last.position);
   if (shard_block_) (void)pool().free(shard_block_).ok();
   if (grad_block_) (void)pool().free(grad_block_).ok();
+  each_slot_key([&](uint64_t key, UseKind) { pool().journal().forget_slot(key); });
   if (keep_) {
     pool().kept_bytes -= wire_map_.bytes;
     std::erase(pool().kept_slots, &kept_slot_);
@@ -243,7 +251,7 @@ Status Unit::place_shards() {
       bytes += round_up(size, 64);
     }
     if (bytes) {
-      FSCCL_ASSIGN(void* memory, pool().alloc(bytes));
+      FSCCL_ASSIGN(void* memory, pool().alloc(bytes, nullptr, 1, {UseKind::kShards, spec_.name}));
       block = static_cast<std::byte*>(memory);
       if (!pool().dry_run()) std::memset(block, 0, bytes);
     }

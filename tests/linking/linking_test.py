@@ -72,7 +72,7 @@ class Linking:
         self.check(self.folder / 'outside')
         output = run(self.folder / 'hello', env=self.environment)
         expect(len(output.splitlines()) == 2, f'hello printed:\n{output}')
-        for name in ('fsccl-info', 'fsccl-perf'):
+        for name in ('fsccl-info', 'fsccl-perf', 'fsccl-trace'):
             run(prefix / 'bin' / name, '--help', env=self.environment)
 
     def cmake(self):

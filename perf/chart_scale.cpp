@@ -1,0 +1,65 @@
+#include "chart_scale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace fsccl::perf {
+
+std::string short_number(double value) {
+  if (value == 0) return "0";
+  static constexpr std::pair<double, const char*> kUnits[] = {{1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+  for (const auto& [size, unit] : kUnits)
+    if (std::fabs(value) >= size) return fmt::format("{:.3g}{}", value / size, unit);
+  return fmt::format("{:.3g}", value);
+}
+std::string short_bytes(double value) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P"};
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, unit++;
+  return fmt::format("{:.3g}{}", value, kUnits[unit]);
+}
+
+Scale::Scale(Axis axis, double low, double high, double begin, double end, End where) : axis_(axis), begin_(begin), end_(end) {
+  if (logarithmic(axis)) {
+    const double base = in_bytes(axis) ? 2 : 10;
+    low_ = std::floor(std::log(low) / std::log(base) + 1e-9), high_ = std::ceil(std::log(high) / std::log(base) - 1e-9);
+    if (high_ <= low_) high_ = low_ + 1;
+    const double step = std::ceil((high_ - low_) / 7);
+    for (double power = low_; power <= high_; power += step) ticks_.push_back(std::pow(base, power));
+    base_ = base;
+    return;
+  }
+  const double base = in_bytes(axis) ? 2 : 10, wanted = std::max(high, 1e-9) / 4;
+  double step = std::pow(base, std::floor(std::log(wanted) / std::log(base)));
+  if (!in_bytes(axis))
+    step *= wanted > 5 * step ? 10 : wanted > 2 * step ? 5 : wanted > step ? 2 : 1;
+  else if (wanted > step)
+    step *= 2;
+  high_ = std::max(step, std::ceil(high / step - 1e-9) * step);
+  if (where == End::kExact && high > 0) high_ = high;
+  for (double at = 0; at <= high_ + step * 1e-6; at += step) ticks_.push_back(at);
+}
+
+double Scale::place(double value) const {
+  const double at = logarithmic(axis_) ? std::log(std::max(value, 1e-12)) / std::log(base_) : value;
+  return begin_ + (end_ - begin_) * std::clamp((at - low_) / (high_ - low_), 0.0, 1.0);
+}
+
+std::string swatch(size_t color, bool dashed, bool wide) {
+  return fmt::format(
+      "<svg viewBox=\"0 0 20 10\" aria-hidden=\"true\"><path d=\"M0 5H20\" style=\"stroke:var(--c{});stroke-width:{}\"{}/></svg>",
+      color % kPageColors, wide ? "8;opacity:.4" : "4", dashed ? " stroke-dasharray=\"5 3\"" : "");
+}
+
+std::string figure(const std::string& title, const std::string& svg, const std::string& legend) {
+  return fmt::format("<figure><h2>{}</h2>\n{}<ul>{}</ul></figure>\n", escape_html(title), svg, legend);
+}
+
+std::string open_svg(double width, double height, const std::string& title) {
+  return fmt::format("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">\n", width, height, escape_html(title));
+}
+
+}  // namespace fsccl::perf

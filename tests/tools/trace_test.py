@@ -1,0 +1,108 @@
+"""What `fsccl-trace` makes of what a run wrote, and what a snapshot is in its two forms. usage: trace_test.py TRACE PERF"""
+import html.parser
+import json
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
+
+from program import expect
+from program import run as run_program
+
+trace, perf = sys.argv[1:]
+MODEL = {'name': 'tiny', 'units': [{'name': 'root', 'params': [['embedding', [1001, 64]]]}] +
+         [{'name': f'layers.{i}', 'params': [['w', [257, 96]], ['b', [96]]]} for i in range(4)]}
+
+
+def snapshots(folder, steps=3, history='100000'):
+    """One state of a pool as JSON and as a pickle: paths."""
+    (folder / 'model.json').write_text(json.dumps(MODEL), encoding='utf-8')
+    paths = folder / 'a.json', folder / 'a.pickle'
+    run_program(perf, 'step', '--model', folder / 'model.json', '--ranks', '2', '--steps', steps, '--snapshot', paths[0],
+                '--snapshot', paths[1], env={**os.environ, 'FSCCL_TIMEOUT_MS': '60000', 'FSCCL_POOL_HISTORY': history})
+    return paths
+
+
+def with_lists(value):
+    if isinstance(value, dict):
+        return {key: with_lists(item) for key, item in value.items()}
+    return [with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def check_forms(folder):
+    """The pickle is what the JSON is, but for the moment at which each was written; and not of any other type."""
+    text, pickled = snapshots(folder, steps=40)
+    one = json.loads(text.read_text(encoding='utf-8'))
+    with pickled.open('rb') as file:
+        other = pickle.load(file)
+    expect(other['segments'][0]['segment_pool_id'] == (0, 0), 'a tuple, as PyTorch has it')
+    for snapshot in (one, other):
+        expect(snapshot['fsccl'].pop('time_us') > 1.7e15, 'the time since 1970')
+    expect(with_lists(other) == one, 'both forms say the same')
+    events = one['device_traces'][0]
+    expect(len(events) > 1200, f'more events than one portion of a pickled list: {len(events)}')
+    expect(set(events[1]) == {'action', 'addr', 'size', 'stream', 'time_us', 'user_metadata', 'frames'}, f'an event: {events[1]}')
+    names = {use['unit'] for use in one['fsccl']['uses']}
+    expect(names == {unit['name'] for unit in MODEL['units']}, f'the owners: {names}')
+
+
+class Page(html.parser.HTMLParser):
+    """Every tag is closed, nothing is loaded from elsewhere, nothing runs."""
+    void = {'meta', 'path', 'rect', 'circle'}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.count = [], {}
+
+    def handle_starttag(self, tag, attributes):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        expect(tag not in ('script', 'link', 'img', 'iframe'), f'<{tag}> in a page')
+        for name, value in attributes:
+            expect(name not in ('src', 'href') and not name.startswith('on'), f'{name}="{value}" in a page')
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.void:
+            expect(self.open.pop() == tag, f'</{tag}> closes what is open')
+
+
+def page_of(text):
+    page = Page()
+    page.feed(text)
+    expect(page.open == [], f'every tag is closed: {page.open}')
+    return page
+
+
+def check_page(folder):
+    text, pickled = snapshots(folder)
+    said = run_program(trace, 'memory', text, '-o', folder / 'page.html')
+    expect(said.strip() == str(folder / 'page.html'), f'the name of the page: {said}')
+    page = (folder / 'page.html').read_text(encoding='utf-8')
+    found = page_of(page)
+    expect(found.count['figure'] == 3 and found.count['table'] == 2, f'what is on the page: {found.count}')
+    # Two steps of 5 units: 9 slots of parameters (the last unit stays) and 5 of gradients each.
+    expect(found.count['title'] == 1 + 2 * (9 + 5), f'the slots of two steps: {found.count["title"]}')
+    for words in ('unit layers.3, gradients', 'live bound', 'clique bound', 'rank 0 of 2', 'the last 2 of 4 known steps'):
+        expect(words in page, f'{words} on the page')
+    expect(run_program(trace, 'memory', text, '-o', '-') == page, 'the same to the standard output')
+    run_program(trace, 'memory', text)
+    expect((folder / 'a.json.html').read_text(encoding='utf-8') == page, 'beside the snapshot')
+    for axis in ('time', 'events'):
+        whole = run_program(trace, 'memory', text, '-o', '-', '--steps', '0', '--axis', axis)
+        expect(page_of(whole).count['title'] == 1 + 4 * (9 + 5), f'all steps, by {axis}')
+    text, _ = snapshots(folder, history='0')
+    expect('set FSCCL_POOL_HISTORY' in run_program(trace, 'memory', text, '-o', '-'), 'what to do for a history')
+
+    for arguments, words in (((pickled,), 'this is a pickle'), ((folder / 'none',), 'No such file'),
+                             ((folder / 'model.json',), 'fsccl_pool_snapshot()'),
+                             ((text, '-o', folder / 'missing' / 'page.html'), 'missing/page.html cannot be written'),
+                             ((text, '--axis', 'depth'), 'depth'), ((), 'required')):
+        expect(words in run_program(trace, 'memory', *arguments, status=None), f'{words} in the error of {arguments}')
+    expect('memory' in run_program(trace, '--help') and 'FSCCL_POOL_HISTORY' in run_program(trace, 'memory', '--help'), 'the help')
+
+
+with tempfile.TemporaryDirectory() as temporary:
+    check_forms(pathlib.Path(temporary))
+    check_page(pathlib.Path(temporary))

@@ -1,0 +1,143 @@
+#include "allocators/pool/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "../base/temporary_directory.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kShared = 0, kOwn = 1, kBlocks = 2;
+
+std::unique_ptr<Journal> journal(size_t history = 0, const std::string& log = "") {
+  Result<std::unique_ptr<Journal>> opened = Journal::open(history, log);
+  EXPECT_TRUE(opened.ok());
+  return opened.take();
+}
+
+const MemoryUse& use_of(const std::vector<MemoryUse>& uses, UseKind kind, const std::string& unit, uint64_t stream = 0) {
+  const auto found = std::find_if(
+      uses.begin(), uses.end(), [&](const MemoryUse& use) { return use.kind == kind && use.unit == unit && use.stream == stream; });
+  EXPECT_NE(found, uses.end()) << name_of(kind) << " of " << unit;
+  return *found;
+}
+
+TEST(Journal, CountsByKindUnitAndStream) {
+  const auto j = journal();
+  j->name_slot(2, UseKind::kParameters, "a");
+  j->name_slot(3, UseKind::kGradients, "a");
+  j->name_slot(4, UseKind::kParameters, "b");
+  for (int step = 0; step < 3; step++) {
+    j->slot_taken(2, kShared, 0x1000, 8192, 5000);
+    j->slot_taken(2, kOwn, 0x9000, 8192, 5000);  // a writable copy beside it
+    j->slot_taken(3, kOwn, 0x20000, 4096, 1);
+    j->slot_given_back(2, kShared);
+    j->slot_given_back(2, kOwn);
+    j->slot_given_back(3, kOwn);
+  }
+  j->slot_taken(4, kShared, 0x1000, 4096, 4096);
+  j->block_taken({UseKind::kBlock, {}, 7}, 0x50000, 64, 10);
+  j->block_taken({UseKind::kBlock, {}, 8}, 0x60000, 128, 100);
+  j->block_given_back(0x60000, 7);
+
+  const std::vector<MemoryUse> uses = j->uses();
+  EXPECT_EQ(uses.size(), 5u);
+  const MemoryUse& a = use_of(uses, UseKind::kParameters, "a");
+  EXPECT_EQ(a.live, 0u);
+  EXPECT_EQ(a.peak, 16384u);
+  EXPECT_EQ(a.allocations, 6u);
+  EXPECT_EQ(a.frees, 6u);
+  EXPECT_EQ(a.allocated, 6 * 8192u);
+  EXPECT_EQ(use_of(uses, UseKind::kGradients, "a").peak, 4096u);
+  EXPECT_EQ(use_of(uses, UseKind::kParameters, "b").live, 4096u);
+  EXPECT_EQ(use_of(uses, UseKind::kBlock, "", 7).live, 64u);
+  EXPECT_EQ(use_of(uses, UseKind::kBlock, "", 8).live, 0u);
+  EXPECT_EQ(j->live_peak(), 16384u + 4096);
+}
+
+TEST(Journal, KeepsTheFiguresOfUnitsThatAreGone) {
+  const auto j = journal();
+  for (uint64_t key = 1; key <= 3; key++) {  // a unit is made anew, with another key and the same name
+    j->name_slot(key, UseKind::kParameters, "a");
+    j->slot_taken(key, kShared, 0x1000, 4096, 4096);
+    j->slot_given_back(key, kShared);
+    j->forget_slot(key);
+  }
+  ASSERT_EQ(j->uses().size(), 1u);
+  EXPECT_EQ(j->uses()[0].allocations, 3u);
+}
+
+TEST(Journal, CopiesWhatIsLiveAndTheLastEvents) {
+  const auto j = journal(4);
+  j->name_slot(2, UseKind::kParameters, "a");
+  j->grown(kShared, 0x1000, 1 << 20);
+  j->slot_taken(2, kShared, 0x3000, 4096, 4000);
+  j->grown(kBlocks, 0x900000, 1 << 20);
+  j->block_taken({}, 0x900000, 64, 10);
+  j->slot_refused(2, 1 << 30, 77);
+  j->released(kBlocks, 1 << 19);
+  const JournalCopy copy = j->copy();
+  EXPECT_EQ(copy.lost, 2u);
+  ASSERT_EQ(copy.events.size(), 4u);
+  EXPECT_EQ(copy.events[0].action, JournalAction::kGrown);
+  EXPECT_EQ(copy.events[0].address, 0x900000u);
+  EXPECT_EQ(copy.events[2].action, JournalAction::kRefused);
+  EXPECT_EQ(copy.events[2].bytes, 1u << 30);
+  EXPECT_EQ(copy.events[2].requested, 77u);
+  EXPECT_EQ(copy.events[3].action, JournalAction::kReleased);
+  EXPECT_EQ(copy.events[3].address, 0x900000u + (1 << 19));
+  for (size_t i = 1; i < 4; i++) EXPECT_LE(copy.events[i - 1].time_us, copy.events[i].time_us);
+  ASSERT_EQ(copy.live.size(), 2u);
+  EXPECT_EQ(copy.live[0].address, 0x3000u);
+  EXPECT_EQ(copy.live[0].requested, 4000u);
+  EXPECT_EQ(copy.live[1].address, 0x900000u);
+  EXPECT_EQ(copy.parts[kShared].bytes, 1u << 20);
+  EXPECT_EQ(copy.parts[kBlocks].bytes, 1u << 19);
+}
+
+TEST(Journal, LogsAndFlushesAtAStepsEnd) {
+  const TemporaryDirectory directory;
+  const auto j = journal(0, directory.path("log"));
+  j->name_slot(2, UseKind::kParameters, "a");
+  j->slot_taken(2, kShared, 0x3000, 4096, 4000);
+  j->slot_given_back(2, kShared);
+  EXPECT_EQ(directory.read("log").find("0x3000"), std::string::npos);
+  j->step();
+  EXPECT_NE(directory.read("log").find(",allocate,0x3000,4096,0x0\n"), std::string::npos);
+  EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
+}
+
+// Whoever looks while others take and give back sees sums that belong together.
+TEST(Journal, IsReadWhileItIsWritten) {
+  const auto j = journal(64);
+  j->name_slot(2, UseKind::kParameters, "a");
+  std::thread blocks([&] {
+    for (uint64_t i = 0; i < 20'000; i++) {
+      j->block_taken({}, 0x900000 + i % 7 * 64, 64, 10);
+      j->block_given_back(0x900000 + i % 7 * 64);
+    }
+  });
+  std::thread slots([&] {
+    for (int i = 0; i < 20'000; i++) {
+      j->slot_taken(2, kShared, 0x3000, 4096, 4000);
+      j->slot_given_back(2, kShared);
+    }
+  });
+  for (int i = 0; i < 200; i++) {
+    const JournalCopy copy = j->copy();
+    uint64_t live = 0, by_use = 0;
+    for (const LiveMemory& memory : copy.live) live += memory.bytes;
+    for (const MemoryUse& use : copy.uses) by_use += use.live;
+    ASSERT_EQ(live, by_use);
+  }
+  blocks.join();
+  slots.join();
+  EXPECT_EQ(use_of(j->uses(), UseKind::kParameters, "a").frees, 20'000u);
+}
+
+}  // namespace
+}  // namespace fsccl

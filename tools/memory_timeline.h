@@ -1,0 +1,40 @@
+// The events of a snapshot as what they mean: from when to when each slot and block was there, and how many bytes were live and
+// reserved at each moment. What was there before the first event that is known, is there from the beginning. Pure; for any
+// snapshot, also one that no pool wrote.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "memory_snapshot.h"
+
+namespace fsccl::trace {
+
+struct Tenancy {
+  uint64_t begin_us = 0, end_us = 0;
+  uint64_t address = 0, bytes = 0;
+  uint32_t owner = 0;
+  bool open_begin = false, open_end = false;  // it was there before the first event; it is there after the last
+  size_t begin_event = 0, end_event = 0;      // their numbers
+};
+
+struct Moment {
+  uint64_t time_us = 0;
+  double slots = 0, blocks = 0;  // bytes live
+  double reserved_slots = 0, reserved_blocks = 0;
+};
+
+struct Timeline {
+  uint64_t begin_us = 0, end_us = 0;
+  std::vector<Tenancy> tenancies;     // by their beginning
+  std::vector<Moment> moments;        // at the beginning and after each event
+  size_t peak = 0;                    // the moment when most was live
+  std::vector<double> owned_at_peak;  // by owner
+};
+
+// Of what lies in parts[kBlocksPart] it is said that it is a block; of all else, a slot.
+inline constexpr size_t kBlocksPart = 2;
+// Index in snapshot.parts; parts.size(): in none.
+size_t part_of(const MemorySnapshot& snapshot, uint64_t address);
+Timeline make_timeline(const MemorySnapshot& snapshot);
+
+}  // namespace fsccl::trace
