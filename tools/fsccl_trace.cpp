@@ -1,4 +1,5 @@
-// fsccl-trace: what FSCCL wrote about a run, as pages for people. Needs no job, and no library: it reads files alone.
+// fsccl-trace: what FSCCL wrote about a run, for people: memory as a page, recordings as a verdict or a timeline. Needs no job: it
+// reads files alone.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,12 +12,30 @@
 
 #include "memory_page.h"
 #include "memory_snapshot.h"
+#include "timeline_page.h"
+#include "trace_hang.h"
+#include "trace_timeline.h"
 
 namespace {
 
 int failed(const std::string& why) {
   fmt::print(stderr, "fsccl-trace: {}\n", why);
   return 1;
+}
+
+// To a file, or with "-" to the standard output.
+int write_out(const std::string& text, const std::string& path) {
+  if (path == "-") {
+    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+    return written ? 0 : failed("writing to the standard output failed");
+  }
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return failed(fmt::format("{} cannot be written: {}", path, errno ? std::strerror(errno) : "unknown"));
+  fmt::print("{}\n", path);
+  return 0;
 }
 
 struct MemoryOptions {
@@ -29,24 +48,53 @@ int write_memory_page(const MemoryOptions& options) {
   const std::optional<fsccl::trace::MemorySnapshot> snapshot = fsccl::trace::read_memory_snapshot(options.snapshot, &error);
   if (!snapshot) return failed(error);
   const std::string page = memory_page(*snapshot, {options.steps, options.axis == "events"});
-  if (options.page == "-") {
-    const bool written = std::fwrite(page.data(), 1, page.size(), stdout) == page.size() && std::fflush(stdout) == 0;
-    return written ? 0 : failed("writing the page failed");
+  return write_out(page, options.page.empty() ? options.snapshot + ".html" : options.page);
+}
+
+struct RecordingOptions {
+  std::string folder, page;
+  bool json = false, perfetto = false;
+  double last_ms = 0;
+};
+
+// The recordings of the job that was active last; empty, and it is said, when there are none.
+std::vector<fsccl::trace::Recording> read_job(const RecordingOptions& options) {
+  std::string error;
+  int others = 0;
+  std::vector<fsccl::trace::Recording> job = fsccl::trace::read_recordings(options.folder, &others, &error);
+  if (job.empty()) failed(error);
+  if (others)
+    fmt::print(stderr, "fsccl-trace: {} holds {} other job(s), too; this is the one that was active last\n", options.folder,
+               others);
+  return job;
+}
+
+int tell_cause(const RecordingOptions& options) {
+  const std::vector<fsccl::trace::Recording> job = read_job(options);
+  if (job.empty()) return 1;
+  const fsccl::trace::Verdict verdict = find_cause(job);
+  if (options.json) {
+    fmt::print("{}\n", as_json(verdict));
+    return 0;
   }
-  const std::string path = options.page.empty() ? options.snapshot + ".html" : options.page;
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  if (!file) return failed(fmt::format("{} cannot be written: {}", path, errno ? std::strerror(errno) : "unknown"));
-  fmt::print("{}\n", path);
+  fmt::print("{}\n\n", verdict.text);
+  for (const std::string& line : verdict.ranks) fmt::print("{}\n", line);
+  if (static_cast<int>(job.size()) < job.front().ranks)
+    fmt::print("\n{} of {} ranks have left a recording here.\n", job.size(), job.front().ranks);
   return 0;
+}
+
+int write_timeline(const RecordingOptions& options) {
+  const std::vector<fsccl::trace::Recording> job = read_job(options);
+  if (job.empty()) return 1;
+  if (options.perfetto) return write_out(as_perfetto(job), options.page.empty() ? options.folder + "/timeline.json" : options.page);
+  return write_out(timeline_page(job, options.last_ms), options.page.empty() ? options.folder + "/timeline.html" : options.page);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Makes pages of what FSCCL wrote about a run. A page is one file that loads nothing else.", "fsccl-trace");
+  CLI::App app("Shows what FSCCL wrote about a run. A page is one file that loads nothing else.", "fsccl-trace");
   app.require_subcommand(1);
   MemoryOptions memory;
   CLI::App* command = app.add_subcommand("memory", "who has which byte of a pool, over time and against the bounds of its plan");
@@ -62,6 +110,24 @@ int main(int argc, char** argv) {
   command->footer(
       "A snapshot has a history if the job ran with FSCCL_POOL_HISTORY=N: the last N events. Each rank has a pool of its own.\n"
       "PyTorch's viewer (pytorch.org/memory_viz) reads the same snapshot written to a path that ends in .pickle.");
+  constexpr const char* kFolder = "where the ranks' recordings are: what FSCCL_TRACE_DIR named, or fsccl_trace_dump() was given";
+  RecordingOptions recordings;
+  CLI::App* hang = app.add_subcommand("hang", "why a job stands still or has failed: the guilty rank, the operation and the cause");
+  hang->add_option("folder", recordings.folder, kFolder)->required()->type_name("DIR");
+  hang->add_flag("--json", recordings.json, "an object instead of text: cause, guilty, communicator, operation, text, ranks");
+  hang->footer("Also while the job runs, and after ranks were killed.");
+  CLI::App* timeline = app.add_subcommand("timeline", "what each rank did when, and who waited for whom");
+  timeline->add_option("folder", recordings.folder, kFolder)->required()->type_name("DIR");
+  timeline->add_option("-o,--output", recordings.page, "where it goes; -: to the standard output; default: DIR/timeline.html")
+      ->type_name("PAGE");
+  timeline->add_option("--last", recordings.last_ms, "the last so many milliseconds only")
+      ->type_name("MS")
+      ->check(CLI::PositiveNumber);
+  timeline->add_flag("--perfetto", recordings.perfetto, "JSON for ui.perfetto.dev instead of a page (default: DIR/timeline.json)");
+  timeline->footer(
+      "A recording has the last FSCCL_TRACE_EVENTS events of its rank. Ranks of several hosts are put together by their clocks.");
   CLI11_PARSE(app, argc, argv);
+  if (hang->parsed()) return tell_cause(recordings);
+  if (timeline->parsed()) return write_timeline(recordings);
   return write_memory_page(memory);
 }

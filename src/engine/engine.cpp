@@ -307,9 +307,10 @@ void Engine::unbind() {
 
 void Engine::lost(int rank, bool left) {
   lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
+  if (!left) look_for_failure();  // it may have ended because another died, of which it was the first to tell
+  // Behind that failure, so that it does not look like the cause.
   record(left ? recording::Event::left : recording::Event::lost, {}, options_.members[static_cast<size_t>(rank)]);
   if (left) return;
-  look_for_failure();  // it may have ended because another died, of which it was the first to tell
   if (failed()) return;
   Error error;
   error.code = FSCCL_ERR_PEER_DEAD;

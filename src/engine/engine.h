@@ -64,6 +64,8 @@ class Engine {
   // Private memory of peers: can it be read, and is that the better way?
   bool single_copy() const { return can_read_; }
   size_t slot_bytes() const { return slot_bytes_; }
+  // Memory of this process that its rings take.
+  uint64_t transport_bytes() const { return slots_reserved_ ? ring_bytes_ * (mirrored() ? static_cast<uint64_t>(ranks_) : 1) : 0; }
   bool one_process() const { return one_process_; }
   // Peers see of this rank's slots what is put there for them, no more.
   bool mirrored() const { return transport_.put != nullptr; }
@@ -197,7 +199,7 @@ class Engine {
   // Likewise up to the last round of the operation at the head whose bytes were said to be expected.
   size_t expected_at_ = 0;
   uint32_t expected_rounds_ = 0;
-  bool slots_reserved_ = false;
+  std::atomic<bool> slots_reserved_{false};
   std::array<Pending, kWindow> pending_;
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;

@@ -243,10 +243,27 @@ bool Pool::withdraw_kept() {
   return true;
 }
 
+// Who has how much, the most first.
 std::string Pool::holders() const {
-  const Blocks::Figures figures = blocks_->figures();
-  return fmt::format("{} bytes in shared slots, {} in slots, {} in {} blocks", shared_->live(), own_->live(), figures.live_bytes,
-                     figures.blocks + figures.imports);
+  constexpr size_t kListed = 8;
+  std::vector<MemoryUse> uses = journal_->uses();
+  std::erase_if(uses, [](const MemoryUse& use) { return use.live == 0; });
+  std::stable_sort(uses.begin(), uses.end(), [](const MemoryUse& a, const MemoryUse& b) { return a.live > b.live; });
+  std::string text;
+  uint64_t others = 0;
+  for (size_t i = 0; i < uses.size(); i++) {
+    if (i >= kListed) {
+      others += uses[i].live;
+      continue;
+    }
+    text += fmt::format("{}{} bytes of {}{}", text.empty() ? "" : ", ", uses[i].live, name_of(uses[i].kind),
+                        uses[i].unit.empty() ? "" : fmt::format(" of unit '{}'", uses[i].unit));
+  }
+  if (others) text += fmt::format(", {} bytes of {} others", others, uses.size() - kListed);
+  if (text.empty()) text = "nothing";
+  if (const uint64_t bytes = comm_.engine().transport_bytes())
+    text += fmt::format("; beside it the transport of '{}' has {} bytes", comm_.name(), bytes);
+  return text;
 }
 
 Status Pool::make_private_view(int rank) {

@@ -200,7 +200,8 @@ TEST(Limits, KeptSlotsGiveWay) {
       // Those in use do not give way.
       auto unit = units.begin();
       (unit++)->unshard(), (unit++)->unshard();
-      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520");
+      EXPECT_ERROR(fsccl_unit_unshard(unit->get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "limit of 20971520",
+                   "8388608 bytes of parameters of unit 'unit 1', 8388608 bytes of parameters of unit 'unit 2'");
       units.front().check_params(1);
       units.front().reshard();
       unit->unshard();

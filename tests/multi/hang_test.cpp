@@ -1,0 +1,174 @@
+// Jobs that stand still or fail, and what `fsccl-trace hang` finds in the recordings of their ranks: who is guilty, of what, and in
+// which operation. The program's path is in TRACE_PROGRAM.
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int64_t kLimitMs = 60'000;
+constexpr int kRanks = 4;
+
+// Joins, and goes on when the test says so: when all have come so far.
+fsccl_comm_t join() {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &go, nullptr);
+  fsccl_comm_t comm = nullptr;
+  if (fsccl_comm_create(nullptr, &comm) != FSCCL_OK || fsccl_barrier(comm, nullptr, nullptr) != FSCCL_OK) exit(3);
+  puts("ready");
+  int signal = 0;
+  sigwait(&go, &signal);
+  return comm;
+}
+
+int gather(fsccl_comm_t comm, size_t count) {
+  std::vector<float> mine(count, 1), all(count * kRanks);
+  return fsccl_all_gather(mine.data(), all.data(), count, FSCCL_FLOAT32, comm, nullptr, nullptr);
+}
+
+// Gathers; rank 2 is killed before it does.
+int killed(const Child& self) {
+  fsccl_comm_t comm = join();
+  if (self.rank == 2) raise(SIGKILL);
+  return gather(comm, 100) == FSCCL_ERR_PEER_DEAD ? 0 : 4;
+}
+
+// Gathers; rank 1 never does.
+int absent(const Child& self) {
+  fsccl_comm_t comm = join();
+  while (self.rank == 1) pause();
+  return gather(comm, 100) == FSCCL_OK ? 0 : 4;
+}
+
+// Rank 3 gathers another amount than the rest.
+int disagreeing(const Child& self) {
+  fsccl_comm_t comm = join();
+  return gather(comm, self.rank == 3 ? 50 : 100) == FSCCL_ERR_MISMATCH ? 0 : 4;
+}
+
+// Two communicators of all ranks; rank 0 uses them in another order.
+int crossed(const Child& self) {
+  fsccl_comm_t first = join(), second = nullptr;
+  if (fsccl_comm_split(first, 0, self.rank, nullptr, &second) != FSCCL_OK) return 5;
+  if (self.rank == 0) std::swap(first, second);
+  return fsccl_barrier(first, nullptr, nullptr) == FSCCL_OK && fsccl_barrier(second, nullptr, nullptr) == FSCCL_OK ? 0 : 4;
+}
+
+int well(const Child&) {
+  fsccl_comm_t comm = join();
+  const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
+  return status == FSCCL_OK && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 4;
+}
+
+std::string output_of(const std::string& command) {
+  std::string text;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return text;
+  std::array<char, 4096> part;
+  while (const size_t bytes = fread(part.data(), 1, part.size(), pipe)) text.append(part.data(), bytes);
+  pclose(pipe);
+  return text;
+}
+
+class Hang : public ::testing::Test {
+ protected:
+  Hang() {
+    std::string name = ::testing::TempDir() + "hangXXXXXX";
+    folder_ = mkdtemp(name.data());
+  }
+  ~Hang() override { std::filesystem::remove_all(folder_); }
+
+  void start(const char* role, int port) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      Variables variables = job(rank, kRanks, port);
+      variables.emplace_back("FSCCL_TRACE_DIR", folder_);
+      processes_.start(role, rank, kRanks, variables);
+    }
+    for (int rank = 0; rank < kRanks; ++rank)
+      EXPECT_TRUE(processes_.wait_for_output(rank, "ready", kLimitMs)) << processes_.report();
+    for (int rank = 0; rank < kRanks; ++rank) processes_.kill(rank, SIGUSR1);
+  }
+
+  Json verdict() const {
+    const std::string text = output_of(std::string("'") + getenv("TRACE_PROGRAM") + "' hang --json '" + folder_ + "' 2>&1");
+    const Json json = Json::parse(text, nullptr, false);
+    EXPECT_TRUE(json.is_object()) << text;
+    return json.is_object() ? json : Json{{"cause", "unreadable"}};
+  }
+
+  // Of a job that goes on: once it has come to that.
+  Json verdict_when(const std::string& cause) {
+    const int64_t end = time(nullptr) + kLimitMs / 1000;
+    Json found = verdict();
+    while (found["cause"] != cause && time(nullptr) < end) found = verdict();
+    return found;
+  }
+
+  std::string folder_;
+  Processes processes_;
+};
+
+TEST_F(Hang, AKilledRank) {
+  start("killed", 20600);
+  processes_.finish(kLimitMs);
+  EXPECT_EQ(processes_.exit_code(0), 0) << processes_.report();
+  const Json found = verdict();
+  EXPECT_EQ(found["cause"], "died") << found;
+  EXPECT_EQ(found["guilty"], Json::array({2})) << found;
+  EXPECT_EQ(found["ranks"].size(), 4u);  // the dead one's recording is there, too
+}
+
+TEST_F(Hang, ARankThatDoesNotCome) {
+  start("absent", 20601);
+  const Json found = verdict_when("absent");
+  EXPECT_EQ(found["cause"], "absent") << found;
+  EXPECT_EQ(found["guilty"], Json::array({1})) << found;
+  EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("all_gather of 100 float32")) << found;
+}
+
+TEST_F(Hang, ARankThatCallsSomethingElse) {
+  start("disagreeing", 20602);
+  EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
+  const Json found = verdict();
+  EXPECT_EQ(found["cause"], "disagree") << found;
+  EXPECT_EQ(found["guilty"], Json::array({3})) << found;
+  EXPECT_THAT(found["text"].get<std::string>(),
+              ::testing::AllOf(::testing::HasSubstr("100 float32"), ::testing::HasSubstr("50 float32")));
+}
+
+TEST_F(Hang, CommunicatorsInDifferentOrders) {
+  start("crossed", 20603);
+  const Json found = verdict_when("cycle");
+  EXPECT_EQ(found["cause"], "cycle") << found;
+  EXPECT_THAT(found["guilty"].get<std::vector<int>>(), ::testing::Contains(0)) << found;
+}
+
+TEST_F(Hang, NothingToFind) {
+  start("well", 20604);
+  EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
+  EXPECT_EQ(verdict()["cause"], "none");
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code = run_role(
+          argc, argv, {{"killed", killed}, {"absent", absent}, {"disagreeing", disagreeing}, {"crossed", crossed}, {"well", well}}))
+    return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,158 @@
+#include "timeline_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "fsccl/fsccl.h"
+#include "html.h"
+#include "numbers.h"
+#include "trace_hang.h"
+#include "trace_timeline.h"
+
+namespace fsccl::trace {
+namespace {
+
+using perf::MapChart;
+using perf::Table;
+
+constexpr size_t kMostAreas = 6000;  // on the picture; of more, the longest
+constexpr size_t kWaitColor = perf::kPageColors - 1;
+
+double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+// Bytes of an element, as the recording names its type.
+uint64_t bytes_of(const std::string& dtype) {
+  for (const auto& [name, bytes] : std::map<std::string, uint64_t>{{"64", 8}, {"32", 4}, {"16", 2}})
+    if (dtype.ends_with(name)) return bytes;
+  return 1;
+}
+
+struct Operations {  // of one kind and amount, on all ranks
+  std::vector<int64_t> times_ns;
+  uint64_t bytes = 0, incomplete = 0;
+  int64_t waited_ns = 0;
+};
+
+class Page {
+ public:
+  Page(const std::vector<Recording>& job, double last_ms) : job_(job) {
+    for (const Recording& recording : job) {
+      std::vector<Span> spans = spans_of(recording);
+      spans_.insert(spans_.end(), std::make_move_iterator(spans.begin()), std::make_move_iterator(spans.end()));
+    }
+    for (const Span& span : spans_) {
+      begin_ns_ = std::min(begin_ns_, span.begin_ns);
+      end_ns_ = std::max(end_ns_, span.end_ns);
+    }
+    if (spans_.empty()) begin_ns_ = end_ns_ = 0;
+    if (last_ms > 0) begin_ns_ = std::max(begin_ns_, end_ns_ - static_cast<int64_t>(last_ms * 1e6));
+    std::erase_if(spans_, [&](const Span& span) { return span.end_ns < begin_ns_; });
+    for (const Span& span : spans_) colors_.try_emplace(span.call->operation, colors_.size() % kWaitColor);
+  }
+
+  std::string write() const {
+    const Verdict verdict = find_cause(job_);
+    const std::string words =
+        fmt::format("{} of {} ranks, {:.3f} ms, {} operations. {}", job_.size(), job_.empty() ? 0 : job_.front().ranks,
+                    ms(end_ns_ - begin_ns_), spans_.size(), verdict.text);
+    Table ranks{{"what each rank did last"}, {}};
+    for (const std::string& line : verdict.ranks) ranks.rows.push_back({line});
+    return perf::make_page("Timeline of a job", words, {draw(picture())}, {draw(operations()), draw(waits()), draw(ranks)});
+  }
+
+ private:
+  double x_of(int64_t at_ns) const { return ms(std::max(at_ns, begin_ns_) - begin_ns_); }
+
+  MapChart picture() const {
+    MapChart chart;
+    chart.x_label = "ms";
+    chart.x_end = ms(end_ns_ - begin_ns_);
+    std::map<int, size_t> band_of;
+    for (const Recording& recording : job_) {
+      band_of[recording.rank] = chart.bands.size();
+      chart.bands.push_back({fmt::format("rank {} on {}", recording.rank, recording.host), 1});
+    }
+    std::vector<const Span*> shown;
+    for (const Span& span : spans_) shown.push_back(&span);
+    if (shown.size() > kMostAreas) {
+      const auto longer = [](const Span* a, const Span* b) { return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns; };
+      std::nth_element(shown.begin(), shown.begin() + kMostAreas, shown.end(), longer);
+      shown.resize(kMostAreas);
+    }
+    chart.title = shown.size() < spans_.size()
+                      ? fmt::format("Operations of each rank: the longest {} of {}", shown.size(), spans_.size())
+                      : "Operations of each rank";
+    for (const Span* span : shown) {
+      const double took = ms(span->end_ns - span->begin_ns);
+      chart.areas.push_back({band_of[span->rank], x_of(span->begin_ns), x_of(span->end_ns), 0, 1, colors_.at(span->call->operation),
+                             false, span->call->operation,
+                             fmt::format("{} of '{}': {:.3f} ms{}", describe(*span->call), span->communicator, took,
+                                         span->complete ? "" : ", not complete")});
+      for (const Span::Wait& wait : span->waits)
+        chart.areas.push_back({band_of[span->rank], x_of(wait.begin_ns), x_of(wait.end_ns), 0, 0.4, kWaitColor, false,
+                               fmt::format("rank {}", wait.peer),
+                               fmt::format("waits for rank {}: {:.3f} ms", wait.peer, ms(wait.end_ns - wait.begin_ns))});
+    }
+    for (const auto& [name, color] : colors_) chart.legend.push_back({name, color, false});
+    chart.legend.push_back({"asleep, waiting for the rank that is named", kWaitColor, false});
+    return chart;
+  }
+
+  Table operations() const {
+    std::map<std::string, Operations> by_name;
+    for (const Span& span : spans_) {
+      const Event& call = *span.call;
+      const std::string name =
+          call.operation == "barrier" ? call.operation : fmt::format("{} of {} {}", call.operation, call.count, call.dtype);
+      Operations& all = by_name[name];
+      all.bytes = call.count * bytes_of(call.dtype);
+      if (span.complete)
+        all.times_ns.push_back(span.end_ns - span.begin_ns);
+      else
+        all.incomplete++;
+      for (const Span::Wait& wait : span.waits) all.waited_ns += wait.end_ns - wait.begin_ns;
+    }
+    Table table{{"operation", "calls", "bytes", "median us", "longest us", "GB/s at the median", "asleep ms", "not complete"}, {}};
+    for (auto& [name, all] : by_name) {
+      std::sort(all.times_ns.begin(), all.times_ns.end());
+      const double median = all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns[all.times_ns.size() / 2]);
+      const double longest = all.times_ns.empty() ? 0 : static_cast<double>(all.times_ns.back());
+      table.rows.push_back({name, fmt::format("{}", all.times_ns.size() + all.incomplete), perf::format_bytes(all.bytes),
+                            fmt::format("{:.1f}", median / 1e3), fmt::format("{:.1f}", longest / 1e3),
+                            median > 0 ? fmt::format("{:.3f}", static_cast<double>(all.bytes) / median) : "-",
+                            fmt::format("{:.3f}", ms(all.waited_ns)), fmt::format("{}", all.incomplete)});
+    }
+    return table;
+  }
+
+  Table waits() const {
+    std::map<std::pair<int, int>, std::pair<uint64_t, int64_t>> by_pair;
+    for (const Span& span : spans_)
+      for (const Span::Wait& wait : span.waits) {
+        auto& [times, ns] = by_pair[{span.rank, wait.peer}];
+        times++, ns += wait.end_ns - wait.begin_ns;
+      }
+    std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, int64_t>>> sorted(by_pair.begin(), by_pair.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.second > b.second.second; });
+    Table table{{"rank", "waited for rank", "times", "ms", "of the time"}, {}};
+    for (const auto& [pair, sum] : sorted)
+      table.rows.push_back({fmt::format("{}", pair.first), fmt::format("{}", pair.second), fmt::format("{}", sum.first),
+                            fmt::format("{:.3f}", ms(sum.second)),
+                            fmt::format("{:.1f} %", 100.0 * static_cast<double>(sum.second) /
+                                                        static_cast<double>(std::max<int64_t>(end_ns_ - begin_ns_, 1)))});
+    return table;
+  }
+
+  const std::vector<Recording>& job_;
+  std::vector<Span> spans_;
+  std::map<std::string, size_t> colors_;  // by operation
+  int64_t begin_ns_ = INT64_MAX, end_ns_ = 0;
+};
+
+}  // namespace
+
+std::string timeline_page(const std::vector<Recording>& job, double last_ms) { return Page(job, last_ms).write(); }
+
+}  // namespace fsccl::trace

@@ -1,0 +1,12 @@
+// The recordings of a job as a page for people: what each rank did when, who waited for whom, and how fast operations were.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "trace_recordings.h"
+
+namespace fsccl::trace {
+
+std::string timeline_page(const std::vector<Recording>& job, double last_ms);  // of the last so many; 0: all that was recorded
+
+}  // namespace fsccl::trace

@@ -1,0 +1,294 @@
+#include "trace_hang.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+namespace fsccl::trace {
+namespace {
+
+// An operation in which a rank is.
+struct Inside {
+  std::string tag, name;
+  Event call;
+  std::optional<int> blocked_on;  // a rank of the job
+  int64_t since_ns = 0;
+};
+
+struct State {
+  const Recording* recording = nullptr;
+  std::vector<Inside> inside;                            // one for each communicator at most: the first that is not complete
+  std::map<std::string, uint64_t> submitted, completed;  // by tag: the last one's sequence
+  std::map<std::string, std::map<uint64_t, const Event*>> calls;  // by tag and sequence
+  int64_t last_ns = 0;
+  const Event* last = nullptr;
+};
+
+State state_of(const Recording& recording) {
+  State state;
+  state.recording = &recording;
+  for (const Event& event : recording.events) {
+    const auto found = recording.communicators.find(event.communicator);
+    if (found == recording.communicators.end()) continue;
+    const std::string& tag = found->second.tag;
+    if (event.kind == "submitted") {
+      state.submitted[tag] = std::max(state.submitted[tag], event.sequence);
+      state.calls[tag][event.sequence] = &event;
+    }
+    if (event.kind == "completed") state.completed[tag] = std::max(state.completed[tag], event.sequence);
+    if (event.kind == "submitted" || event.kind == "completed") state.last = &event;
+    state.last_ns = std::max(state.last_ns, event.at_ns);
+  }
+  for (const auto& [id, communicator] : recording.communicators) {
+    if (!communicator.lives) continue;
+    const auto calls = state.calls.find(communicator.tag);
+    if (calls == state.calls.end()) continue;
+    const auto next = calls->second.upper_bound(state.completed[communicator.tag]);
+    if (next == calls->second.end()) continue;
+    Inside inside{communicator.tag, communicator.name, *next->second, {}, next->second->at_ns};
+    for (const Event& event : recording.events)
+      if (event.kind == "blocked" && event.communicator == id && event.sequence == next->first)
+        inside.blocked_on = event.peer, inside.since_ns = event.at_ns;
+    state.inside.push_back(std::move(inside));
+  }
+  return state;
+}
+
+using States = std::map<int, State>;
+
+std::string seconds(int64_t ns) { return fmt::format("{:.3f} s", static_cast<double>(ns) / 1e9); }
+
+int64_t latest(const States& states) {
+  int64_t at = 0;
+  for (const auto& [rank, state] : states) at = std::max({at, state.last_ns, state.recording->last_look_ns});
+  return at;
+}
+
+std::string line_of(int rank, const State& state, int64_t end_ns) {
+  std::string text = fmt::format("rank {} (pid {} on {})", rank, state.recording->pid, state.recording->host);
+  for (const Inside& in : state.inside) {
+    text += fmt::format(": in {} of '{}' for {}", describe(in.call), in.name, seconds(end_ns - in.call.at_ns));
+    if (in.blocked_on) text += fmt::format(", waits for rank {}", *in.blocked_on);
+  }
+  if (state.inside.empty() && state.last)
+    text += fmt::format(": in no operation; {} {} {} before the end", describe(*state.last), state.last->kind,
+                        seconds(end_ns - state.last->at_ns));
+  for (const auto& [id, communicator] : state.recording->communicators)
+    if (!communicator.error.empty()) text += fmt::format("; '{}' failed: {}", communicator.name, communicator.error);
+  return text;
+}
+
+// Two ranks that call different things under one number.
+bool find_disagreement(const States& states, Verdict* verdict) {
+  std::map<std::pair<std::string, uint64_t>, std::pair<int, const Event*>> first;
+  for (const auto& [rank, state] : states)
+    for (const auto& [tag, calls] : state.calls)
+      for (const auto& [sequence, event] : calls) {
+        const auto [known, is_new] = first.try_emplace({tag, sequence}, rank, event);
+        if (is_new) continue;
+        const Event& other = *known->second.second;
+        if (other.operation == event->operation && other.count == event->count && other.dtype == event->dtype &&
+            other.peer == event->peer)
+          continue;
+        // The odd one out is guilty, where there is one.
+        std::map<std::string, std::vector<int>> by_call;
+        for (const auto& [each, theirs] : states) {
+          const auto of_tag = theirs.calls.find(tag);
+          if (of_tag == theirs.calls.end() || !of_tag->second.contains(sequence)) continue;
+          by_call[describe(*of_tag->second.at(sequence))].push_back(each);
+        }
+        verdict->cause = "disagree";
+        verdict->communicator = state.recording->communicators.at(event->communicator).name;
+        verdict->operation = describe(other);
+        const auto fewest = std::min_element(by_call.begin(), by_call.end(),
+                                             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+        verdict->guilty = fewest->second;
+        if (by_call.size() == 1) verdict->guilty = {known->second.first, rank};  // they differ in the root
+        verdict->text =
+            fmt::format("On '{}' rank {} calls {}, rank {} calls {}: all ranks must issue the same operations in the same order.",
+                        verdict->communicator, known->second.first, describe(other), rank, describe(*event));
+        return true;
+      }
+  return false;
+}
+
+bool find_death(const States& states, Verdict* verdict) {
+  // A rank whose communicator has failed ends, often without a word: only what came before counts.
+  std::map<int, std::vector<int>> seen_by;
+  for (const auto& [rank, state] : states)
+    for (const Event& event : state.recording->events) {
+      if (event.kind == "failed") break;
+      if (event.kind == "lost" && (seen_by[event.peer].empty() || seen_by[event.peer].back() != rank))
+        seen_by[event.peer].push_back(rank);
+    }
+  if (seen_by.empty()) return false;
+  verdict->cause = "died";
+  for (const auto& [dead, by] : seen_by) {
+    verdict->guilty.push_back(dead);
+    verdict->text += fmt::format("{}Rank {} died, as rank(s) {} saw", verdict->text.empty() ? "" : " ", dead, fmt::join(by, ", "));
+    const auto found = states.find(dead);
+    if (found == states.end()) {
+      verdict->text += "; it left no recording.";
+      continue;
+    }
+    const State& state = found->second;
+    if (!state.inside.empty()) {
+      verdict->operation = describe(state.inside.front().call);
+      verdict->communicator = state.inside.front().name;
+      verdict->text += fmt::format(", in {} of '{}'.", verdict->operation, verdict->communicator);
+    } else if (state.last) {
+      verdict->text += fmt::format(", after {}.", describe(*state.last));
+    } else {
+      verdict->text += ".";
+    }
+  }
+  return true;
+}
+
+// Whom this rank waits for in that operation: whom it says, else the first that has not called it. Not one that has completed it:
+// then the rank does not see what has come.
+std::optional<int> waits_for(const States& states, int rank, const Inside& in) {
+  const auto has_completed = [&](int other) {
+    const auto found = states.find(other);
+    if (found == states.end()) return false;
+    const auto last = found->second.completed.find(in.tag);
+    return last != found->second.completed.end() && last->second >= in.call.sequence;
+  };
+  if (in.blocked_on && *in.blocked_on != rank && !has_completed(*in.blocked_on)) return in.blocked_on;
+  for (const auto& [other, state] : states) {
+    if (other == rank) continue;
+    const auto count = state.submitted.find(in.tag);
+    const bool member = std::any_of(state.recording->communicators.begin(), state.recording->communicators.end(),
+                                    [&](const auto& one) { return one.second.tag == in.tag; });
+    if (member && (count == state.submitted.end() || count->second < in.call.sequence)) return other;
+  }
+  return {};
+}
+
+struct End {
+  int rank = 0;
+  Inside waited_in;  // of the last rank that waited
+  bool cycle = false;
+};
+
+std::optional<End> follow(const States& states, int rank) {
+  std::set<int> visited;
+  std::optional<End> end;
+  for (int at = rank;;) {
+    if (!visited.insert(at).second) {
+      end->cycle = true;
+      end->rank = at;
+      return end;
+    }
+    const auto found = states.find(at);
+    if (found == states.end()) return end;
+    std::optional<int> next;
+    for (const Inside& in : found->second.inside) {
+      next = waits_for(states, at, in);
+      if (!next) continue;
+      end = End{*next, in, false};
+      break;
+    }
+    if (!next) {
+      if (!end && !found->second.inside.empty()) end = End{at, found->second.inside.front(), false};
+      return end;
+    }
+    at = *next;
+  }
+}
+
+bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
+  std::map<int, std::pair<int, End>> ends;  // how often a way ends there
+  for (const auto& [rank, state] : states) {
+    if (state.inside.empty()) continue;
+    if (const std::optional<End> end = follow(states, rank)) {
+      auto& [times, kept] = ends[end->rank];
+      if (times++ == 0) kept = *end;
+    }
+  }
+  if (ends.empty()) return false;
+  const auto most = std::max_element(ends.begin(), ends.end(), [](auto& a, auto& b) { return a.second.first < b.second.first; });
+  const int guilty = most->first;
+  const End& end = most->second.second;
+  verdict->guilty = {guilty};
+  verdict->operation = describe(end.waited_in.call);
+  verdict->communicator = end.waited_in.name;
+  const auto found = states.find(guilty);
+  if (end.cycle) {
+    verdict->cause = "cycle";
+    verdict->guilty.clear();
+    int at = guilty;
+    do {
+      verdict->guilty.push_back(at);
+      at = follow(states, at) ? *waits_for(states, at, states.at(at).inside.front()) : guilty;
+    } while (at != guilty && verdict->guilty.size() < states.size());
+    verdict->text =
+        fmt::format("Ranks {} wait for each other in a circle: they issue operations of several communicators in different orders.",
+                    fmt::join(verdict->guilty, ", "));
+    return true;
+  }
+  const bool called = found != states.end() && found->second.submitted.contains(end.waited_in.tag) &&
+                      found->second.submitted.at(end.waited_in.tag) >= end.waited_in.call.sequence;
+  verdict->cause = called ? "stuck" : "absent";
+  if (called)
+    verdict->text = fmt::format("Rank {} has called {} of '{}' and does not move on: its process is stopped, or gets no processor.",
+                                guilty, verdict->operation, verdict->communicator);
+  else if (found == states.end())
+    verdict->text = fmt::format("Rank {}, for which {} of '{}' waits, has left no recording here.", guilty, verdict->operation,
+                                verdict->communicator);
+  else
+    verdict->text = fmt::format(
+        "Rank {} has not called {} of '{}'; the last that it did was {} ({}), {} before the end of the recording: it is "
+        "outside of FSCCL, or stopped.",
+        guilty, verdict->operation, verdict->communicator, found->second.last ? describe(*found->second.last) : "nothing",
+        found->second.last ? found->second.last->kind : "-",
+        seconds(end_ns - (found->second.last ? found->second.last->at_ns : end_ns)));
+  return true;
+}
+
+bool find_failure(const States& states, Verdict* verdict) {
+  const Event* first = nullptr;
+  int where = 0;
+  for (const auto& [rank, state] : states)
+    for (const Event& event : state.recording->events)
+      if (event.kind == "failed" && (!first || event.at_ns < first->at_ns)) first = &event, where = rank;
+  if (!first) return false;
+  const auto& communicators = states.at(where).recording->communicators;
+  const auto found = communicators.find(first->communicator);
+  verdict->cause = "failed";
+  verdict->guilty = {where};
+  verdict->communicator = found == communicators.end() ? "" : found->second.name;
+  verdict->operation = fmt::format("operation {}", first->sequence);
+  verdict->text = fmt::format("'{}' failed first on rank {}: {}", verdict->communicator, where,
+                              found == communicators.end() ? "" : found->second.error);
+  return true;
+}
+
+}  // namespace
+
+Verdict find_cause(const std::vector<Recording>& job) {
+  Verdict verdict;
+  States states;
+  for (const Recording& recording : job) states.emplace(recording.rank, state_of(recording));
+  const int64_t end_ns = latest(states);
+  for (const auto& [rank, state] : states) verdict.ranks.push_back(line_of(rank, state, end_ns));
+  if (find_death(states, &verdict) || find_disagreement(states, &verdict)) return verdict;
+  // A time-out fails those who wait: what they waited for says more than that.
+  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict)) return verdict;
+  verdict.cause = "none";
+  verdict.text = "Every rank has completed what it called.";
+  return verdict;
+}
+
+std::string as_json(const Verdict& verdict) {
+  return nlohmann::ordered_json{
+      {"cause", verdict.cause},         {"guilty", verdict.guilty}, {"communicator", verdict.communicator},
+      {"operation", verdict.operation}, {"text", verdict.text},     {"ranks", verdict.ranks}}
+      .dump();
+}
+
+}  // namespace fsccl::trace

@@ -1,0 +1,98 @@
+#include "trace_timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace fsccl::trace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+Json named(const char* what, int rank, int thread, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+std::vector<Span> spans_of(const Recording& recording) {
+  std::vector<Span> spans;
+  std::map<std::pair<int, uint64_t>, size_t> open;
+  int64_t end_ns = recording.last_look_ns;
+  for (const Event& event : recording.events) {
+    end_ns = std::max(end_ns, event.at_ns);
+    const std::pair key{event.communicator, event.sequence};
+    if (event.kind == "submitted") {
+      const auto found = recording.communicators.find(event.communicator);
+      open[key] = spans.size();
+      spans.push_back(
+          {recording.rank, found == recording.communicators.end() ? "" : found->second.name, &event, event.at_ns, 0, false, {}});
+    }
+    const auto at = open.find(key);
+    if (at == open.end()) continue;
+    Span& span = spans[at->second];
+    const bool blocked = event.kind == "blocked", completed = event.kind == "completed";
+    if ((blocked || completed) && !span.waits.empty() && !span.waits.back().end_ns) span.waits.back().end_ns = event.at_ns;
+    if (blocked) span.waits.push_back({event.peer, event.at_ns, 0});
+    if (completed) {
+      span.end_ns = event.at_ns;
+      span.complete = true;
+      open.erase(at);
+    }
+  }
+  for (Span& span : spans) {
+    if (!span.complete) span.end_ns = end_ns;
+    if (!span.waits.empty() && !span.waits.back().end_ns) span.waits.back().end_ns = span.end_ns;
+  }
+  return spans;
+}
+
+std::string as_perfetto(const std::vector<Recording>& job) {
+  int64_t begin_ns = INT64_MAX;
+  for (const Recording& recording : job)
+    if (!recording.events.empty()) begin_ns = std::min(begin_ns, recording.events.front().at_ns);
+  Json events = Json::array();
+  for (const Recording& recording : job) {
+    events.push_back(named("process_name", recording.rank, 0, fmt::format("rank {} on {}", recording.rank, recording.host)));
+    for (const auto& [id, communicator] : recording.communicators)
+      events.push_back(named("thread_name", recording.rank, id,
+                             fmt::format("{} (rank {} of {})", communicator.name, communicator.rank, communicator.size)));
+    for (const Span& span : spans_of(recording)) {
+      const Json where = {{"pid", span.rank}, {"tid", span.call->communicator}};
+      Json one = {{"ph", "X"},
+                  {"name", span.call->operation},
+                  {"ts", us(span.begin_ns - begin_ns)},
+                  {"dur", us(span.end_ns - span.begin_ns)},
+                  {"args",
+                   {{"operation", span.call->sequence},
+                    {"count", span.call->count},
+                    {"dtype", span.call->dtype},
+                    {"complete", span.complete}}}};
+      one.update(where);
+      events.push_back(std::move(one));
+      for (const Span::Wait& wait : span.waits) {
+        Json inner = {{"ph", "X"},
+                      {"name", fmt::format("waits for rank {}", wait.peer)},
+                      {"ts", us(wait.begin_ns - begin_ns)},
+                      {"dur", us(wait.end_ns - wait.begin_ns)}};
+        inner.update(where);
+        events.push_back(std::move(inner));
+      }
+    }
+    for (const Event& event : recording.events)
+      if (event.kind == "lost" || event.kind == "left" || event.kind == "failed")
+        events.push_back({{"ph", "i"},
+                          {"s", "p"},
+                          {"name", event.kind == "failed" ? "failed" : fmt::format("rank {} {}", event.peer, event.kind)},
+                          {"ts", us(event.at_ns - begin_ns)},
+                          {"pid", recording.rank},
+                          {"tid", event.communicator}});
+  }
+  return Json{{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}}.dump();
+}
+
+}  // namespace fsccl::trace
