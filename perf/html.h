@@ -63,7 +63,8 @@ struct MapChart {
     bool pale = false;
   };
   std::string title, x_label;
-  double x_end = 0;  // x begins at 0
+  double x_end = 0;    // x begins at 0
+  bool scaled = true;  // bands are labelled with their bytes
   std::vector<Band> bands;
   std::vector<Area> areas;
   std::vector<double> marks;  // moments with a line through all bands

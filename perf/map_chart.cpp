@@ -67,6 +67,7 @@ std::string draw(const MapChart& chart) {
     svg += fmt::format(
         "<text x=\"{}\" y=\"{:.1f}\">{}</text>\n<rect class=\"band\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n",
         kLeft, frame.top - 4, escape_html(band.name), kLeft, frame.top, kWidth - kRight - kLeft, frame.height);
+    if (!chart.scaled) continue;
     svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kLeft - 5, frame.top + 9,
                        short_bytes(band.bytes));
     if (frame.height > 2 * kLine)

@@ -68,6 +68,7 @@ class Page {
   MapChart picture() const {
     MapChart chart;
     chart.x_label = "ms";
+    chart.scaled = false;
     chart.x_end = ms(end_ns_ - begin_ns_);
     std::map<int, size_t> band_of;
     for (const Recording& recording : job_) {

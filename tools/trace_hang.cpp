@@ -106,8 +106,10 @@ bool find_disagreement(const States& states, Verdict* verdict) {
         verdict->operation = describe(other);
         const auto fewest = std::min_element(by_call.begin(), by_call.end(),
                                              [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+        const bool outvoted =
+            std::any_of(by_call.begin(), by_call.end(), [&](const auto& one) { return one.second.size() > fewest->second.size(); });
         verdict->guilty = fewest->second;
-        if (by_call.size() == 1) verdict->guilty = {known->second.first, rank};  // they differ in the root
+        if (!outvoted) verdict->guilty = {known->second.first, rank};  // nobody knows which of them
         verdict->text =
             fmt::format("On '{}' rank {} calls {}, rank {} calls {}: all ranks must issue the same operations in the same order.",
                         verdict->communicator, known->second.first, describe(other), rank, describe(*event));

@@ -256,13 +256,14 @@ void Engine::fail_all(const Error& error) {
     const std::lock_guard lock(failure_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
     error_ = error;
+    // Before anybody can hear of it: what it leads to comes behind it in the recording.
+    if (options_.recorder) options_.recorder->failed(options_.recorded_as, error, completed() + 1);
     // Boards first: from then on transports write to no buffer, and whoever sees that we failed will want its own back.
     write_board(error);
     const std::lock_guard bound_lock(bound_mutex_);
     for (Engine* other : bound_) other->write_board(error);
     failed_.store(true, std::memory_order_release);
   }
-  if (options_.recorder) options_.recorder->failed(options_.recorded_as, error, completed() + 1);
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);

@@ -165,18 +165,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   pool->part_bytes_ = terms.part_bytes;
   pool->dry_run_ = config.dry_run != 0;
   const uint64_t soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
-  pool->memory_ = std::make_unique<PoolMemory>(*pool->arena_, pool->name_, comm.rank(), terms.part_bytes,
-                                               PoolMemory::Limits{.all = limit, .slots = common_limit.value(), .soft = soft});
-  pool->memory_->set_source(pool->source_.stack());
-  pool->memory_->set_prefault(settings->prefault);
-  pool->memory_->set_journal(pool->journal_.get());
-  if (pool->dry_run_) pool->memory_->set_dry_run();
-  pool->memory_->set_relief({.trim = [p = pool.get()] { p->trim(); },
-                             .ask =
-                                 [p = pool.get()](uint64_t bytes) {
-                                   if (p->ask_) p->ask_(bytes);
-                                 },
-                             .holders = [p = pool.get()] { return p->holders(); }});
+  pool->make_memory({.all = limit, .slots = common_limit.value(), .soft = soft}, settings->prefault);
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->set_room();
@@ -197,6 +186,18 @@ Pool::~Pool() {
   comm_.context().arenas().remove(arena_id_);
   comm_.dependents--;
   if (whole_) whole_->dependents--;
+}
+
+void Pool::make_memory(const PoolMemory::Limits& limits, bool prefault) {
+  memory_ = std::make_unique<PoolMemory>(*arena_, name_, rank(), part_bytes_, limits);
+  memory_->set_source(source_.stack());
+  memory_->set_prefault(prefault);
+  memory_->set_journal(journal_.get());
+  if (dry_run_) memory_->set_dry_run();
+  const auto ask = [this](uint64_t bytes) {
+    if (ask_) ask_(bytes);
+  };
+  memory_->set_relief({.trim = [this] { trim(); }, .ask = ask, .holders = [this] { return holders(); }});
 }
 
 void Pool::make_blocks(bool debug) {
@@ -341,21 +342,35 @@ Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
   return success();
 }
 
+// With `within_limit` steps that were known before are forgotten until what is left fits.
+Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                           bool within_limit) {
+  shared_->set_capacity(within_limit ? memory_->slot_room(0) : part_bytes_);
+  FSCCL_TRY(shared_->declare(shared));
+  own_->set_capacity(within_limit ? memory_->slot_room(shared_->extent()) : part_bytes_);
+  FSCCL_TRY(own_->declare(own));
+  return memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
+}
+
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                      int host_rank) {
-  CollectiveRegion shared_before = *shared_, own_before = *own_;
+  const CollectiveRegion shared_before = *shared_, own_before = *own_;
+  const auto undo = [&] {
+    *shared_ = shared_before;
+    *own_ = own_before;
+  };
+  const auto& shared_slots = watch_ ? with_zones(shared) : shared;
+  const auto& own_slots = watch_ ? with_zones(own) : own;
   bool alone = false;
-  for (CollectiveRegion* slots : {shared_.get(), own_.get()}) slots->set_capacity(part_bytes_);
-  Status status = shared_->declare(watch_ ? with_zones(shared) : shared);
-  if (status.ok()) status = own_->declare(watch_ ? with_zones(own) : own);
-  if (status.ok()) status = memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
+  Status status = plan_declared(shared_slots, own_slots, false);
+  if (!status.ok() && status.code() == FSCCL_ERR_OUT_OF_MEMORY) {
+    undo();
+    if (plan_declared(shared_slots, own_slots, true).ok()) status = success();
+  }
   if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
   if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
   status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
-  if (!status.ok()) {
-    *shared_ = std::move(shared_before);
-    *own_ = std::move(own_before);
-  }
+  if (!status.ok()) undo();
   set_room();
   return status;
 }

@@ -108,11 +108,14 @@ class Pool {
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
   void set_room();
+  Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                       bool within_limit);
   Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
   bool withdraw_kept();
   Status wait_released(uint64_t position);
   Status give_back_surplus(Part part);
   std::string holders() const;
+  void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 

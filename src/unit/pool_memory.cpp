@@ -14,9 +14,9 @@ constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 
 }  // namespace
 
-uint64_t PoolMemory::room(Part part) const {
-  const uint64_t other = extent(part == Part::shared ? Part::own : Part::shared);
-  return std::min((limits_.slots - std::min(other, limits_.slots)) / kGrowth * kGrowth, part_bytes_);
+uint64_t PoolMemory::slot_room(uint64_t other) const {
+  const uint64_t taken = std::min(round_up(other, kGrowth), limits_.slots);
+  return std::min((limits_.slots - taken) / kGrowth * kGrowth, part_bytes_);
 }
 
 Status PoolMemory::refuse_slot(uint64_t bytes) const {

@@ -57,7 +57,8 @@ class PoolMemory {
     return grow_on(part, host, extent, alone);
   }
   // How far a part of slots may reach while the other one is as it is; the same on all ranks.
-  uint64_t room(Part part) const;
+  uint64_t room(Part part) const { return slot_room(extent(part == Part::shared ? Part::own : Part::shared)); }
+  uint64_t slot_room(uint64_t other) const;  // beside slots of that extent
   // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The second is OK where there is room.
   Status refuse_slot(uint64_t bytes) const;
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;

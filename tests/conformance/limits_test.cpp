@@ -1,4 +1,5 @@
 // What a pool does where memory is short: what it gives back, whom it asks, and what its refusal says.
+#include <deque>
 #include <list>
 #include <vector>
 
@@ -228,6 +229,36 @@ TEST(Limits, AScheduleThatDoesNotFitSaysWhatItNeeds) {
     unit.unshard();
     unit.check_params(1);
     unit.reshard();
+  });
+}
+
+// Three schedules with two of three units each, 8 MiB a unit: any two of them fit 20 MiB together, all three do not, since a unit
+// has one place in all that are known. The first gives way.
+TEST(Limits, AScheduleThatIsKnownGivesWayToOneThatIsDeclared) {
+  run_ranks(2, [](Rank& self) {
+    const PoolScope pool(self.comm, 20 * kMiB);
+    UnitCase c = simple_unit({{kMiB}});
+    c.params[0].dtype = c.wire = FSCCL_FLOAT64;
+    c.params[0].frozen = c.params[0].own_shard = true;
+    std::deque<TestUnit> units;
+    for (int i = 0; i < 3; ++i) {
+      c.seed = static_cast<uint64_t>(i) + 1;
+      units.emplace_back(c, self.comm, pool.get()).write_shards(1);
+    }
+    for (const auto& [first, second] : {std::pair<size_t, size_t>{0, 1}, {1, 2}, {0, 2}}) {
+      const fsccl_unit_t a = units[first].get(), b = units[second].get();
+      const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, a, 0, 0},
+                                      {FSCCL_EVENT_UNSHARD, b, 0, 0},
+                                      {FSCCL_EVENT_RESHARD, a, 0, 0},
+                                      {FSCCL_EVENT_RESHARD, b, 0, 0}};
+      ASSERT_OK(fsccl_pool_schedule(pool.get(), events, 4));
+      units[first].unshard(), units[second].unshard();
+      units[first].check_params(1), units[second].check_params(1);
+      units[first].reshard(), units[second].reshard();
+      ASSERT_OK(fsccl_pool_step(pool.get()));
+    }
+    EXPECT_EQ(pool.stats().plan_misses, 0u);
+    EXPECT_LE(pool.stats().reserved_bytes, 20 * kMiB);
   });
 }
 
