@@ -1,9 +1,10 @@
 // What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow from their beginning and are whole
 // huge pages long, so that a step which fits what exists asks nobody.
 //
-// Slots are placed within room(), which follows from the smallest of all ranks' limits and from extents that are equal on all ranks:
-// what has no room is refused on all of them. What passes this rank's own limit because of its blocks, or finds its machine without
-// memory, is refused on this rank alone, after it has given back what its blocks do not use and has asked the program, once.
+// Slots are placed within room(), which follows from the smallest of all ranks' limits and from extents that are equal on all
+// ranks: what has no room is refused on all of them. What passes this rank's own limit because of its blocks, or finds its machine
+// without memory, is refused on this rank alone, after it has given back what its blocks do not use and has asked the program,
+// once.
 //
 // What this rank hosts it asks its source for, if the program has given one: adaptors see it, and may refuse.
 //
