@@ -5,6 +5,7 @@
 # shellcheck disable=SC2154 # root is setup.sh's
 launcher_folder=$root/build-launchers
 
+# Slurm's plugin for PMIx loads libpmix.so by the name that only libpmix-dev has.
 needed_launcher_packages() {
   cat <<'END'
 openmpi-bin have mpirun.openmpi
@@ -13,6 +14,7 @@ munge have munged
 slurmctld have slurmctld
 slurmd have slurmd
 slurm-client have srun && have sinfo
+libpmix-dev ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1
 END
 }
 

@@ -47,7 +47,9 @@ with tempfile.TemporaryDirectory() as folder:
     again = pathlib.Path(folder) / "again.json"
     rows("--coll", "all_gather", "-o", again, FSCCL_TUNING_FILE=str(made))
     kept = json.loads(again.read_text(encoding="utf-8"))
-    expect(kept["rules"][-len(text["rules"]):] == text["rules"] and kept["costs"] == text["costs"], kept)
+    expect(kept["rules"][-len(text["rules"]):] == text["rules"], (kept, text))
+    # Ranks that find no processor in time do not measure: then the file has no costs, and a later run may add them.
+    expect(kept["costs"] == text["costs"] or not text["costs"], (kept, text))
     expect("of 4 points" in run(perf, *QUICK, "--coll", "all_gather"), "the table")
 
     # What is wrong stops all ranks.
