@@ -3,11 +3,11 @@
 // fault_notes.h says what it hit. The library itself works through the arena's own mapping, which is always open, so nothing of a
 // collective depends on the guard.
 #pragma once
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "allocators/host/file_view.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -19,20 +19,14 @@ bool set_access(const void* begin, uint64_t bytes, Access access);
 
 class GuardedView {
  public:
-  // Of the first `bytes` bytes of the file, all closed. Costs address space only. A child of fork() does not have it.
+  // Of the first `bytes` bytes of the file, all closed.
   static Result<GuardedView> create(int fd, uint64_t bytes);
-  GuardedView(GuardedView&&) noexcept;
-  GuardedView& operator=(GuardedView&&) noexcept;
-  ~GuardedView();
-
-  std::byte* base() const { return base_; }
+  std::byte* base() const { return view_.base(); }
 
  private:
-  GuardedView() = default;
+  explicit GuardedView(FileView view) : view_(std::move(view)) {}
 
-  std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0;
-  pid_t owner_ = 0;  // the process that mapped it
+  FileView view_;
 };
 
 }  // namespace fsccl

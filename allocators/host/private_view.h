@@ -5,11 +5,11 @@
 // Invariant: outside of a tenancy of a slot its range has no written pages here, else the next tenant's parameters would be hidden
 // behind them.
 #pragma once
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "allocators/host/file_view.h"
 #include "base/fd.h"
 #include "base/status.h"
 
@@ -17,23 +17,18 @@ namespace fsccl {
 
 class PrivateView {
  public:
-  // Of `bytes` bytes of the file from `offset` on, both whole pages. Costs address space only. A child of fork() does not have it.
+  // Of `bytes` bytes of the file from `offset` on, both whole pages.
   static Result<PrivateView> create(int fd, uint64_t offset, uint64_t bytes);
-  PrivateView(PrivateView&&) noexcept;
-  PrivateView& operator=(PrivateView&&) noexcept;
-  ~PrivateView();
 
-  std::byte* base() const { return base_; }
+  std::byte* base() const { return view_.base(); }
   // Pages of [offset, offset + bytes) that were written show the file again. The bytes dropped: in whole pages.
   uint64_t drop_writes(uint64_t offset, uint64_t bytes);
 
  private:
-  PrivateView() = default;
+  PrivateView(FileView view, Fd pagemap) : view_(std::move(view)), pagemap_(std::move(pagemap)) {}
 
-  std::byte* base_ = nullptr;
-  uint64_t bytes_ = 0;
-  Fd pagemap_;       // of this process; invalid where there is none
-  pid_t owner_ = 0;  // the process that mapped it
+  FileView view_;
+  Fd pagemap_;  // of this process; invalid where there is none
 };
 
 }  // namespace fsccl
