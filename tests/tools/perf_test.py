@@ -2,7 +2,6 @@
 
 CASE is collectives, shared, options, report, step, dry-run or models.
 """
-import html.parser
 import json
 import os
 import pathlib
@@ -10,6 +9,7 @@ import resource
 import sys
 import tempfile
 
+from page import page_of
 from program import expect
 from program import run as run_program
 
@@ -97,35 +97,11 @@ def check_options():
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
 
 
-class Page(html.parser.HTMLParser):
-    """Every tag is closed, nothing is loaded from elsewhere."""
-    void = {'meta', 'path', 'rect', 'circle'}
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.count = [], {}
-
-    def handle_starttag(self, tag, attributes):
-        self.count[tag] = self.count.get(tag, 0) + 1
-        for name, value in attributes:
-            expect(name not in ('src', 'href', 'onload', 'onclick'), f'{name}="{value}" in a page')
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in self.void:
-            expect(self.open.pop() == tag, f'</{tag}> closes what is open')
-
-
 def read_page(path):
     text = path.read_text(encoding='utf-8')
     body = text.split('</style>')[1]
     expect('http' not in text and 'nan' not in body.replace('name', ''), 'a page loads nothing and has numbers')
-    page = Page()
-    page.feed(text)
-    page.close()
-    expect(page.open == [], f'left open: {page.open}')
-    return text, page
+    return text, page_of(text)
 
 
 def check_report():

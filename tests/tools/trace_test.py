@@ -1,5 +1,4 @@
 """What `fsccl-trace` makes of what a run wrote, and what a snapshot is in its two forms. usage: trace_test.py TRACE PERF"""
-import html.parser
 import json
 import os
 import pathlib
@@ -7,6 +6,7 @@ import pickle
 import sys
 import tempfile
 
+from page import page_of
 from program import expect
 from program import run as run_program
 
@@ -45,34 +45,6 @@ def check_forms(folder):
     expect(set(events[1]) == {'action', 'addr', 'size', 'stream', 'time_us', 'user_metadata', 'frames'}, f'an event: {events[1]}')
     names = {use['unit'] for use in one['fsccl']['uses']}
     expect(names == {unit['name'] for unit in MODEL['units']}, f'the owners: {names}')
-
-
-class Page(html.parser.HTMLParser):
-    """Every tag is closed, nothing is loaded from elsewhere, nothing runs."""
-    void = {'meta', 'path', 'rect', 'circle'}
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.count = [], {}
-
-    def handle_starttag(self, tag, attributes):
-        self.count[tag] = self.count.get(tag, 0) + 1
-        expect(tag not in ('script', 'link', 'img', 'iframe'), f'<{tag}> in a page')
-        for name, value in attributes:
-            expect(name not in ('src', 'href') and not name.startswith('on'), f'{name}="{value}" in a page')
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in self.void:
-            expect(self.open.pop() == tag, f'</{tag}> closes what is open')
-
-
-def page_of(text):
-    page = Page()
-    page.feed(text)
-    expect(page.open == [], f'every tag is closed: {page.open}')
-    return page
 
 
 def check_page(folder):
