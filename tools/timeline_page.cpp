@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "fsccl/fsccl.h"
 #include "html.h"
 #include "numbers.h"
 #include "trace_hang.h"
@@ -24,8 +23,9 @@ double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
 // Bytes of an element, as the recording names its type.
 uint64_t bytes_of(const std::string& dtype) {
-  for (const auto& [name, bytes] : std::map<std::string, uint64_t>{{"64", 8}, {"32", 4}, {"16", 2}})
-    if (dtype.ends_with(name)) return bytes;
+  if (dtype.ends_with("64")) return 8;
+  if (dtype.ends_with("32")) return 4;
+  if (dtype.ends_with("16")) return 2;
   return 1;
 }
 
