@@ -190,9 +190,7 @@ bool Engine::round_done(const Operation& op) {
 }
 
 bool Engine::gate_open(Operation& op) {
-  const auto open = [&] {
-    return std::atomic_ref(const_cast<uint64_t&>(op.gate->position)).load(std::memory_order_acquire) >= op.gate_position;
-  };
+  const auto open = [&] { return op.gate->reached() >= op.gate_position; };
   if (open()) return true;
   fsccl_status_t state;
   const Status status = op.gate_engine->test(op.gate_sequence, &state, Calls::elsewhere);

@@ -76,7 +76,7 @@ class Engine {
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
-  uint64_t completed() const { return std::atomic_ref(const_cast<uint64_t&>(done_.position)).load(std::memory_order_acquire); }
+  uint64_t completed() const { return done_.reached(); }
   // Grows to the number of an operation when that completes: what operations of other engines can have as their gate.
   const ReleaseLine* done_line() {
     gates_others_.store(true, std::memory_order_seq_cst);

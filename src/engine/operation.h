@@ -2,6 +2,7 @@
 // operator), and how far it has come. Operations live in a ring of their engine: submitting one allocates nothing.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,8 @@ namespace fsccl {
 struct alignas(64) ReleaseLine {
   uint64_t position = 0;
   uint32_t sleepers = 0;
+  // Sees what its rank did before it got there.
+  uint64_t reached() const { return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire); }
 };
 
 // A peer's buffer as seen from here.

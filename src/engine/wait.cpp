@@ -81,8 +81,7 @@ bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
 }
 
 bool Engine::met(const Blocked& blocked) const {
-  if (blocked.release)
-    return std::atomic_ref(const_cast<uint64_t&>(blocked.release->position)).load(std::memory_order_acquire) >= blocked.position;
+  if (blocked.release) return blocked.release->reached() >= blocked.position;
   for (uint32_t at = 0; at < blocked.data_bytes; at += 64) __builtin_prefetch(blocked.data + at);
   return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
 }

@@ -4,10 +4,6 @@
 // boundary at which there is some, a whole step later: then every rank has released it, or nearly so, and is waited for. All ranks
 // do so at the same place in their histories; to give the memory back is an event of its own there, which whoever takes a slot in
 // that range waits for, so that no rank cuts away what another one has written since.
-#include <sched.h>
-
-#include <ctime>
-
 #include "base/log.h"
 #include "unit/pool.h"
 
@@ -15,23 +11,13 @@ namespace fsccl {
 
 Status Pool::wait_released(uint64_t position) {
   const Deadline deadline = comm_.deadline();
-  const auto released = [&](int rank) {
-    return std::atomic_ref(const_cast<uint64_t&>(release_line(rank)->position)).load(std::memory_order_acquire) >= position;
-  };
+  const auto meanwhile = [this] { return comm_.engine().failed() ? comm_.engine().failure() : success(); };
   for (const int rank : sharers_) {
-    for (unsigned tries = 0; !released(rank); tries++) {
-      if (comm_.engine().failed()) return comm_.engine().failure();
-      if (deadline.passed())
-        return fail(FSCCL_ERR_TIMEOUT,
-                    "pool '{}' waited {} ms for rank {} to finish with slots of the step before. See FSCCL_TIMEOUT_MS", name_,
-                    comm_.timeout_ms(), rank);
-      if (tries < 100) {
-        sched_yield();
-        continue;
-      }
-      const timespec pause{0, 20'000};
-      nanosleep(&pause, nullptr);
-    }
+    FSCCL_ASSIGN(const bool released, wait_for_release(*release_line(rank), position, deadline, meanwhile));
+    if (!released)
+      return fail(FSCCL_ERR_TIMEOUT,
+                  "pool '{}' waited {} ms for rank {} to finish with slots of the step before. See FSCCL_TIMEOUT_MS", name_,
+                  comm_.timeout_ms(), rank);
   }
   return success();
 }

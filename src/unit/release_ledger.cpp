@@ -1,5 +1,9 @@
 #include "unit/release_ledger.h"
 
+#include <sched.h>
+
+#include <ctime>
+
 #include "base/futex.h"
 
 namespace fsccl {
@@ -20,6 +24,21 @@ void ReleaseLedger::done(uint64_t position) {
       from = to;
     }
   }
+}
+
+Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,
+                              const std::function<Status()>& meanwhile) {
+  for (unsigned tries = 0; line.reached() < position; tries++) {
+    FSCCL_TRY(meanwhile());
+    if (tries < 100) {
+      sched_yield();
+      continue;
+    }
+    if (deadline.passed()) return false;
+    const timespec pause{0, 20'000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
 }
 
 }  // namespace fsccl

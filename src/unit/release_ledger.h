@@ -6,7 +6,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
+#include "base/clock.h"
+#include "base/status.h"
 #include "engine/operation.h"
 
 namespace fsccl {
@@ -20,7 +23,7 @@ class ReleaseLedger {
   uint64_t next() { return ++opened_; }
   uint64_t opened() const { return opened_; }
   bool room() const { return opened_ - published() < kWindow - 1; }
-  uint64_t published() const { return std::atomic_ref(line_->position).load(std::memory_order_acquire); }
+  uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
 
  private:
@@ -28,5 +31,10 @@ class ReleaseLedger {
   uint64_t opened_ = 0;
   std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done
 };
+
+// Waits until the line has reached `position`; false at the deadline. Rare: what was given back long ago is released. `meanwhile`
+// is called between looks, and its error ends the wait.
+Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,
+                              const std::function<Status()>& meanwhile);
 
 }  // namespace fsccl

@@ -1,9 +1,6 @@
 // Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a plan; reshard gives it back.
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 #include "base/hash.h"
 #include "unit/unit.h"
@@ -42,31 +39,23 @@ Status Unit::check_idle() {
 // meanwhile, which others may wait for.
 Status Unit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
-  auto released = [&](int rank) {
-    return std::atomic_ref(const_cast<uint64_t&>(releases_[static_cast<size_t>(rank)]->position)).load(std::memory_order_acquire) >=
-           position;
+  const auto meanwhile = [this] {
+    fsccl_status_t state;
+    return engine().test(engine().submitted(), &state);
   };
   for (int rank = 0; rank < comm().size(); rank++) {
-    for (unsigned tries = 0; !released(rank); tries++) {
-      fsccl_status_t state;
-      FSCCL_TRY(engine().test(engine().submitted(), &state));
-      if (tries < 100) {
-        sched_yield();
-        continue;
-      }
-      if (deadline.passed()) {
-        Error error;
-        error.code = FSCCL_ERR_TIMEOUT;
-        error.rank = comm().rank();
-        error.peer = rank;
-        error.text = fmt::format(
-            "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot. See "
-            "FSCCL_TIMEOUT_MS",
-            spec_.name, comm().timeout_ms(), rank);
-        engine().fail_all(error);
-      }
-      const timespec pause{0, 20'000};
-      nanosleep(&pause, nullptr);
+    while (true) {
+      FSCCL_ASSIGN(const bool released, wait_for_release(*releases_[static_cast<size_t>(rank)], position, deadline, meanwhile));
+      if (released) break;
+      Error error;
+      error.code = FSCCL_ERR_TIMEOUT;
+      error.rank = comm().rank();
+      error.peer = rank;
+      error.text = fmt::format(
+          "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot. See "
+          "FSCCL_TIMEOUT_MS",
+          spec_.name, comm().timeout_ms(), rank);
+      engine().fail_all(error);  // which the next look tells, when nobody drives any more
     }
   }
   return success();
