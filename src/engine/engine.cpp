@@ -123,6 +123,15 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const fsccl_transport_l
 bool Engine::check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
   if (equal(mine, line.fingerprint)) [[likely]]
     return true;
+  // Rounds before this one may not have been looked at yet, and may have had other numbers of ticks: the first that differs is
+  // told.
+  for (uint32_t i = 0; i < pending_count_; i++) {
+    const Pending& round = pending_[(pending_begin_ + i) % kWindow];
+    const fsccl_transport_line_t* before = transport_.poll(channel_, peer, round.tick);
+    if (!before || equal(round.fingerprint, before->fingerprint)) continue;
+    mismatch(round.fingerprint, peer, *before);
+    return false;
+  }
   mismatch(mine, peer, line);
   return false;
 }

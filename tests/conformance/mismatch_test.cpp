@@ -97,6 +97,9 @@ std::string words_of(const Call& call) {
 class Mismatches : public ::testing::TestWithParam<int> {};
 
 TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
+  // The last ones in many rounds, and a reduce whose senders wait for nobody: ranks are further apart when they meet.
+  const bool rounds = GetParam() >= 10;
+  const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"}, {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
   for (int i = 0; i < 100 && !HasFailure(); ++i) {
     const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
     Random random(mix(seed, 1));
@@ -118,7 +121,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Mismatches, ::testing::Range(0, 10));
+INSTANTIATE_TEST_SUITE_P(Seeds, Mismatches, ::testing::Range(0, 14));
 
 // Tensor parallelism by FSDP: each rank is in a row and a column, uses both in its own rhythm, and does what concerns it alone.
 TEST(Differences, ThatAreAllowed) {
