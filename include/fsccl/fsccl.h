@@ -295,7 +295,15 @@ FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key,
 FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, size_t count, uint64_t tag,
                                            const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
-/* Continues with the survivors after a failure. Not available yet. */
+/*
+ * Continues with the survivors: after a rank of `comm` has died or left, those that live make a communicator of themselves, numbered
+ * in the order of their old ranks. Collective over the survivors, blocking until they agree who they are, at most to the deadline. A
+ * rank that dies meanwhile is left out as well; one that is late is waited for. `comm` must have failed with FSCCL_ERR_PEER_DEAD or
+ * FSCCL_ERR_ABORTED on every survivor (abort it where some operations still go on); it stays as it is, to be destroyed. `config`: as
+ * with fsccl_comm_split(). Pools and units belong to `comm`: make new ones. Any thread; once at a time. Errors:
+ * FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come; FSCCL_ERR_PEER_DEAD,
+ * where this rank is itself held for dead by others.
+ */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
 /*
@@ -318,6 +326,18 @@ FSCCL_API fsccl_status_t fsccl_comm_size(fsccl_comm_t comm, int* size);
 FSCCL_API fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t comm, int* local_rank, int* local_size);
 /* *state: FSCCL_OK, FSCCL_IN_PROGRESS (still being created), or the error that ended the communicator. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_t* state);
+
+typedef enum fsccl_peer_state {
+  FSCCL_PEER_ALIVE = 0,
+  FSCCL_PEER_SUSPECT = 1, /* its process has been silent for FSCCL_SUSPECT_MS: stopped, swapped out or cut off; may come back */
+  FSCCL_PEER_LEFT = 2,    /* it has destroyed its communicator */
+  FSCCL_PEER_DEAD = 3     /* it has ended without a word, or has been silent for FSCCL_DEAD_MS; never alive again */
+} fsccl_peer_state_t;
+/*
+ * What this rank knows of the life of `rank` of `comm`, from heartbeats of the library's own thread: a rank that computes for long is
+ * alive. Does not block and sends nothing. A suspect ends no operation by itself. Any thread, also after `comm` has failed.
+ */
+FSCCL_API fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t comm, int rank, fsccl_peer_state_t* state);
 
 /* ---------------------------------------------------------------------------------------------------- memory ---- */
 
@@ -969,6 +989,14 @@ FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
  */
 FSCCL_API fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, const char* json, size_t bytes),
                                           void* context);
+
+/*
+ * The numbers of this process as OpenMetrics 1.0 text: operations, bytes, waits and failures of each communicator, memory of each
+ * pool, peers by state. Counters count from the start of the process; labels hold names, ranks and links, no contents and no
+ * secrets. Calls take(context, text, bytes) once; `text` ends in a zero, which `bytes` does not count, and lives during the call.
+ * FSCCL_METRICS_FILE writes the same into a file by itself. Any thread; takes no lock that an operation waits for.
+ */
+FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* text, size_t bytes), void* context);
 
 #ifdef __cplusplus
 }

@@ -180,6 +180,10 @@ fsccl_status_t fsccl_comm_shrink(fsccl_comm_t, const fsccl_comm_config_t*, fsccl
                        "destroy the communicator and create one with the survivors");
 }
 
+fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t, int, fsccl_peer_state_t*) {
+  return not_available("fsccl_comm_peer_state", "heartbeats are not there yet", "wait for an operation");
+}
+
 fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
   return guarded("fsccl_comm_abort", [&]() -> Status {
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));

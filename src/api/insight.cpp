@@ -72,4 +72,8 @@ fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, co
   });
 }
 
+fsccl_status_t fsccl_metrics(void (*)(void* context, const char* text, size_t bytes), void*) {
+  return not_available("fsccl_metrics", "metrics are not there yet", "call fsccl_comm_counters()");
+}
+
 }  // extern "C"
