@@ -48,8 +48,8 @@ class StepCommand {
   std::string finish(StepOptions* options, Model* model) const;
 
  private:
-  std::string model_ = "llama-3.2-1b", wire_ = "bf16", layout_ = "per_param", block_ = "element", gradients_ = "slot",
-              sharing_ = "shared", schedule_ = "recorded";
+  std::string model_ = "llama-3.2-1b", root_ = "whole", wire_ = "bf16", layout_ = "per_param", block_ = "element",
+              gradients_ = "slot", sharing_ = "shared", schedule_ = "recorded";
   std::vector<std::string> keep_ = {"none"};
   std::optional<size_t> layers_;
   StepOptions options_;

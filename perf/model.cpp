@@ -242,4 +242,15 @@ bool keep_layers(Model* model, size_t layers, std::string* error) {
   return !model->units.empty();
 }
 
+void split_root(Model* model) {
+  ModelUnit& root = model->units.front();
+  if (root.params.size() < 2) return;
+  ModelUnit last{root.name + ".last",
+                 {std::make_move_iterator(root.params.begin() + 1), std::make_move_iterator(root.params.end())}};
+  root.params.resize(1);
+  root.name += ".first";
+  model->units.push_back(std::move(last));
+  model->stays = model->units.size() - 1;
+}
+
 }  // namespace fsccl::perf

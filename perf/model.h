@@ -4,7 +4,7 @@
 // first + 1, ... in the place of {} in their names:
 //   {"repeat": 32, "first": 0, "units": [{"name": "layers.{}.attention", "params": [...]}, {"name": "layers.{}.experts", ...}]}
 // A unit belongs to a layer when a component of its name ends in a digit: "layers.3" and "layers.3.experts" to layer "layers.3".
-// The first unit stays gathered for the whole step, as FSDP's root does.
+// The first unit stays gathered for the whole step, as FSDP's root does, or is taken apart (split_root).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -29,6 +29,7 @@ struct ModelUnit {
 struct Model {
   std::string name;
   std::vector<ModelUnit> units;
+  size_t stays = 0;  // the unit that is not given back between the forward and the backward pass
   uint64_t elements() const;
   size_t layers() const;  // different ones
 };
@@ -44,5 +45,9 @@ std::vector<std::string> model_folders();
 
 // Keeps the units of the first `layers` layers and those of none; false with *error when the model has fewer.
 bool keep_layers(Model* model, size_t layers, std::string* error);
+
+// Makes two units of the root, as TorchTitan shards models: its first parameter (the embedding) begins the step, the others (norm
+// and head) end it, and stay from the forward to the backward pass.
+void split_root(Model* model);
 
 }  // namespace fsccl::perf

@@ -53,6 +53,7 @@ struct StepReport {
   uint64_t peak_bytes = 0, live_bound_bytes = 0, live_peak_bytes = 0, planned_bytes = 0;
   // Bounds of a rank's plan: of this step, and of the same step by unit; (prefetch + 3) times the largest unit.
   uint64_t plan_bound_bytes = 0, by_unit_bytes = 0, classic_bytes = 0;
+  uint64_t fsdp2_bytes = 0, fsdp2_expandable_bytes = 0;  // what the same step takes as FSDP2 goes (pool/fsdp2_order.h), simulated
   bool by_parameter = false;
   uint64_t plan_hits = 0, plan_misses = 0, growths = 0;
   uint64_t wrong = 0;

@@ -9,6 +9,7 @@
 
 #include "numbers.h"
 #include "page_step.h"
+#include "pool/fsdp2_order.h"
 #include "progress.h"
 #include "report.h"
 #include "step_schedule.h"
@@ -71,7 +72,7 @@ class Runner {
         model_(model),
         options_(options),
         events_(options.by_parameter ? make_step_by_parameter(model, options.prefetch)
-                                     : make_step(model.units.size(), options.prefetch)),
+                                     : make_step(model.units.size(), options.prefetch, model.stays)),
         shape_(shape_of(session, model, options)),
         progress_(session.rank() == 0) {
     if (session.rank() == 0 && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
@@ -85,7 +86,8 @@ class Runner {
     const double start = now_us();
     for (size_t u = 0; u < model.units.size(); u++) {
       progress_.say([&] { return fmt::format("making unit {} of {}", u + 1, model.units.size()); });
-      units_.push_back(std::make_unique<StepUnit>(session, model.units[u], u, options, private_gradients_->data()));
+      units_.push_back(
+          std::make_unique<StepUnit>(session, model.units[u], u, u == model.stays, options, private_gradients_->data()));
     }
     create_us_ = session.max_over_ranks({now_us() - start})[0];
     works_.resize(units_.size());
@@ -242,8 +244,11 @@ class Runner {
     report.plan_bound_bytes = plan_bound_bytes(model_, events_, shape_);
     StepShape by_unit = shape_;
     by_unit.by_parameter = false;
-    report.by_unit_bytes = plan_bound_bytes(model_, make_step(model_.units.size(), options_.prefetch), by_unit);
+    report.by_unit_bytes = plan_bound_bytes(model_, make_step(model_.units.size(), options_.prefetch, model_.stays), by_unit);
     report.classic_bytes = classic_bytes(model_, shape_, options_.prefetch);
+    const auto fsdp2 = fsdp2_step(model_, static_cast<uint64_t>(shape_.ranks), shape_.wire_bytes, shape_.kept);
+    report.fsdp2_bytes = fsdp2_reserved_bytes(fsdp2, false);
+    report.fsdp2_expandable_bytes = fsdp2_reserved_bytes(fsdp2, true);
     report.by_parameter = options_.by_parameter;
     report.live_peak_bytes = stats.collective_peak_bytes;
     report.planned_bytes = stats.planned_bytes;

@@ -17,6 +17,11 @@ void StepCommand::add_to(CLI::App* command) {
   command->add_option("--layers", layers_, "keep only the first N layers (units whose name ends in a number)")
       ->check(CLI::Range(0, 1000000))
       ->type_name("N");
+  word("--root", root_, {"whole", "split"},
+       "whole: the first unit, embedding and head, stays for the whole step; split: the embedding begins it and the head ends it, "
+       "each a "
+       "unit, as TorchTitan shards",
+       "HOW");
   word("--wire", wire_, {"bf16", "fp16", "fp32"}, "type of gathered parameters and of gradients; shards are fp32", "TYPE");
   word("--layout", layout_, {"per_param", "flat", "ragged"}, "per_param (FSDP2), flat (FSDP1) or ragged (between blocks)",
        "LAYOUT");
@@ -52,7 +57,7 @@ void StepCommand::add_to(CLI::App* command) {
       ->take_all()
       ->type_name("FILE");
   command->footer(
-      "A step gathers all units forward, gathers them again backward (not the first, which stays), and reduces their gradients. "
+      "A step gathers all units forward, gathers them again backward (not the root, which stays), and reduces their gradients. "
       "Writing shards and gradients and\n"
       "checking are off the clock. Minimum of bytes moved, for E elements, n ranks, M, W, R, G bytes per element of shards (4), "
       "wire, gradients and sharded\n"
@@ -68,6 +73,7 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
   if (!loaded) return error;
   *model = std::move(*loaded);
   if (layers_ && !keep_layers(model, *layers_, &error)) return error;
+  if (root_ == "split") split_root(model);
   options->wire = *parse_dtype(wire_);
   options->layout = layout_ == "flat" ? FSCCL_LAYOUT_FLAT : layout_ == "ragged" ? FSCCL_LAYOUT_RAGGED : FSCCL_LAYOUT_PER_PARAM;
   options->block = *parse_block(block_);

@@ -5,7 +5,7 @@
 
 namespace fsccl::perf {
 
-std::vector<StepEvent> make_step(size_t units, int prefetch) {
+std::vector<StepEvent> make_step(size_t units, int prefetch, size_t stays) {
   std::vector<StepEvent> events;
   const auto add = [&events](EventKind kind, size_t unit, bool backward) { events.push_back({kind, unit, backward}); };
   if (units == 0) return events;
@@ -14,17 +14,20 @@ std::vector<StepEvent> make_step(size_t units, int prefetch) {
   for (size_t u = 0; u < units; u++) {
     add(EventKind::kWait, u, false);
     if (early && u + 1 < units) add(EventKind::kGather, u + 1, false);
-    if (u != 0) add(EventKind::kReshard, u, false);
+    if (u != stays) add(EventKind::kReshard, u, false);
     if (!early && u + 1 < units) add(EventKind::kGather, u + 1, false);
   }
-  if (units > 1) add(EventKind::kGather, units - 1, true);
+  const auto gather_again = [&](size_t unit) {
+    if (unit != stays) add(EventKind::kGather, unit, true);
+  };
+  gather_again(units - 1);
   for (size_t u = units; u-- > 0;) {
-    if (u != 0) add(EventKind::kWait, u, true);
+    if (u != stays) add(EventKind::kWait, u, true);
     add(EventKind::kGradients, u, true);
-    if (early && u > 1) add(EventKind::kGather, u - 1, true);
+    if (early && u > 0) gather_again(u - 1);
     add(EventKind::kReshard, u, true);
     add(EventKind::kReduce, u, true);
-    if (!early && u > 1) add(EventKind::kGather, u - 1, true);
+    if (!early && u > 0) gather_again(u - 1);
   }
   return events;
 }
@@ -98,7 +101,8 @@ uint64_t slot_bytes(const ModelUnit& unit, bool flat, uint64_t element_bytes) {
 std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes, bool keep, uint64_t budget_bytes) {
   std::vector<bool> kept(model.units.size(), false);
   uint64_t used = 0;
-  for (size_t u = 1; keep && u < kept.size(); u++) {
+  for (size_t u = 0; keep && u < kept.size(); u++) {
+    if (u == model.stays) continue;
     const uint64_t bytes = slot_bytes(model.units[u], flat, wire_bytes);
     if (bytes > budget_bytes - used) continue;
     kept[u] = true;

@@ -1,6 +1,6 @@
 // The order of events of an FSDP step, and the two bounds that follow from it. Pure functions of the model and the options.
 //
-// Forward: every unit is gathered, used and given back; the first unit is the root and stays. Backward, in reverse order: a unit is
+// Forward: every unit is gathered, used and given back; one, the root, stays. Backward, in reverse order: a unit is
 // gathered again (the root still is), its gradients are written, its parameters given back, its gradients reduced. With prefetch 1
 // the next unit's gather is issued before the present unit is given back, so that two units are there at once.
 //
@@ -36,7 +36,7 @@ struct StepEvent {
   bool backward;
   size_t param = 0;  // of the last three kinds
 };
-std::vector<StepEvent> make_step(size_t units, int prefetch);
+std::vector<StepEvent> make_step(size_t units, int prefetch, size_t stays = 0);
 std::vector<StepEvent> make_step_by_parameter(const Model& model, int prefetch);
 
 struct StepShape {
@@ -56,7 +56,7 @@ uint64_t slot_bytes(const ModelUnit& unit, bool flat, uint64_t element_bytes);
 // Of a parameter's own slot, and of all slots of a unit.
 uint64_t slot_bytes(const ModelParam& param, uint64_t element_bytes);
 uint64_t slots_bytes(const ModelUnit& unit, const StepShape& shape, uint64_t element_bytes);
-// Which units are kept: none, all but the root, or as many as fit the budget, in order.
+// Which units are kept: none, all but the one that stays, or as many as fit the budget, in order.
 std::vector<bool> kept_units(const Model& model, bool flat, uint64_t wire_bytes, bool keep, uint64_t budget_bytes);
 
 uint64_t minimum_bytes(const Model& model, const std::vector<StepEvent>& events, const StepShape& shape);

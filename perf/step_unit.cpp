@@ -34,7 +34,8 @@ uint64_t gradient_bytes(const ModelUnit& unit, const StepOptions& options) {
   return sum;
 }
 
-StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, const StepOptions& options, char* gradients)
+StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays, const StepOptions& options,
+                   char* gradients)
     : session_(session), options_(options) {
   std::vector<fsccl_param_t> definitions = params_of(unit, options.block);
   std::vector<fsccl_piece_t> pieces(definitions.size());
@@ -68,7 +69,7 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.grad_dtype = FSCCL_FLOAT32;
   config.sharing = options.shared ? FSCCL_SHARING_READ_ONLY : FSCCL_SHARING_PRIVATE;
   config.by_parameter = options.by_parameter;
-  config.keep = index == 0 ? FSCCL_KEEP_NONE : options.keep;  // the root is not gathered twice in a step
+  config.keep = stays ? FSCCL_KEEP_NONE : options.keep;  // what stays is not gathered twice in a step
   config.keep_budget_bytes = options.keep_budget_bytes;
   must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_), "fsccl_unit_create");
 }

@@ -33,7 +33,7 @@ class StepUnit {
  public:
   // `gradients`: where private gradients are written, gradient_bytes(unit, options); units may have it in common, because it is
   // used from writing to reducing.
-  StepUnit(const Session& session, const ModelUnit& unit, size_t index, const StepOptions& options, char* gradients);
+  StepUnit(const Session& session, const ModelUnit& unit, size_t index, bool stays, const StepOptions& options, char* gradients);
   ~StepUnit();
   StepUnit(const StepUnit&) = delete;
   StepUnit& operator=(const StepUnit&) = delete;

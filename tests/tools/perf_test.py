@@ -126,7 +126,7 @@ def check_step():
         model.write_text(json.dumps(TINY), encoding='utf-8')
         for options in ((), ('--keep', 'always'), ('--layout', 'flat', '--sharing', 'private'), ('--gradients', 'private'),
                         ('--layout', 'ragged'), ('--layout', 'ragged', '--block', '3x2', '--gradients', 'private'),
-                        ('--by-parameter',),
+                        ('--by-parameter',), ('--root', 'split', '--keep', 'always'), ('--root', 'split', '--by-parameter'),
                         ('--by-parameter', '--schedule', 'declared', '--sharing', 'private', '--layout', 'flat'),
                         ('--by-parameter', '--prefetch', '0', '--gradients', 'private'),
                         ('--schedule', 'declared', '--prefetch', '0', '--wire', 'fp32')):
@@ -136,7 +136,10 @@ def check_step():
             expect(isinstance(step['phases_us'], dict) and all(time >= 0 for time in step['phases_us'].values()), 'phases')
             expect(step['bytes_minimum'] <= step['bytes_moved'] <= 1.5 * step['bytes_minimum'], f'{options}: bytes {step}')
             expect(step['live_bound_bytes'] <= step['peak_bytes'], f'{options}: memory {step}')
-            expect([unit['name'] for unit in step['unit_list']] == [unit['name'] for unit in TINY['units']], 'units')
+            names = [unit['name'] for unit in TINY['units']]
+            if 'split' in options:
+                names = ['root.first', *names[1:], 'root.last']
+            expect([unit['name'] for unit in step['unit_list']] == names, 'units')
 
 
 def check_dry_run():
@@ -151,6 +154,11 @@ def check_dry_run():
     step, = rows('step', '--model', 'llama-3.1-405b', '--ranks', '2', '--dry-run', '--schedule', 'declared', '--by-parameter')
     expect(step['plan_bound_bytes'] <= step['planned_bytes'] <= 0.65 * step['classic_bytes'], f'slots by parameter: {step}')
     expect(step['plan_misses'] == 0 and step['bytes_moved'] >= step['bytes_minimum'] > 1e12, f'slots by parameter: {step}')
+    # The memory of a unit's slots against that of FSDP2's buffers, simulated.
+    step, = rows('step', '--model', 'llama-3-8b', '--ranks', '2', '--dry-run', '--schedule', 'declared', '--root', 'split',
+                 '--layout', 'flat', '--sharing', 'private')
+    ratios = [step['planned_bytes'] / step[key] for key in ('fsdp2_caching_bytes', 'fsdp2_expandable_bytes')]
+    expect(ratios[0] <= 0.30 and ratios[1] <= 0.47, f'memory against FSDP2: {ratios}')
     used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     expect(used < most_kib, f'a dry run of 800 GB touched {used} KiB')
     with tempfile.TemporaryDirectory() as folder:

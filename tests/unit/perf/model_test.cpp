@@ -128,6 +128,22 @@ TEST(KeepLayers, KeepsTheFirstLayersAndAllOtherUnits) {
   EXPECT_EQ(model.units.size(), 1u);
 }
 
+TEST(SplitRoot, TheFirstParameterBeginsAndTheOthersEnd) {
+  Model model{"m", {{"root", {{"embedding", {8, 4}}, {"norm", {4}}, {"head", {8, 4}}}}, {"layers.0", {{"w", {4}}}}}};
+  const uint64_t elements = model.elements();
+  split_root(&model);
+  ASSERT_EQ(model.units.size(), 3u);
+  EXPECT_EQ(model.units[0].params.size(), 1u);
+  EXPECT_EQ(model.units[0].params[0].name, "embedding");
+  EXPECT_EQ(model.units[2].params[1].name, "head");
+  EXPECT_EQ(model.stays, 2u);
+  EXPECT_EQ(model.elements(), elements);
+  Model tied{"m", {{"root", {{"embedding", {8, 4}}}}}};
+  split_root(&tied);
+  EXPECT_EQ(tied.units.size(), 1u);
+  EXPECT_EQ(tied.stays, 0u);
+}
+
 // Elements as published, by the model's card or the index of its weights.
 TEST(ShippedModels, HaveTheirPublishedSizes) {
   const struct {

@@ -23,42 +23,44 @@ StepShape shape_of(const Model& model, int ranks) {
 
 // What a unit may do next; the order must be valid for every number of units, or the library would refuse it.
 TEST(MakeStep, EveryUnitLivesItsLife) {
-  for (int prefetch : {0, 1})
-    for (size_t units = 1; units <= 6; units++) {
-      std::vector<bool> gathered(units), ready(units), gradients(units), reduced(units);
-      size_t most = 0;
-      for (const StepEvent& event : make_step(units, prefetch)) {
-        const size_t u = event.unit;
-        switch (event.kind) {
-          case EventKind::kGather:
-            ASSERT_FALSE(gathered[u]);
-            gathered[u] = true;
-            break;
-          case EventKind::kWait:
-            ASSERT_TRUE(gathered[u] && !ready[u]);
-            ready[u] = true;
-            break;
-          case EventKind::kGradients:
-            ASSERT_TRUE(ready[u] && event.backward);
-            gradients[u] = true;
-            break;
-          case EventKind::kReshard:
-            ASSERT_TRUE(ready[u]);
-            gathered[u] = ready[u] = false;
-            break;
-          case EventKind::kReduce:
-            ASSERT_TRUE(gradients[u] && !reduced[u] && !gathered[u]);
-            reduced[u] = true;
-            break;
-          default:
-            FAIL() << "an event of a parameter";
-        }
-        most = std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
+  for (int i = 0; i < 24; i++) {
+    const int prefetch = i % 2;
+    const size_t units = 1 + static_cast<size_t>(i) / 4, stays = i / 2 % 2 ? units - 1 : 0;
+    std::vector<bool> gathered(units), ready(units), gradients(units), reduced(units);
+    size_t most = 0;
+    for (const StepEvent& event : make_step(units, prefetch, stays)) {
+      const size_t u = event.unit;
+      switch (event.kind) {
+        case EventKind::kGather:
+          ASSERT_FALSE(gathered[u]);
+          gathered[u] = true;
+          break;
+        case EventKind::kWait:
+          ASSERT_TRUE(gathered[u] && !ready[u]);
+          ready[u] = true;
+          break;
+        case EventKind::kGradients:
+          ASSERT_TRUE(ready[u] && event.backward);
+          gradients[u] = true;
+          break;
+        case EventKind::kReshard:
+          ASSERT_TRUE(ready[u]);
+          gathered[u] = ready[u] = false;
+          break;
+        case EventKind::kReduce:
+          ASSERT_TRUE(gradients[u] && !reduced[u] && !gathered[u]);
+          reduced[u] = true;
+          break;
+        default:
+          FAIL() << "an event of a parameter";
       }
-      EXPECT_EQ(std::count(reduced.begin(), reduced.end(), true), static_cast<ptrdiff_t>(units));
-      EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
-      EXPECT_EQ(most, std::min(units, static_cast<size_t>(2 + prefetch))) << units;
+      most = std::max(most, static_cast<size_t>(std::count(gathered.begin(), gathered.end(), true)));
     }
+    EXPECT_EQ(std::count(reduced.begin(), reduced.end(), true), static_cast<ptrdiff_t>(units));
+    EXPECT_EQ(std::count(gathered.begin(), gathered.end(), true), 0);
+    // The root is there besides, unless it is the last, which the layers are gathered after.
+    EXPECT_EQ(most, std::min(units, static_cast<size_t>((stays ? 1 : 2) + prefetch))) << units;
+  }
 }
 
 TEST(MakeStepByParameter, EveryParameterLivesItsLife) {
