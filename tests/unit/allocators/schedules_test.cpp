@@ -104,6 +104,21 @@ Step accumulate(const std::vector<uint64_t>& pages, int batches, bool sync) {
   return script.step;
 }
 
+// Activation checkpoints of some units each: before the backward pass of these, their forward pass comes once more.
+Step train_with_checkpoints(const std::vector<uint64_t>& pages, size_t prefetch, size_t segment) {
+  Script script(pages);
+  script.forward(0, pages.size(), prefetch, [&](size_t u) { script.drop(u); });
+  for (size_t end = pages.size(); end > 0;) {
+    const size_t begin = end > segment ? end - segment : 0;
+    script.forward(begin, end, prefetch, [&](size_t u) {
+      if (u + 1 < end) script.drop(u);
+    });
+    script.backward(begin, end, prefetch, true);
+    end = begin;
+  }
+  return script.step;
+}
+
 // What was reduced in the group stays until it is reduced between the groups, two units later.
 Step train_replicated(const std::vector<uint64_t>& pages) {
   Script script(pages);
@@ -153,6 +168,8 @@ std::vector<Case> all_cases() {
   for (const size_t prefetch : {1, 2, 3})
     for (const bool reshard : {true, false})
       cases.push_back({"prefetch " + std::to_string(prefetch) + (reshard ? "" : ", kept"), {train(dense, prefetch, reshard)}});
+  for (const size_t segment : {1, 3})
+    cases.push_back({"checkpoints of " + std::to_string(segment) + " units", {train_with_checkpoints(dense, 1, segment)}});
   cases.push_back({"partial groups", {train_with_partial_groups(dense)}});
   cases.push_back({"accumulation with sync", {accumulate(dense, 3, true), train(dense, 1, true)}});
   cases.push_back({"accumulation without sync", {accumulate(dense, 3, false), train(dense, 1, true)}});
