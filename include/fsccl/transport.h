@@ -59,6 +59,7 @@ typedef struct fsccl_transport_job {
   size_t size;
   int rank, ranks;
   const unsigned char* key; /* 32 bytes that only the ranks of the job know, the same on all */
+  int checksum;             /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares */
 } fsccl_transport_job_t;
 
 /* What the library gives a transport to open a channel. */
@@ -81,6 +82,10 @@ typedef struct fsccl_transport_request {
   int (*publish_fd)(void* context, int fd, char* error, size_t capacity);
   int (*fetch_fd)(void* context, int rank, char* error, size_t capacity);
   int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
+  /* For messages: the number by which each rank is known (NULL: its own), and what operation a line belongs to, in words (NULL:
+   * nobody knows). */
+  const int32_t* known_as;
+  void (*describe)(const fsccl_transport_line_t* line, char* text, size_t capacity);
 } fsccl_transport_request_t;
 
 typedef struct fsccl_transport_ops {

@@ -1,6 +1,6 @@
 // GB/s (read + written) of the kernels, cached against streaming stores, per working set (bytes of everything read and written). A
 // small set stays in a cache from one iteration to the next; a large one comes from memory. The small_* benchmarks are about the
-// overhead of a call.
+// overhead of a call. Of checksums the bytes are those read.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/crc32c.h"
 #include "kernels/kernels.h"
 
 namespace {
@@ -44,6 +45,14 @@ void copy(benchmark::State& state) {
   const Memory from(bytes), to(bytes);
   for (auto _ : state) copy_bytes(to.at(), from.at(), bytes, stores_of(state));
   report(state, 2 * bytes);
+}
+
+template <uint32_t (*kSum)(const void*, size_t, uint32_t)>
+void checksum(benchmark::State& state) {
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const Memory from(bytes);
+  for (auto _ : state) benchmark::DoNotOptimize(kSum(from.at(), bytes, 0));
+  state.SetBytesProcessed(state.range(0) * state.iterations());
 }
 
 template <int kFrom, int kTo>
@@ -87,6 +96,8 @@ void small_sizes(benchmark::internal::Benchmark* b) {
 constexpr int kFp16 = FSCCL_FLOAT16, kBf16 = FSCCL_BFLOAT16, kFp32 = FSCCL_FLOAT32, kFp64 = FSCCL_FLOAT64;
 
 BENCHMARK(copy)->Apply(sizes);
+BENCHMARK(checksum<crc32c>)->Name("crc32c")->Arg(24)->Arg(4 << 10)->Arg(64 << 10)->Arg(16 << 20);
+BENCHMARK(checksum<crc32c_portable>)->Name("crc32c_by_tables")->Arg(64 << 10);
 BENCHMARK(cast_types<kFp32, kBf16>)->Name("cast_fp32_bf16")->Apply(sizes);
 BENCHMARK(cast_types<kFp32, kFp16>)->Name("cast_fp32_fp16")->Apply(sizes);
 BENCHMARK(cast_types<kBf16, kFp32>)->Name("cast_bf16_fp32")->Apply(sizes);

@@ -11,12 +11,14 @@
 #include "base/log.h"
 #include "engine/agreement.h"
 #include "engine/calibration.h"
+#include "engine/sums.h"
 
 namespace fsccl {
 namespace {
 
 constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
+constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
 constexpr int64_t kFetchMs = 500;
 constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
 constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
@@ -105,8 +107,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const JoinRequest& re
 }
 
 // What the transport is told, to open the channel. It points into what is passed.
-fsccl_transport_request_t Communicator::request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads,
-                                                bool known) const {
+fsccl_transport_request_t Communicator::request(Exchange& exchange, const CommunicatorOptions& options,
+                                                const std::vector<int32_t>& pids, bool reads, bool known) const {
   const int64_t slot_bytes = config()->slot_bytes;
   fsccl_transport_request_t request{};
   request.size = sizeof request;
@@ -123,11 +125,20 @@ fsccl_transport_request_t Communicator::request(Exchange& exchange, const std::v
   request.slot_bytes = slot_bytes != kConfigAuto                ? static_cast<size_t>(slot_bytes)
                        : oversubscribed_ && size() <= kFewRanks ? kLargeSlotBytes
                                                                 : 0;
+  // With a line of every rank there is room for its sums.
+  if (const size_t least = slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
+      context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
+    request.slot_bytes = std::max(request.slot_bytes, least);
   request.concerns = &exchange.concerns;
   request.context = &exchange;
   request.publish_fd = Exchange::publish;
   request.fetch_fd = Exchange::fetch;
   request.cancelled = Exchange::cancelled;
+  request.known_as = options.known_as.empty() ? nullptr : options.known_as.data();
+  request.describe = [](const fsccl_transport_line_t* line, char* text, size_t capacity) {
+    const std::string words = describe(claim_of(*line));
+    text[words.copy(text, capacity - 1)] = '\0';
+  };
   return request;
 }
 
@@ -166,7 +177,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
     engine.same_process.push_back(member.pid == self.pid && member.start_time == self.start_time);
   }
   const bool reads = settings->single_copy != SingleCopy::kOff && (fresh || parent->engine().single_copy());
-  const fsccl_transport_request_t request = comm->request(exchange, pids, reads, !fresh);
+  const fsccl_transport_request_t request = comm->request(exchange, options, pids, reads, !fresh);
 
   engine.transport = transport;
   char error[512] = "";
@@ -224,6 +235,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   engine.recorder = &context_->recorder();
   engine.recorded_as = context_->recorder().add(tag_, name_, rank_, size());
   engine.members = members_;
+  engine.checksum = context_->checksum();
   engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
   collectives.select.costs = costs;
@@ -232,6 +244,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   collectives.link = context_->link(members_.front(), context_->farthest(members_));
   collectives.select.rules = std::move(rules);
   collectives.select.spread = context_->spread(members_);
+  collectives.select.only_slots = context_->checksum();
   collectives.streaming_bytes =
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));

@@ -60,7 +60,8 @@ class Communicator {
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
                                                     const CommunicatorOptions& options, Communicator* parent);
   struct Exchange;
-  fsccl_transport_request_t request(Exchange& exchange, const std::vector<int32_t>& pids, bool reads, bool known) const;
+  fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
+                                    bool reads, bool known) const;
   void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules);
   std::vector<int> ranks_here() const;
   Costs typical_costs_of(int farthest) const;

@@ -17,6 +17,7 @@ Engine::Engine(EngineOptions options)
       rank_(options_.rank),
       ranks_(options_.ranks),
       can_read_(transport_.can_read(channel_) != 0),
+      sums_(options_.checksum && !mirrored()),
       next_tick_(options_.first_tick),
       left_(options_.first_tick),
       placed_(options_.first_tick - 1),
@@ -27,6 +28,7 @@ Engine::Engine(EngineOptions options)
     slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
+  if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate);
   Progress::instance().expect();
 }
@@ -104,9 +106,7 @@ Engine::Outcome Engine::drive() {
   return Outcome::done;
 }
 
-void Engine::mismatch(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
-  Fingerprint theirs;
-  std::memcpy(&theirs, line.fingerprint, sizeof theirs);
+void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
   Error error;
   error.code = FSCCL_ERR_MISMATCH;
   error.rank = known_as(rank_);
@@ -120,19 +120,48 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const fsccl_transport_l
   fail_all(error);
 }
 
-bool Engine::check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
-  if (equal(mine, line.fingerprint)) [[likely]]
-    return true;
+void Engine::damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums) {
+  Error error;
+  error.code = FSCCL_ERR_PROTOCOL;
+  error.rank = known_as(rank_);
+  error.peer = known_as(peer);
+  error.operation = op_name(mine.op);
+  error.sequence = mine.sequence;
+  error.text = fmt::format(
+      "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory and the processors of these two",
+      error.rank, what, describe(mine), error.peer, transport_.name, sums);
+  fail_all(error);
+}
+
+Fingerprint Engine::claimed(const fsccl_transport_line_t& line) const {
+  if (options_.checksum) return claim_of(line);
+  Fingerprint claim;
+  std::memcpy(&claim, line.fingerprint, sizeof claim);
+  return claim;
+}
+
+bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
+  const Fingerprint theirs = claimed(line);
+  if (equal(mine, &theirs)) return true;
+  if (options_.checksum && differ_in_sum(mine, theirs)) {
+    const auto sum = static_cast<uint32_t>(sum_over_sequence(line) >> 32);
+    damaged(mine, peer, "a signal's payload",
+            fmt::format("its CRC32C is {:#010x}, {:#010x} was meant", sum,
+                        sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
+    return false;
+  }
   // Rounds before this one may not have been looked at yet, and may have had other numbers of ticks: the first that differs is
   // told.
   for (uint32_t i = 0; i < pending_count_; i++) {
     const Pending& round = pending_[(pending_begin_ + i) % kWindow];
     const fsccl_transport_line_t* before = transport_.poll(channel_, peer, round.tick);
-    if (!before || equal(round.fingerprint, before->fingerprint)) continue;
-    mismatch(round.fingerprint, peer, *before);
-    return false;
+    if (!before) continue;
+    if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
+      mismatch(round.fingerprint, peer, then);
+      return false;
+    }
   }
-  mismatch(mine, peer, line);
+  mismatch(mine, peer, theirs);
   return false;
 }
 
@@ -185,9 +214,10 @@ bool Engine::place_slots(const Plan& plan, uint32_t tick) {
 std::array<size_t, kMaxTicks> Engine::next_slots(const Plan& plan, size_t* ring_at) const {
   std::array<size_t, kMaxTicks> at{};
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
-    if (*ring_at + plan.slots[t] > ring_bytes_) *ring_at = 0;
+    const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
+    if (*ring_at + bytes > ring_bytes_) *ring_at = 0;
     at[t] = *ring_at;
-    *ring_at += plan.slots[t];
+    *ring_at += bytes;
   }
   return at;
 }

@@ -22,6 +22,7 @@
 #include "engine/operation.h"
 #include "engine/recorder.h"
 #include "engine/slot_stores.h"
+#include "engine/sums.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -47,6 +48,7 @@ struct EngineOptions {
   // Of two ranks of another engine, whose board it shares and which it fails with: that engine, and their numbers there.
   Engine* inside = nullptr;
   std::vector<int> known_as;
+  bool checksum = false;  // sums.h
 };
 
 class Engine {
@@ -69,6 +71,8 @@ class Engine {
   bool one_process() const { return one_process_; }
   // Peers see of this rank's slots what is put there for them, no more.
   bool mirrored() const { return transport_.put != nullptr; }
+  // No rank touches another's buffers.
+  bool only_slots() const { return mirrored() || options_.checksum; }
 
   // The next free operation, with these settings; drives older ones while the ring is full. Sets its fingerprint's sequence.
   Status acquire(Operation** operation, const OperationSettings& settings, const Fingerprint& fingerprint);
@@ -153,8 +157,22 @@ class Engine {
   bool reserve_slots();
   bool all_entered(uint32_t tick);
   bool round_done(const Operation& op);
-  bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);  // false: they disagree, and we failed
-  void mismatch(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);
+  // False: they disagree, or the line is not what was sent, and we failed.
+  bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
+    if (!options_.checksum && equal(mine, line.fingerprint)) [[likely]]
+      return true;
+    return check_claim(mine, peer, line);
+  }
+  bool check_claim(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line);
+  Fingerprint claimed(const fsccl_transport_line_t& line) const;
+  // What came from this peer is not what it meant.
+  void damaged(const Fingerprint& mine, int peer, const std::string& what, const std::string& sums);
+  // The sum of the piece that begins at `offset` of the slot of a tick.
+  uint32_t& sum_at(int rank, uint16_t tick, uint64_t slot_bytes, uint64_t offset) const {
+    std::byte* const table = slots_[static_cast<size_t>(rank)] + slot_at_[tick] + slot_bytes;
+    return *reinterpret_cast<uint32_t*>(table + offset / kPerSum * sizeof(uint32_t));
+  }
+  void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
   bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool wait_driving(uint64_t sequence, int64_t until_ns);
   void sleep_blocked(int64_t until_ns);
@@ -172,6 +190,7 @@ class Engine {
   void* channel_;
   const int rank_, ranks_;
   const bool can_read_;
+  const bool sums_;          // slots have tables of sums
   bool one_process_ = true;  // all ranks are threads of this process, and private memory may be read
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank

@@ -53,6 +53,9 @@ void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
 void Executor::signal(const Step& step) {
   fsccl_transport_line_t line;
   line.tick = op_.tick + step.tick;
+  const bool sealed = engine_.options_.checksum;
+  if (sealed) [[unlikely]]
+    std::memset(line.payload, 0, sizeof line.payload);
   std::memcpy(line.fingerprint, &op_.fingerprint, sizeof line.fingerprint);
   if (step.count) {
     copy_inline(line.payload, here(step.src), step.count);
@@ -66,6 +69,8 @@ void Executor::signal(const Step& step) {
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
+  if (sealed) [[unlikely]]
+    seal(line);
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
@@ -119,6 +124,7 @@ bool Executor::wait(const Step& step) {
       return false;
     }
     if (step.tick == 0 && !enter(peer, *line)) return false;
+    if (step.tick && step.count && engine_.options_.checksum && !engine_.check_enter(op_.fingerprint, peer, *line)) return false;
     if (step.count) copy_inline(here(step.dst), line->payload, step.count);
   }
   op_.peer = 0;
@@ -202,7 +208,34 @@ bool Executor::move(const Step& step) {
     engine_.slot_stores_.write(bytes, transfer);
   else
     transfer(op_.stores);
+  if (engine_.sums_) [[unlikely]]
+    return sum_moved(step, src.mapped, dst.mapped, part.count);
   return true;
+}
+
+// What is summed is what it comes from and what it went to, not what lies in the slot: a copy that went wrong is found, too.
+bool Executor::sum_moved(const Step& step, const void* src, const void* dst, uint64_t count) {
+  if (plan_->buffers[step.dst.buffer].slot) {
+    const bool same = step.kind == StepKind::copy;
+    put_sum(step.dst, same ? src : dst, count * dtype_size(same ? step.from : step.to));
+  }
+  const bool from_peer = plan_->buffers[step.src.buffer].slot && step.src.rank != engine_.rank_;
+  return !from_peer || check_sum(step.src, step.src.rank, step.kind == StepKind::copy ? dst : src, count * dtype_size(step.from));
+}
+
+uint32_t& Executor::sum_of(const Place& place, int rank) const {
+  const uint16_t tick = plan_->buffers[place.buffer].slot_tick;
+  return engine_.sum_at(rank, tick, plan_->slots[tick], place.offset);
+}
+
+void Executor::put_sum(const Place& place, const void* data, uint64_t bytes) { sum_of(place, engine_.rank_) = crc32c(data, bytes); }
+
+bool Executor::check_sum(const Place& place, int rank, const void* data, uint64_t bytes) {
+  const uint32_t meant = sum_of(place, rank), sum = crc32c(data, bytes);
+  if (sum == meant) return true;
+  engine_.damaged(op_.fingerprint, rank, fmt::format("{} bytes", bytes),
+                  fmt::format("their CRC32C is {:#010x}, {:#010x} was meant", sum, meant));
+  return false;
 }
 
 // What is copied from mirrors in this round and those that peers may begin meanwhile can go straight to where it is copied to.
@@ -325,9 +358,20 @@ bool Executor::fold(const Step& step) {
     engine_.sources_[static_cast<size_t>(q)] = source.mapped;
     mapped &= source.mapped != nullptr;
   }
-  const bool folded = mapped ? deliver(step, engine_.sources_.data(), part.begin, part.count) : fold_windowed(step, part);
+  bool folded = mapped ? deliver(step, engine_.sources_.data(), part.begin, part.count) : fold_windowed(step, part);
+  if (engine_.sums_) [[unlikely]]
+    folded = folded && sum_folded(step, part);
   if (folded && op_.step_done) op_.step_done(op_, step);
   return folded;
+}
+
+bool Executor::sum_folded(const Step& step, const Slice& part) {
+  for (int q = 0; q < engine_.ranks_ && plan_->buffers[step.src.buffer].slot; q++)
+    if (q != engine_.rank_ && !check_sum(step.src, q, source_of(step, q, part.begin).mapped, part.count * dtype_size(step.from)))
+      return false;
+  if (plan_->buffers[step.dst.buffer].slot)
+    put_sum(step.dst, there(step.dst, engine_.rank_, part.begin, step.to).mapped, part.count * dtype_size(step.to));
+  return true;
 }
 
 bool Executor::fold_local(const Step& step) {

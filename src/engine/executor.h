@@ -38,6 +38,12 @@ class Executor {
 
   Slice slice(const Step& step) const { return slice(step, op_.round); }
   Slice slice(const Step& step, uint32_t round) const;
+  // Of what this rank brings into its slot, and takes out of a peer's (sums.h).
+  bool sum_moved(const Step& step, const void* src, const void* dst, uint64_t count);
+  bool sum_folded(const Step& step, const Slice& part);
+  void put_sum(const Place& place, const void* data, uint64_t bytes);
+  bool check_sum(const Place& place, int rank, const void* data, uint64_t bytes);
+  uint32_t& sum_of(const Place& place, int rank) const;
   std::byte* here(const Place& place) const { return op_.bindings[place.buffer].base + place.offset; }
   std::byte* slot_of(const Buffer& buffer, int rank) const;
   Remote there(const Place& place, int rank, uint64_t begin, fsccl_dtype_t dtype) const;

@@ -126,6 +126,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     made.select.always_read = settings->single_copy == SingleCopy::kOn;
     made.select.rules = rules;
     made.select.spread = {hosts, per_host};
+    made.select.only_slots = settings->checksum;
     return made;
   };
   Circumstances where{party(ranks.hosts, ranks.per_host)};

@@ -60,6 +60,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
                         : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
                         : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
+                        : theirs.checksum != mine.checksum         ? "FSCCL_CHECKSUM"
                         : theirs.plan != mine.plan                 ? "FSCCL_PLAN"
                                                                    : nullptr;
   if (differs)
@@ -88,6 +89,8 @@ Status JobContext::meet(Deadline deadline) {
   mine.transport = static_cast<uint8_t>(choice_);
   mine.hierarchy = static_cast<uint8_t>(config()->hierarchy);
   mine.reproducible = static_cast<uint8_t>(config()->reproducible);
+  checksum_ = config()->checksum;
+  mine.checksum = checksum_ ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
   Status loaded = load_choices(&mine);
   mine.unreadable = loaded.ok() ? 0 : 1;
@@ -115,7 +118,7 @@ Status JobContext::join_network(Deadline deadline) {
     unsigned char content[kCardBytes];
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
-  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data()};
+  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0};
   std::string why;
   const fsccl_transport_ops_t* network = usable_transport("ucx", &why);
   Card mine{};

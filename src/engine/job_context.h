@@ -38,6 +38,8 @@ class JobContext {
   // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
   Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
   void* node() const { return node_; }
+  // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
+  bool checksum() const { return checksum_; }
 
   // On how many hosts these ranks are, and how many on each.
   Spread spread(const std::vector<int>& ranks) const;
@@ -52,12 +54,12 @@ class JobContext {
 
  private:
   struct Facts {
-    uint64_t words[16];                          // 1024 processors
-    uint32_t taken;                              // see oversubscribed()
-    uint8_t transport, hierarchy, reproducible;  // settings that all must have alike
-    uint8_t unreadable;                          // 1: FSCCL_PLAN or the tuning file cannot be used there
-    uint64_t plan, tuning;                       // hashes of what must be alike, too
-    uint64_t machine;                            // of its name
+    uint64_t words[16];                                    // 1024 processors
+    uint32_t taken;                                        // see oversubscribed()
+    uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
+    uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
+    uint64_t plan, tuning;                                 // hashes of what must be alike, too
+    uint64_t machine;                                      // of its name
     topo::Seat seat;
     uint8_t salt[kKeyBytes];
   };
@@ -79,6 +81,7 @@ class JobContext {
   Tuning tuning_;
   std::string machine_;  // its name, if the tuning file asks for it
   bool taken_ = false;
+  bool checksum_ = false;
   std::atomic<uint32_t> arena_numbers_{0};
   std::atomic<bool> lost_{false};
   std::mutex mutex_;

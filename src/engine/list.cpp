@@ -162,7 +162,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   const Lists::Entry& entry = *run->entry;
   const bool alone = engine.ranks() == 1, broadcast = call.kind == ListKind::broadcast;
   const bool one_slot = entry.windows.size() == 1 && entry.windows[0].ticks == 1;
-  const bool at_once = alone || one_slot || engine.mirrored();  // nobody asks where buffers are
+  const bool at_once = alone || one_slot || engine.only_slots();  // nobody asks where buffers are
   run->bindings.reserve(2 * call.count + 1);
   if (!at_once) run->mine.reserve(call.count);
   for (size_t t = 0; t < call.count; t++) {

@@ -183,11 +183,13 @@ Selection only(Plan plan, const SelectOptions& options, const char* why, std::ve
 }
 
 // A rule that can be followed; null, and why not, if it cannot.
-const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const Costs& costs, const char** why_not) {
+const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const SelectOptions& options, const char** why_not) {
   if (!rule) return nullptr;
   if (shape.mirrored && (rule->way == Way::direct || rule->way == Way::read))
     *why_not = "these ranks share no memory, and none but slots carries bytes between them";
-  else if (rule->way == Way::read && !(costs.can_read && ways.readable))
+  else if (options.only_slots && (rule->way == Way::direct || rule->way == Way::read))
+    *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
+  else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
     return rule;
@@ -212,7 +214,7 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
 
   const char* why_not = nullptr;
-  const Rule* const rule = usable(named, shape, ways, options.costs, &why_not);
+  const Rule* const rule = usable(named, shape, ways, options, &why_not);
   if (why_not && !considered) announce_ignored(*named, op, why_not);
   Contest contest(shape, options.costs);
   const Slots slots = cheapest_slots(ways, rule, asked, contest);
@@ -222,8 +224,8 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
     selection.why = rule      ? rule->origin + " says so"
                     : why_not ? fmt::format("least predicted time; {} is not followed: {}", named->origin, why_not)
                               : "least predicted time";
-  bool eager = shape.mirrored;
-  if (!shape.mirrored) {
+  bool eager = shape.mirrored || options.only_slots;
+  if (!eager) {
     const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
     const Price direct_price = contest.price_of(direct);
     const size_t direct_at = contest.enter(direct[0].name, 0, direct_price, "pool");

@@ -20,6 +20,7 @@ struct SelectOptions {
   bool always_read = false;                        // peers' own memory is read by the system wherever that is possible
   std::shared_ptr<const std::vector<Rule>> rules;  // may be null
   Spread spread;
+  bool only_slots = false;  // payloads are checked as they come out of slots: no rank touches another's buffers
 
   const Rule* rule(const Rule* (*which)(const std::vector<Rule>&, const RuledCall&), OpCode op, uint64_t bytes) const {
     return rules ? which(*rules, {op, bytes, spread}) : nullptr;

@@ -98,7 +98,7 @@ Completion table_is_here(Operation& op) {
   x.otherwise = move_slots(movement, x.engine.slot_bytes());
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
-  x.plan = most <= eager_bytes || movement.mirrored ? x.otherwise : move_direct(movement);
+  x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
   op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most));

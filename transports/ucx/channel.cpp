@@ -9,6 +9,7 @@
 #include "base/futex.h"
 #include "base/hash.h"
 #include "base/round_up.h"
+#include "kernels/crc32c.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -74,6 +75,7 @@ Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
   place.meeting = place.tag = mix_hash(tag(), static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   place.rank = place_.rank == from ? 0 : 1;
   place.members = {place_.members[static_cast<size_t>(from)], place_.members[static_cast<size_t>(to)]};
+  place.known_as = {known_as(from), known_as(to)};
   place.slot_bytes = std::min(slot_bytes_, kPairSlotBytes);
   return open(std::move(place));
 }
@@ -97,7 +99,10 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   Peer& peer = peers_[static_cast<size_t>(to)];
   Header header = this->header(kind);
   header.sent = sent;
-  if (put) header.at = put->at;
+  if (put) {
+    header.at = put->at;
+    header.bytes_sum = put->sum;
+  }
   if (line) header.line = *line;
   peer.known = true;
   peer.sent++;
@@ -109,8 +114,9 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
 void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
   std::byte* own = mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at);
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
+  const uint32_t sum = !place_.node->checksum() ? 0 : again ? puts_.back().sum : crc32c(source, bytes);
   if (own != source && !again) std::memcpy(own, source, bytes);
-  puts_.push_back({peer, at, bytes});
+  puts_.push_back({peer, at, bytes, sum});
 }
 
 void Channel::signal(const fsccl_transport_line_t& line) {
@@ -220,7 +226,10 @@ void Channel::count(Peer& peer) {
   arrived();
 }
 
-void Channel::landed(int from, const Header& header, size_t bytes) {
+void Channel::landed(int from, const Header& header, const std::byte* place, size_t bytes) {
+  if (place_.node->checksum())
+    if (const uint32_t sum = crc32c(place, bytes); sum != header.bytes_sum)
+      return damaged(from, &header.line, bytes, sum, header.bytes_sum);
   Peer& peer = peers_[static_cast<size_t>(from)];
   if (Arrival* arrival = arrival_of(peer, header.line.tick)) {
     arrival->landed += bytes;
@@ -239,6 +248,18 @@ void Channel::landed(int from, const Header& header, size_t bytes) {
 }
 
 // ---- ends and failures
+
+void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant) {
+  char operation[200] = "";
+  if (line && place_.describe) place_.describe(line, operation, sizeof operation);
+  const int sender = known_as(from), receiver = known_as(place_.rank);
+  const std::string text = fmt::format(
+      "rank {} got {} bytes{}{} from rank {} over ucx that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
+      "at the "
+      "network and the memory between these two",
+      receiver, bytes, *operation ? " of " : "", operation, sender, sum, meant);
+  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure);
+}
 
 bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   Board& board = *place_.board;
@@ -275,6 +296,9 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   count(peer);
   fsccl_transport_failure_t failure;
   if (header.kind != MessageKind::failure || bytes != sizeof failure) return;
+  if (place_.node->checksum())
+    if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_sum)
+      return damaged(from, nullptr, bytes, sum, header.bytes_sum);
   std::memcpy(&failure, data, sizeof failure);
   if (write_board(failure)) tell(failure);
 }

@@ -41,7 +41,9 @@ class Channel {
     uint64_t meeting = 0, tag = 0;
     int rank = 0;
     std::vector<int32_t> members;
-    size_t slot_bytes = 0;  // 0: chosen
+    size_t slot_bytes = 0;               // 0: chosen
+    std::vector<int32_t> known_as = {};  // by rank, in messages; empty: as here
+    void (*describe)(const fsccl_transport_line_t* line, char* text, size_t capacity) = nullptr;
     std::shared_ptr<Board> board;
     Channel* around = nullptr;  // of a pair: what it is in, which tells of its failures
   };
@@ -70,7 +72,9 @@ class Channel {
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
   // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring. `at_once`: they are there already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
-  void landed(int peer, const Header& header, size_t bytes);
+  void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
+  // What came from it is not what was sent. Of `line`, if it is known.
+  void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
   void lost(int job_rank);
 
@@ -78,6 +82,7 @@ class Channel {
   struct Put {
     int peer;
     size_t at, bytes;
+    uint32_t sum;
   };
   struct Expected {
     size_t at, bytes;
@@ -108,6 +113,7 @@ class Channel {
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);
+  int known_as(int rank) const { return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)]; }
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure);
   void count(Peer& peer);

@@ -1,4 +1,5 @@
-// What goes between two ranks: UCX active messages of one kind, each this header and then its bytes.
+// What goes between two ranks: UCX active messages of one kind, each this header and then its bytes. With FSCCL_CHECKSUM the header
+// ends with sums, else they are not sent.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,7 +28,10 @@ struct Header {
   uint64_t at;    // in the sender's ring
   uint64_t sent;  // bytes of this tick for this receiver, with those of this message; left: of all messages on this channel
   fsccl_transport_line_t line;
+  uint32_t bytes_sum;   // CRC32C of what the bytes are meant to be
+  uint32_t header_sum;  // of all before it
 };
-static_assert(sizeof(Header) == 120);
+static_assert(sizeof(Header) == 128);
+inline constexpr size_t kSumsBytes = 8;
 
 }  // namespace fsccl::ucx

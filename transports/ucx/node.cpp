@@ -2,10 +2,12 @@
 
 #include <poll.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "kernels/crc32c.h"
 #include "transports/ucx/channel.h"
 #include "transports/ucx/context.h"
 
@@ -33,22 +35,29 @@ struct Fetching {
   uint64_t channel;
   int peer;
   Header header;
+  std::byte* place;
   std::shared_ptr<Mirrors> memory;
 };
+
+uint32_t sum_of(const Header& header) { return crc32c(&header, offsetof(Header, header_sum)); }
 
 }  // namespace
 
 Node::Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job)
-    : ucx_(ucx), rank_(job.rank), key_(ByteView(job.key, kKeyBytes)), peers_(static_cast<size_t>(job.ranks)) {
+    : ucx_(ucx),
+      rank_(job.rank),
+      header_bytes_(sizeof(Header) - (job.checksum ? 0 : kSumsBytes)),
+      key_(ByteView(job.key, kKeyBytes)),
+      peers_(static_cast<size_t>(job.ranks)) {
   for (size_t rank = 0; rank < peers_.size(); rank++) {
     peers_[rank].node = this;
     peers_[rank].rank = static_cast<int>(rank);
   }
 }
 
-Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job) {
+Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job, const UcxLibrary* ucx) {
   std::string why;
-  const UcxLibrary* ucx = ucx_library(&why);
+  if (!ucx) ucx = ucx_library(&why);
   if (!ucx) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why);
   std::unique_ptr<Node> node(new Node(*ucx, job));
   FSCCL_TRY(node->start());
@@ -159,6 +168,7 @@ bool Node::reach(Peer& peer) {
 void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   sending->header.token = peer.to;
   sending->header.from = static_cast<uint32_t>(rank_);
+  if (checksum()) sending->header.header_sum = sum_of(sending->header);
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = on_sent;
@@ -166,7 +176,7 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   // What is taken in at once must come whole with its header, whatever thresholds the user has set.
   const bool small = bytes == 0 || sending->header.kind == MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
-  const ucs_status_ptr_t request = ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, sizeof(Header), data, bytes, &param);
+  const ucs_status_ptr_t request = ucx_.am_send_nbx(peer.endpoint, kMessage, &sending->header, header_bytes_, data, bytes, &param);
   unflushed_.store(true, std::memory_order_relaxed);
   if (UCS_PTR_IS_PTR(request)) return;
   on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
@@ -188,6 +198,7 @@ void Node::send(int rank, const Header& header, const void* data, size_t bytes, 
   if (header.kind == MessageKind::failure) {
     std::memcpy(&sending->failure, data, sizeof sending->failure);
     data = &sending->failure;
+    if (checksum()) sending->header.bytes_sum = crc32c(data, bytes);
   }
   post(peer, sending, data, bytes);
 }
@@ -220,15 +231,16 @@ void Node::broke(Peer& peer, std::string why) {
 ucs_status_t Node::on_message(void* self, const void* header_at, size_t header_bytes, void* data, size_t bytes,
                               const ucp_am_recv_param_t* param) {
   Node& node = *static_cast<Node*>(self);
-  Header header;
-  const bool whole = header_bytes == sizeof header;
-  if (whole) std::memcpy(&header, header_at, sizeof header);
-  const bool known = whole && header.from < node.peers_.size() && !node.nonces_.empty();
+  Header header{};
+  if (header_bytes == node.header_bytes_) std::memcpy(&header, header_at, header_bytes);
+  const bool known = header_bytes == node.header_bytes_ && header.from < node.peers_.size() && !node.nonces_.empty();
   if (known) {
     Peer& peer = node.peers_[header.from];
     if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
     const uint64_t differs = (peer.from[0] ^ header.token[0]) | (peer.from[1] ^ header.token[1]);
     const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    const uint32_t sum = node.checksum() ? sum_of(header) : header.header_sum;
+    if (differs == 0 && sum != header.header_sum) return node.damaged(peer, sum, header.header_sum);
     if (differs == 0) return node.take(header, data, bytes, rendezvous) ? UCS_INPROGRESS : UCS_OK;
   }
   if (!std::exchange(node.complained_, true))
@@ -257,8 +269,20 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
     return true;
   }
   std::memcpy(place, data, bytes);
-  channel.landed(peer, header, bytes);
+  channel.landed(peer, header, place, bytes);
   return false;
+}
+
+// A message of this rank whose header is not what was sent: nobody knows for which channel it was, so it is the end of all.
+ucs_status_t Node::damaged(Peer& peer, uint32_t sum, uint32_t meant) {
+  bool told = false;
+  for (auto& [meeting, channel] : channels_)
+    if (const int from = channel->member(peer.rank); from >= 0) {
+      channel->damaged(from, nullptr, sizeof(Header), sum, meant);
+      told = true;
+    }
+  if (!told) broke(peer, fmt::format("a message of rank {} changed on its way: its CRC32C is {:#010x}", peer.rank, sum));
+  return UCS_OK;
 }
 
 // The sender has another list of ranks for this channel: it learns so, unless it says so itself.
@@ -298,7 +322,7 @@ bool Node::keep(const Header& header, void* data, size_t bytes, bool rendezvous)
 }
 
 void Node::fetch(void* descriptor, std::byte* place, size_t bytes, Channel& channel, int peer, const Header& header) {
-  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.meeting(), peer, header, channel.memory()});
+  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.meeting(), peer, header, place, channel.memory()});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = on_fetched;
@@ -310,7 +334,7 @@ void Node::fetch(void* descriptor, std::byte* place, size_t bytes, Channel& chan
     broke(peers_[header.from], fmt::format("the bytes that rank {} offered cannot be fetched: {}", header.from,
                                            ucx_.status_string(UCS_PTR_RAW_STATUS(request))));
   } else {
-    channel.landed(peer, header, bytes);
+    channel.landed(peer, header, place, bytes);
   }
 }
 
@@ -318,7 +342,8 @@ void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* us
   const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
   Node& node = *fetching->node;
   const auto found = node.channels_.find(fetching->channel);
-  if (status == UCS_OK && found != node.channels_.end()) found->second->landed(fetching->peer, fetching->header, bytes);
+  if (status == UCS_OK && found != node.channels_.end())
+    found->second->landed(fetching->peer, fetching->header, fetching->place, bytes);
   if (request) node.ucx_.request_free(request);
   if (status != UCS_OK)
     node.broke(node.peers_[fetching->header.from], fmt::format("the bytes that rank {} offered cannot be fetched: {}",

@@ -45,7 +45,8 @@ struct Sending {
 
 class Node {
  public:
-  static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job);
+  // By this library; null: the one that is there.
+  static Result<std::unique_ptr<Node>> join(const fsccl_transport_job_t& job, const UcxLibrary* ucx = nullptr);
   ~Node();
   Node(const Node&) = delete;
 
@@ -54,6 +55,7 @@ class Node {
   Status connect(const uint8_t* cards, size_t bytes);
 
   std::mutex& mutex() { return mutex_; }
+  bool checksum() const { return header_bytes_ == sizeof(Header); }  // messages carry sums
 
   // With the mutex held.
   void add(Channel* channel);  // gets what has come for it before
@@ -99,6 +101,7 @@ class Node {
   // Whether the descriptor `data` of a rendezvous is still in use.
   bool take(const Header& header, void* data, size_t bytes, bool rendezvous);
   void refuse(const Header& header);
+  ucs_status_t damaged(Peer& peer, uint32_t sum, uint32_t meant);
   bool keep(const Header& header, void* data, size_t bytes, bool rendezvous);
   void fetch(void* descriptor, std::byte* place, size_t bytes, Channel& channel, int peer, const Header& header);
   static void on_sent(void* request, ucs_status_t status, void* sending);
@@ -113,6 +116,7 @@ class Node {
 
   const UcxLibrary& ucx_;
   const int rank_;
+  const size_t header_bytes_;  // that are sent
   SecretKey key_;
   std::vector<uint8_t> card_;
   std::vector<Nonce> nonces_;

@@ -54,6 +54,8 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
   place.rank = request->rank;
   place.members.assign(request->members, request->members + request->ranks);
   place.slot_bytes = request->slot_bytes;
+  if (request->known_as) place.known_as.assign(request->known_as, request->known_as + request->ranks);
+  place.describe = request->describe;
   place.board = std::make_shared<Board>();
   return keep(Channel::open(std::move(place)), channel, first_tick, error, capacity);
 }

@@ -17,20 +17,6 @@ using testing::Wrapped;
 
 constexpr std::chrono::milliseconds kNotYet{50};
 
-fsccl_transport_ops_t whole_ops() {
-  fsccl_transport_ops_t ops = Wrapped::ops();
-  ops.close = [](void*) {};  // over_channel does
-  ops.word = [](void* self, int peer, uint32_t tick, fsccl_transport_word_t* word) {
-    shm_transport()->word(static_cast<Wrapped*>(self)->channel, peer, tick, word);
-  };
-  ops.fail = [](void* self, const fsccl_transport_failure_t* failure) {
-    shm_transport()->fail(static_cast<Wrapped*>(self)->channel, failure);
-  };
-  ops.failure = [](void* self) { return shm_transport()->failure(static_cast<Wrapped*>(self)->channel); };
-  ops.left = [](void*, int) { return 0; };
-  return ops;
-}
-
 // A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails.
 TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   std::promise<void> done;
@@ -45,7 +31,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
       }
       return true;
     };
-    static const fsccl_transport_ops_t ops = whole_ops();
+    static const fsccl_transport_ops_t ops = Wrapped::engine_ops();
     EngineOptions options;
     options.transport = &ops;
     options.channel = &channel;

@@ -41,6 +41,23 @@ struct Wrapped {
     };
     return ops;
   }
+  // Also what an engine calls.
+  static fsccl_transport_ops_t engine_ops() {
+    fsccl_transport_ops_t ops = Wrapped::ops();
+    ops.close = [](void*) {};  // over_channel does
+    ops.word = [](void* self, int peer, uint32_t tick, fsccl_transport_word_t* word) {
+      shm_transport()->word(static_cast<Wrapped*>(self)->channel, peer, tick, word);
+    };
+    ops.reserve = [](void* self, char* error, size_t capacity) {
+      return shm_transport()->reserve(static_cast<Wrapped*>(self)->channel, error, capacity);
+    };
+    ops.fail = [](void* self, const fsccl_transport_failure_t* failure) {
+      shm_transport()->fail(static_cast<Wrapped*>(self)->channel, failure);
+    };
+    ops.failure = [](void* self) { return shm_transport()->failure(static_cast<Wrapped*>(self)->channel); };
+    ops.left = [](void*, int) { return 0; };
+    return ops;
+  }
 };
 
 // Runs `body(rank, its channel, the first tick)` in a thread for each rank.
