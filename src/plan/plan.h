@@ -21,7 +21,8 @@
 //   5. What a put reads stays unchanged until the plan ends, or until this rank has waited for a signal that `peer` gave when it
 //      had them (rule 4).
 //   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but its own.
-//   7. What one step brings into a slot is taken out of it by steps that read just that: sums of it are compared (engine/sums.h).
+//
+// Pieces. What one step brings into a slot is taken out of it by steps that read just that: pieces have sums (engine/sums.h).
 //
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move
 // `chunk` bytes a round: round k does elements [k, k + 1) * chunk / element size of each step's count, at places that advance by as

@@ -108,6 +108,7 @@ def main():
            ["FSCCL_ERR_NOT_AVAILABLE", "FSCCL_TRANSPORT=shm", "FSCCL_HOST_ID"])
     expect("a hierarchy that only one rank wants", once(of_last={"FSCCL_HIERARCHY": "off"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_HIERARCHY"])
+    expect("checksums that only one rank wants", once(of_last={"FSCCL_CHECKSUM": "1"}), ["FSCCL_ERR_MISMATCH", "FSCCL_CHECKSUM"])
     choices(perf, once, last)
     with tempfile.TemporaryDirectory() as folder:
         first_here = {"LD_LIBRARY_PATH": f"{folder}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
