@@ -288,7 +288,7 @@ fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counte
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     const size_t size = counters->size;
-    *counters = comm->engine().counters();
+    *counters = comm->engine().tally().counters();
     counters->size = size;
     return success();
   });

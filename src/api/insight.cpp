@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "engine/explain.h"
+#include "engine/metrics.h"
 #include "engine/recorder.h"
 #include "transports/transports.h"
 
@@ -72,8 +73,14 @@ fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, co
   });
 }
 
-fsccl_status_t fsccl_metrics(void (*)(void* context, const char* text, size_t bytes), void*) {
-  return not_available("fsccl_metrics", "metrics are not there yet", "call fsccl_comm_counters()");
+fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* text, size_t bytes), void* context) {
+  return guarded("fsccl_metrics", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!take) return fail(FSCCL_ERR_INVALID_ARGUMENT, "take is NULL");
+    const std::string text = metrics_text();
+    take(context, text.c_str(), text.size());
+    return success();
+  });
 }
 
 }  // extern "C"

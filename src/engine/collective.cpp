@@ -243,8 +243,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   }
   if (call.prepare) [[unlikely]]
     call.prepare(*op, call.prepare_context);
-  engine_.counters().bytes_read += entry.bytes_read;
-  engine_.counters().bytes_written += entry.bytes_written;
+  engine_.tally().moved(entry.bytes_read, entry.bytes_written);
   return engine_.submit(*op, wait, state);
 }
 

@@ -251,6 +251,31 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   if (oversubscribed_) oversubscribed_communicators++;
   context_->add(this);
+  metrics_ = std::make_unique<MetricsSource>([this](MetricSamples& samples, std::string_view id) { tell(samples, id); });
+}
+
+void Communicator::tell(MetricSamples& samples, std::string_view id) const {
+  const std::string rank = std::to_string(rank_), size = std::to_string(this->size());
+  const auto labels = [&](std::string_view name = {}, std::string_view value = {}) {
+    std::string text = MetricSamples::labels({{"comm", name_}, {"id", id}, {"rank", rank}, {"size", size}});
+    return name.empty() ? text : text + ',' + MetricSamples::labels({{name, value}});
+  };
+  const std::string own = labels();
+  const Tally& tally = engine_->tally();
+  const fsccl_counters_t counters = tally.counters();
+  tally.each_kind([&](OpCode op, uint64_t count) { samples.add(Metric::operations, labels("operation", op_name(op)), count); });
+  const uint64_t completed = engine_->completed();  // before what was submitted
+  samples.add(Metric::in_flight, own, engine_->submitted() - completed);
+  samples.add(Metric::read_bytes, own, counters.bytes_read);
+  samples.add(Metric::written_bytes, own, counters.bytes_written);
+  samples.add(Metric::kernel_copies, own, counters.kernel_copies);
+  samples.add(Metric::sleeps, own, counters.sleeps);
+  samples.add_ns(Metric::sleep_seconds, own, tally.slept_ns());
+  samples.add(Metric::failed, own, engine_->failed() ? 1 : 0);
+  constexpr const char* kStates[] = {"alive", "suspect", "left", "dead"};
+  const std::array<int, 4> peers = engine_->peer_states();
+  for (size_t state = 0; state < peers.size(); state++)
+    samples.add(Metric::peers, labels("state", kStates[state]), static_cast<uint64_t>(peers[state]));
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
@@ -337,6 +362,8 @@ Result<std::unique_ptr<Communicator>> Communicator::host_subset(uint64_t tag, co
 
 Communicator::~Communicator() {
   if (!engine_) return;
+  if (metrics_) context_->write_metrics();
+  metrics_.reset();
   context_->remove(this);
   context_->recorder().remove(engine_->options().recorded_as);
   if (oversubscribed_) oversubscribed_communicators--;

@@ -12,6 +12,7 @@
 #include "engine/hierarchy.h"
 #include "engine/job_context.h"
 #include "engine/list.h"
+#include "engine/metrics.h"
 
 namespace fsccl {
 
@@ -64,6 +65,7 @@ class Communicator {
                                     bool reads, bool known) const;
   void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules);
   std::vector<int> ranks_here() const;
+  void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;
 
   std::shared_ptr<JobContext> context_;
@@ -80,6 +82,7 @@ class Communicator {
   std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<Hierarchy> hierarchy_;  // of several hosts
   Lists lists_;
+  std::unique_ptr<MetricsSource> metrics_;  // of the engine
 };
 
 }  // namespace fsccl

@@ -4,6 +4,7 @@
 
 #include "base/futex.h"
 #include "engine/executor.h"
+#include "engine/metrics.h"
 #include "engine/progress.h"
 
 namespace fsccl {
@@ -92,7 +93,7 @@ Engine::Outcome Engine::drive() {
     }
     if (op.state) [[unlikely]]
       op.state.reset();
-    counters_.operations++;
+    tally_.completed(op.fingerprint.op);
     record(recording::Event::completed, op.fingerprint, -1);
     std::atomic_ref(done_.position).store(++head, std::memory_order_release);
     if (gates_others_.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -300,6 +301,7 @@ void Engine::fail_all(const Error& error) {
     const std::lock_guard bound_lock(bound_mutex_);
     for (Engine* other : bound_) other->write_board(error);
     failed_.store(true, std::memory_order_release);
+    count_failure(error.code);
   }
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
@@ -356,6 +358,15 @@ void Engine::lost(int rank, bool left) {
   error.peer = known_as(rank);
   error.text = fmt::format("rank {} of '{}' died", error.peer, options_.name);
   fail_all(error);
+}
+
+std::array<int, 4> Engine::peer_states() const {
+  std::array<int, 4> counts{};
+  for (int rank = 0; rank < ranks_; rank++) {
+    const uint8_t lost = lost_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
+    if (rank != rank_) counts[lost == 1 ? FSCCL_PEER_DEAD : lost == 2 ? FSCCL_PEER_LEFT : FSCCL_PEER_ALIVE]++;
+  }
+  return counts;
 }
 
 Status Engine::failure() const {

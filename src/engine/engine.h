@@ -23,6 +23,7 @@
 #include "engine/recorder.h"
 #include "engine/slot_stores.h"
 #include "engine/sums.h"
+#include "engine/tally.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -108,8 +109,10 @@ class Engine {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status failure() const;
 
-  const fsccl_counters_t& counters() const { return counters_; }
-  fsccl_counters_t& counters() { return counters_; }
+  Tally& tally() { return tally_; }
+  const Tally& tally() const { return tally_; }
+  // What is known of the life of each other rank: how many there are of each state.
+  std::array<int, 4> peer_states() const;  // by fsccl_peer_state_t
 
   // For the service thread (progress.h).
   bool unattended() const { return completed() < submitted() && !failed(); }
@@ -228,7 +231,7 @@ class Engine {
   std::unique_ptr<std::byte[]> window_;  // through which private memory of peers is reduced
   std::vector<const void*> sources_;
   std::array<Operation, kRing> ring_;
-  fsccl_counters_t counters_ = FSCCL_COUNTERS_INIT;
+  Tally tally_;
   Notifications notifications_;
 
   std::mutex bound_mutex_;

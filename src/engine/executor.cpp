@@ -179,7 +179,7 @@ Executor::Slice Executor::slice(const Step& step, uint32_t round) const {
 bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   char error[256] = "";
   const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst, bytes, error, sizeof error);
-  engine_.counters_.kernel_copies++;
+  engine_.tally_.kernel_copied();
   if (code == FSCCL_OK) return true;
   give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
   return false;

@@ -106,6 +106,7 @@ Status JobContext::meet(Deadline deadline) {
   const ConfigRef settings = config();
   FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
                                             job_->rank(), job_->size()}));
+  metrics_file_ = MetricsFile::create(*settings, job_->rank());
   const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   return network ? join_network(deadline) : success();
 }

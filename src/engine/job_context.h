@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "bootstrap/job.h"
 #include "engine/arena_table.h"
+#include "engine/metrics_file.h"
 #include "engine/recorder.h"
 #include "engine/rules.h"
 #include "engine/tuning_file.h"
@@ -26,6 +27,10 @@ class JobContext {
   Job& job() { return *job_; }
   ArenaTable& arenas() { return arenas_; }
   Recorder& recorder() { return *recorder_; }
+  // Before what it tells of goes.
+  void write_metrics() {
+    if (metrics_file_) metrics_file_->write();
+  }
   void add(Communicator* comm);
   void remove(Communicator* comm);
   bool any_died(const std::vector<int>& ranks);
@@ -74,6 +79,7 @@ class JobContext {
   std::shared_ptr<Job> job_;
   ArenaTable arenas_;
   std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<MetricsFile> metrics_file_;       // or null
   const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
   void* node_ = nullptr;
   TransportChoice choice_ = TransportChoice::kAuto;

@@ -213,8 +213,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
     op->inline_bindings[1].base = reinterpret_cast<std::byte*>(run->all.data());
     op->complete = located;
   }
-  engine.counters().bytes_read += entry.bytes_read;
-  engine.counters().bytes_written += entry.bytes_written;
+  engine.tally().moved(entry.bytes_read, entry.bytes_written);
   op->state = std::move(run);
   if (call.prepare) call.prepare(*op, call.prepare_context);
   return engine.submit(*op, wait, state);

@@ -169,8 +169,9 @@ void Engine::sleep_blocked(int64_t until_ns) {
   fsccl_transport_word_t word;
   fill_word(blocked_, &word);
   if (met(blocked_)) return;
-  counters_.sleeps++;
+  const int64_t begin_ns = now_ns();
   futex_sleep(word.word, word.value, word.sleepers, slice);
+  tally_.slept(now_ns() - begin_ns);
 }
 
 // Ranks whose signal, or release, the operation still waits for.

@@ -177,10 +177,14 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   comm.dependents++;
   pool->watch_ = std::move(watch);  // what callers see of slots is memory of the arena to collectives, too
   if (pool->watch_) FSCCL_TRY(comm.context().arenas().add_alias(pool->watch_->base(), arena_bytes, {0, pool->arena_id_}));
+  pool->metrics_ = std::make_unique<MetricsSource>(
+      [made = pool.get()](MetricSamples& samples, std::string_view id) { made->tell(samples, id); });
   return pool;
 }
 
 Pool::~Pool() {
+  if (metrics_) comm_.context().write_metrics();
+  metrics_.reset();
   Progress::instance().settle();  // of a failed operation the service thread may still sleep on a release line
   if (watch_) comm_.context().arenas().remove_alias(watch_->base());
   comm_.context().arenas().remove(arena_id_);
@@ -296,6 +300,7 @@ Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stab
   const uint64_t position = ledger_.next();
   Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
   ledger_.done(position);
+  publish();
   return grant;
 }
 
@@ -323,6 +328,7 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     const uint64_t undo = ledger_.next();
     (void)region(part).give_back(key, undo);
     ledger_.done(undo);
+    publish();
     journal_->slot_refused(key, asked, memory_->left());
     return grown;
   }
@@ -338,6 +344,7 @@ Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
   if (watch_) [[unlikely]]
     watch_->given_back(part, key);
   FSCCL_TRY(region(part).give_back(key, position));
+  publish();
   journal_->slot_given_back(key, static_cast<size_t>(part));
   return success();
 }
@@ -372,6 +379,7 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
   status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
   if (!status.ok()) undo();
   set_room();
+  publish();
   return status;
 }
 
@@ -381,37 +389,13 @@ Status Pool::end_step() {
   journal_->step();
   for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
   if (memory_->beyond_soft_limit()) trim();
+  publish();
   const std::lock_guard lock(mutex_);
   steps_++;
   return success();
 }
 
 uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
-
-void Pool::stats(fsccl_pool_stats_t* out) const {
-  const std::lock_guard lock(mutex_);
-  fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
-  s.size = out->size;
-  s.limit_bytes = memory_->limit();
-  s.shared_reserved_bytes = shared_host_ == comm_.rank() ? memory_->extent(Part::shared) : 0;
-  s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
-  s.collective_live_bytes = shared_->live() + own_->live();
-  s.collective_peak_bytes = shared_->peak() + own_->peak();
-  const Blocks::Figures blocks = blocks_->figures();
-  s.local_live_bytes = blocks.live_bytes;
-  s.local_peak_bytes = blocks.peak_bytes;
-  s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
-  s.live_peak_bytes = journal_->live_peak();
-  s.planned_bytes = shared_->plan_bytes() + own_->plan_bytes();
-  s.plan_bound_bytes = shared_->plan_bound() + own_->plan_bound();
-  s.plan_hits = shared_->hits() + own_->hits();
-  s.plan_misses = shared_->misses() + own_->misses();
-  s.allocations = blocks.allocations;
-  s.frees = blocks.frees;
-  s.growths = memory_->growths();
-  s.steps = steps_;
-  *out = s;
-}
 
 uint64_t Pool::trim() {
   // Own and local parts only: what others may still read (shared slots) stays until the pool goes. A block that is being made is

@@ -88,7 +88,7 @@ class Pool {
   const std::string& name() const { return name_; }
   bool dry_run() const { return dry_run_; }  // nothing has memory, operations of units move nothing
 
-  void stats(fsccl_pool_stats_t* stats) const;
+  void stats(fsccl_pool_stats_t* stats) const;  // any thread
   uint64_t trim();
 
   // What it does, and for whom (pool_insight.cpp).
@@ -117,6 +117,8 @@ class Pool {
   std::string holders() const;
   void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
+  void publish();
+  void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
   std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
@@ -135,7 +137,12 @@ class Pool {
   std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
   ReleaseLedger ledger_;
   std::unique_ptr<CollectiveRegion> shared_, own_;
-  int shared_host_ = -1;
+  // Of the slots, as any thread may read them while the ranks' common program goes on.
+  struct SlotFigures {
+    std::atomic<uint64_t> live{0}, peak{0}, plan_bytes{0}, plan_bound{0}, hits{0}, misses{0};
+  };
+  SlotFigures slot_figures_;
+  std::atomic<int> shared_host_{-1};
   std::set<int> sharers_;
   std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
   uint64_t unit_keys_ = 0;
@@ -143,6 +150,7 @@ class Pool {
   std::unique_ptr<Blocks> blocks_;
   mutable std::mutex mutex_;  // the figures below
   uint64_t steps_ = 0;
+  std::unique_ptr<MetricsSource> metrics_;
 };
 
 }  // namespace fsccl

@@ -36,7 +36,7 @@ Status Pool::give_back_surplus(Part part) {
   FSCCL_TRY(wait_released(*since));
   since.reset();
   const uint64_t position = ledger_.next();
-  const uint64_t released = memory_->shrink(part, part == Part::shared ? shared_host_ : rank(), extent);
+  const uint64_t released = memory_->shrink(part, part == Part::shared ? shared_host_.load() : rank(), extent);
   region(part).give_up(memory_->extent(part), position);
   ledger_.done(position);
   set_room();

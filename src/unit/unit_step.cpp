@@ -75,8 +75,7 @@ void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bi
   op.bindings = bindings;
   op.dry_run = pool().dry_run();
   if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op.stores = Stores::streaming;
-  engine().counters().bytes_read += planned.bytes_read;
-  engine().counters().bytes_written += planned.bytes_written;
+  engine().tally().moved(planned.bytes_read, planned.bytes_written);
 }
 
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
