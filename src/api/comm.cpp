@@ -175,9 +175,14 @@ fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t c
   });
 }
 
-fsccl_status_t fsccl_comm_shrink(fsccl_comm_t, const fsccl_comm_config_t*, fsccl_comm_t*) {
-  return not_available("fsccl_comm_shrink", "this release does not continue after a failure",
-                       "destroy the communicator and create one with the survivors");
+fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
+  return guarded("fsccl_comm_shrink", [&]() -> Status {
+    if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
+    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
+    FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->shrink(options));
+    return add_child(std::move(made), result);
+  });
 }
 
 fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t, int, fsccl_peer_state_t*) {

@@ -67,6 +67,24 @@ class Job {
   using LossHandler = std::function<void(int rank, bool left)>;
   virtual void on_loss(LossHandler handler) = 0;
 
+  // Who is left of a group of ranks: its survivors get the same answer. Collective over them, blocking until all have asked the
+  // same question (by its meeting) or are known to be gone, or the deadline passes; then the question can be asked again. A member
+  // that is lost after it was answered is in it.
+  struct Question {
+    uint64_t meeting = 0;
+    std::vector<int> members;
+    std::vector<int32_t> gone;       // members that have left the group for good before this rank asked for the first time
+    fsccl_status_t code = FSCCL_OK;  // of each rank; the worst one of those who are left is part of the answer
+  };
+  struct Agreed {
+    bool reached = false;          // else not all came in time
+    std::vector<int32_t> failed;   // members that are gone
+    std::vector<int32_t> missing;  // members that did not come, nor are gone
+    fsccl_status_t code = FSCCL_OK;
+  };
+  // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
+  virtual Result<Agreed> agree(const Question& question, Deadline deadline) = 0;
+
   // Says goodbye to the neighbours and closes the links. Idempotent.
   virtual void leave() = 0;
 };

@@ -118,6 +118,7 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
   FSCCL_ASSIGN(Registration registration, register_rank(place, &self, ranks, deadline));
 
   TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
+  tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
   if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
   Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), listeners.take());
   if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);

@@ -133,7 +133,8 @@ void Reception::pause(int64_t until_ns, bool crowded) {
 
 Result<bool> Reception::advance(Visitor& visitor) {
   for (;;) {
-    if (visitor.step == Visitor::Step::kRequest && visitor.handshake.peer().purpose == Purpose::kLink) return true;
+    const Purpose purpose = visitor.handshake.peer().purpose;
+    if (visitor.step == Visitor::Step::kRequest && (purpose == Purpose::kLink || purpose == Purpose::kMend)) return true;
     Frame& frame = visitor.request;
     FSCCL_ASSIGN(const bool complete, visitor.channel->next(frame));
     if (!complete) return false;

@@ -23,7 +23,7 @@ struct Guest {
   Hello hello;
   std::shared_ptr<Channel> channel;  // not watched by the reactor any more
   Status versions;                   // FSCCL_ERR_VERSION when the guest's differ
-  Frame request;                     // the first message after the handshake; none when purpose is link
+  Frame request;                     // the first message after the handshake; none when purpose is link or mend
 };
 
 class Reception : public std::enable_shared_from_this<Reception> {

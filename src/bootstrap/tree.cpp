@@ -48,6 +48,7 @@ void TreeJob::admit(Guest guest) {
   const bool known = rank >= 0 && rank < place_.ranks && guest.hello.ranks == place_.ranks;
   if (phase_ == Phase::kLeft || !known || !guest.versions.ok()) return;
   if (guest.hello.purpose == Purpose::kFetch) return answer_fetch(guest);
+  if (guest.hello.purpose == Purpose::kMend) return admit_mended(guest);
   if (guest.hello.purpose != Purpose::kLink) return;
   auto link = std::make_shared<Link>();
   link->rank = rank;
@@ -191,6 +192,8 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
       if (frame.type == FrameType::kGoodbye) lose({link.rank, true}, &link);
       return success();
     }
+    case FrameType::kStands:
+      return hear_stands(link, frame.payload);
     default:
       return bad_payload("tree");
   }

@@ -2,8 +2,9 @@
 // callers only post what they have and wait for a state. What is known of a failure travels along all links that remain, once:
 // nobody waits for what cannot come.
 //
-// What is sent when is in tree_steps.h. Four files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_gather.cpp
-// (all-gather), tree_descriptors.cpp (published descriptors).
+// What is sent when is in tree_steps.h. Six files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
+// (links in place of those to ranks that are gone), tree_census.cpp (who is left of a group), tree_gather.cpp (all-gather),
+// tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -12,8 +13,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/socket.h"
+#include "bootstrap/census.h"
 #include "bootstrap/job.h"
 #include "bootstrap/reception.h"
 #include "bootstrap/tree_steps.h"
@@ -28,6 +32,7 @@ struct TreePlace {
   int32_t order = 0;  // of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
+  IpAddress registrar = {};  // as this rank reached it; zero: over a Unix socket
 };
 
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
@@ -59,6 +64,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void withdraw_fd(uint64_t tag) override;
   Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) override;
   void on_loss(LossHandler handler) override;
+  Result<Agreed> agree(const Question& question, Deadline deadline) override;
   void leave() override;
 
  private:
@@ -109,6 +115,24 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void deliver_losses();
   int64_t tick();
 
+  // tree_mending.cpp
+  void admit_mended(Guest& guest);
+  Status add_mended(LinkPtr link);
+  int64_t mend_if_due(int64_t now);
+  void mend();
+  struct Wanted {
+    int32_t rank = -1;
+    int64_t due_ns = 0;
+  };
+  std::vector<Wanted> wanted_links() const;
+  bool linked(int32_t rank) const;
+  enum class Reached : uint8_t { yes, gone, closed, silent, refused };
+  Reached reach(const MemberRecord& member, Channel* channel) const;
+
+  // tree_census.cpp
+  Status hear_stands(const Link& from, ByteView payload);
+  void advance_censuses();
+
   // tree_gather.cpp
   void advance_gather();
   Result<Bytes> add_up_gather() const;
@@ -139,6 +163,13 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   int64_t departures_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
+
+  std::thread mender_;  // while links are missing
+  bool mending_ = false;
+  int64_t mend_due_ns_ = INT64_MAX, last_loss_ns_ = 0;
+
+  std::map<uint64_t, Census> censuses_;  // by meeting
+  bool expelled_ = false;                // others hold this rank for dead
 
   std::mutex gather_callers_;  // one all-gather at a time
   GatherState gather_;

@@ -1,6 +1,8 @@
 // How the loss of a rank becomes known: the end of a link, and what neighbours pass on along the remaining tree (tree.h).
 #include "bootstrap/tree.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/reactor.h"
@@ -12,23 +14,31 @@ namespace {
 
 constexpr int64_t kDepartureDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
+constexpr int64_t kLeavingTogetherNs = 1'000'000'000;  // as a rule nobody is left by then, and no link is worth making
 
 }  // namespace
 
 void TreeJob::lose(const LostRank& lost, const Link* from) {
+  if (lost.rank == place_.rank && !lost.left) {
+    expelled_ = true;
+    changed_.notify_all();
+  }
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
   if (!lost_.emplace(lost.rank, lost.left).second) return;
+  last_loss_ns_ = now_ns();
+  mend_due_ns_ = std::min(mend_due_ns_, last_loss_ns_ + (lost.left ? kLeavingTogetherNs : 0));
   if (lost.left && phase_ == Phase::kJoining)
     fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank),
              from);
   undelivered_.push_back(lost);
   changed_.notify_all();
-  if (!lost.left) {
+  if (lost.left) {
+    departures_.push_back(lost);
+    if (departures_due_ns_ == INT64_MAX) departures_due_ns_ = now_ns() + kDepartureDelayNs;
+  } else {
     send_all(FrameType::kLoss, encode_losses({lost}), from);
-    return;
   }
-  departures_.push_back(lost);
-  if (departures_due_ns_ == INT64_MAX) departures_due_ns_ = now_ns() + kDepartureDelayNs;
+  advance_censuses();
 }
 
 void TreeJob::flush_departures(const Link* but) {
@@ -71,11 +81,11 @@ int64_t TreeJob::tick() {
   for (const LinkPtr& link : unread) on_readable(link);
   deliver_losses();
   const std::lock_guard lock(mutex_);
-  if (departures_due_ns_ == INT64_MAX || phase_ == Phase::kLeft) return -1;
+  if (phase_ == Phase::kLeft) return -1;
   const int64_t now = now_ns();
-  if (departures_due_ns_ > now) return departures_due_ns_ - now;
-  flush_departures(nullptr);
-  return -1;
+  if (departures_due_ns_ <= now) flush_departures(nullptr);
+  const int64_t next_ns = std::min(departures_due_ns_, mend_if_due(now));
+  return next_ns == INT64_MAX ? -1 : next_ns - now;
 }
 
 // What a link says that the service thread, which has left it, did not read: ranks that hear of the others through this one alone
@@ -105,14 +115,17 @@ void TreeJob::leave() {
   std::vector<LinkPtr> links;
   std::vector<int> fetching;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
+    // Else its goodbye reaches nobody who does not know it already.
+    changed_.wait_for(lock, std::chrono::milliseconds(kGoodbyeMs), [&] { return !mending_; });
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     loss_handler_ = nullptr;
     for (const auto& [fd, fetch] : fetches_) fetching.push_back(fd);
     changed_.notify_all();
   }
+  if (mender_.joinable()) mender_.join();
   Reactor& reactor = Reactor::instance();
   if (reception_) reception_->close();
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());

@@ -4,6 +4,15 @@
 
 namespace fsccl {
 
+int32_t mended_parent(int32_t order, const std::vector<bool>& lost) {
+  for (int32_t above = order; above > 0;) {
+    above = parent_order(above);
+    if (!lost[static_cast<size_t>(above)]) return above;
+  }
+  const auto first = static_cast<int32_t>(std::find(lost.begin(), lost.end(), false) - lost.begin());
+  return first < order ? first : -1;
+}
+
 Result<int32_t> Roll::enter(const MemberRecord& member, int32_t ranks) {
   const int32_t rank = member.rank;
   if (ranks < 1 || ranks > kMaxRanks)

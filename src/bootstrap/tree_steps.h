@@ -14,6 +14,10 @@ namespace fsccl {
 inline constexpr int32_t kFanOut = 8;
 constexpr int32_t parent_order(int32_t order) { return (order - 1) / kFanOut; }
 
+// Below whom a rank belongs in a tree that has lost some, all by order of arrival: its nearest ancestor that is there, else the
+// first rank that is. -1: it is that one itself. Always less than `order`, so whatever links ranks make by it, they are a tree.
+int32_t mended_parent(int32_t order, const std::vector<bool>& lost);
+
 // Who has come to a job, in the order of arrival, which is that of the tree.
 class Roll {
  public:

@@ -40,7 +40,8 @@ struct Communicator::Exchange {
   const std::vector<int>& members;
   uint64_t name;  // under which they meet
   Deadline deadline;
-  Communicator* parent;   // whose end ends the attempt, null if there is none
+  Communicator* parent;   // null if there is none
+  bool survives;          // else the parent's end ends the attempt
   Status problem;         // of the last call
   int32_t concerns = -1;  // whom the transport's error does, by the channel's numbers
   bool offers = false;
@@ -49,8 +50,9 @@ struct Communicator::Exchange {
     if (offers) context.job().withdraw_fd(name);
   }
   bool parent_failed() {
-    if (parent) parent->engine().look_for_failure();
-    return parent && parent->engine().failed();
+    if (!parent || survives) return false;
+    parent->engine().look_for_failure();
+    return parent->engine().failed();
   }
   bool cancelled() { return context.any_died(members) || parent_failed(); }
   int failed(Status status, char* error, size_t capacity) {
@@ -150,7 +152,8 @@ Costs Communicator::typical_costs_of(int farthest) const {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
-                                                         uint64_t name, const CommunicatorOptions& options, Communicator* parent) {
+                                                         uint64_t name, const CommunicatorOptions& options, Communicator* parent,
+                                                         bool survives) {
   const ConfigRef settings = config();
   FSCCL_ASSIGN(const fsccl_transport_ops_t* transport, context->transport_for(members));
   std::unique_ptr<Communicator> comm(new Communicator);
@@ -167,7 +170,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
-  Exchange exchange{*comm->context_, comm->members_, name, comm->deadline(), parent, {}};
+  const Deadline deadline = Deadline::at(std::min(comm->deadline().at_ns(), options.made_by.at_ns()));
+  Exchange exchange{*comm->context_, comm->members_, name, deadline, parent, survives, {}};
   std::vector<int32_t> pids;
   EngineOptions engine;
   const Member& self = comm->context_->job().member(comm->context_->job().rank());

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,10 @@
 namespace fsccl {
 
 struct CommunicatorOptions {
-  int64_t timeout_ms = 0;     // 0: configured
-  std::string name;           // empty: numbered
-  std::vector<int> known_as;  // in messages; empty: their numbers here
+  int64_t timeout_ms = 0;                // 0: configured
+  std::string name;                      // empty: numbered
+  std::vector<int> known_as;             // in messages; empty: their numbers here
+  Deadline made_by = Deadline::never();  // if that is before its timeout
 };
 
 class Communicator {
@@ -30,6 +32,9 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
   // Of these ranks of this communicator, this rank among them, in this order; called by them alone. Any thread.
   Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag, const CommunicatorOptions& options);
+  // Of the ranks that are left, this one among them, in the order of their ranks; this communicator has failed. Collective over
+  // them, blocking; one thread at a time.
+  Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
   // Of the ranks of this host, by those alone; this communicator must have others, too.
   Result<std::unique_ptr<Communicator>> host_subset(uint64_t tag, const CommunicatorOptions& options);
   bool one_host() const;
@@ -57,9 +62,13 @@ class Communicator {
 
  private:
   Communicator() = default;
-  // The ranks meet, and measure unless they have a parent, which has done so.
+  // The ranks meet, and measure unless they have a parent, which has done so. `survives`: the parent has failed.
   static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
-                                                    const CommunicatorOptions& options, Communicator* parent);
+                                                    const CommunicatorOptions& options, Communicator* parent,
+                                                    bool survives = false);
+  // shrink.cpp
+  Result<Job::Agreed> agree_who_is_left(Deadline deadline);
+  Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options, Deadline deadline);
   struct Exchange;
   fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
                                     bool reads, bool known) const;
@@ -76,6 +85,14 @@ class Communicator {
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
+  // How far shrink() has got: what the last round decided, and what this rank has made of it. Kept when the deadline passes, for
+  // others may go on with it.
+  struct Shrinking {
+    uint64_t round = 0;
+    std::optional<std::vector<int32_t>> failed;  // ranks of the job without which it was tried; none yet
+    std::unique_ptr<Communicator> made;
+    Status problem;  // why not
+  } shrinking_;
   int64_t timeout_ms_ = 0;
   std::string name_;
   std::unique_ptr<Engine> engine_;

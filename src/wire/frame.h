@@ -18,6 +18,7 @@
 //     -> report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one) link       Linked <-, then
 //     both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye (messages.h) fetch
 //     Fetch ->, <- Descriptor with a file descriptor riding on its first byte
+//     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Stands
 //
 // The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and
 // tell that they differ. A reader knows for each state how long a payload may be and drops the connection on the header alone when
@@ -50,6 +51,7 @@ enum class FrameType : uint16_t {
   kGathered = 24,
   kLoss = 25,
   kGoodbye = 26,
+  kStands = 27,
   kFetch = 30,
   kDescriptor = 31,
 };

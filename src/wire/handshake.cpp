@@ -91,7 +91,7 @@ Result<Hello> decode_hello(ByteView payload) {
   hello.rank = reader.get<int32_t>();
   hello.ranks = reader.get<int32_t>();
   reader.get(hello.nonce);
-  const bool purpose_known = hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kFetch;
+  const bool purpose_known = hello.purpose >= Purpose::kRegister && hello.purpose <= Purpose::kMend;
   if (!reader.finished() || !known(hello.mode) || !purpose_known) return bad_payload("Hello");
   return hello;
 }

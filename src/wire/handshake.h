@@ -25,7 +25,7 @@ namespace fsccl {
 inline constexpr uint16_t kProtocolVersion = 1;
 
 enum class AuthMode : uint8_t { kSecret = 1, kUser = 2, kNone = 3 };
-enum class Purpose : uint8_t { kRegister = 1, kReport = 2, kLink = 3, kFetch = 4 };
+enum class Purpose : uint8_t { kRegister = 1, kReport = 2, kLink = 3, kFetch = 4, kMend = 5 };
 
 struct Version {
   uint16_t protocol = kProtocolVersion;

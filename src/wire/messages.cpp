@@ -145,6 +145,39 @@ Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks) {
   return losses;
 }
 
+Bytes encode_stands(const std::vector<Stand>& stands) {
+  ByteWriter writer;
+  for (const Stand& stand : stands) {
+    writer.put(stand.meeting).put(stand.rank).put(stand.code).put(static_cast<uint8_t>(stand.decided));
+    writer.put(static_cast<uint32_t>(stand.failed.size()));
+    for (const int32_t rank : stand.failed) writer.put(rank);
+  }
+  return writer.take();
+}
+
+Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
+  ByteReader reader(payload);
+  std::vector<Stand> stands;
+  while (reader.left() > 0) {
+    Stand stand;
+    stand.meeting = reader.get<uint64_t>();
+    stand.rank = reader.get<int32_t>();
+    stand.code = reader.get<int32_t>();
+    const auto decided = reader.get<uint8_t>();
+    const auto count = reader.get<uint32_t>();
+    if (!reader.good() || !in_range(stand.rank, ranks) || stand.code > 0 || decided > 1 || count > reader.left() / sizeof(int32_t))
+      return bad_payload("Stands");
+    stand.decided = decided == 1;
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto rank = reader.get<int32_t>();
+      if (!in_range(rank, ranks) || (i > 0 && rank <= stand.failed.back())) return bad_payload("Stands");
+      stand.failed.push_back(rank);
+    }
+    stands.push_back(std::move(stand));
+  }
+  return stands;
+}
+
 Bytes encode_tag(uint64_t tag) { return ByteWriter(8).put(tag).take(); }
 
 Result<uint64_t> decode_tag(ByteView payload) {

@@ -77,6 +77,18 @@ struct LostRank {
 Bytes encode_losses(const std::vector<LostRank>& losses);
 Result<std::vector<LostRank>> decode_losses(ByteView payload, int32_t ranks);
 
+// What a rank says in a census of a group's survivors (bootstrap/census.h).
+struct Stand {
+  uint64_t meeting = 0;
+  int32_t rank = -1;
+  int32_t code = 0;             // a fsccl_status_t: FSCCL_OK, or why it could not do what the census before had decided
+  bool decided = false;         // `failed` and `code` are what holds for all
+  std::vector<int32_t> failed;  // members that it holds for dead or gone; ascending
+  bool operator==(const Stand&) const = default;
+};
+Bytes encode_stands(const std::vector<Stand>& stands);
+Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks);
+
 // The payload of Fetch and of Descriptor.
 Bytes encode_tag(uint64_t tag);
 Result<uint64_t> decode_tag(ByteView payload);

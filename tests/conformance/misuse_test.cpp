@@ -183,10 +183,13 @@ TEST(Misuse, DefinitionsOfUnits) {
   });
 }
 
-TEST(Misuse, WhatIsNotAvailableSaysWhatToDo) {
+TEST(Misuse, OnlyWhatHasFailedIsShrunk) {
   run_ranks(1, [](Rank& self) {
-    const fsccl_status_t missing = FSCCL_ERR_NOT_AVAILABLE;
-    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), missing, "survivors");
+    fsccl_comm_t made = nullptr;
+    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, &made), FSCCL_ERR_INVALID_STATE, "has not failed", "fsccl_comm_abort");
+    EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "result");
+    EXPECT_ERROR(fsccl_comm_shrink(nullptr, nullptr, &made), FSCCL_ERR_INVALID_ARGUMENT, "");
+    EXPECT_EQ(made, nullptr);
   });
 }
 

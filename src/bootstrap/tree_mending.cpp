@@ -1,0 +1,149 @@
+// Links in place of those that ended with a lost rank (tree.h). Each rank belongs below mended_parent(); it connects there, and to
+// those that belong below it and have not come by themselves. So every lost rank is found out: whoever is not linked where it
+// belongs is looked for from there, and where nobody listens any more, nobody lives. And whoever lives is linked to a rank of lower
+// order, or is the first: all are in one tree again, and what one of them knows, all learn.
+//
+// Connecting may block, so a thread does it, which lives while links are missing.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/config.h"
+#include "base/reactor.h"
+#include "bootstrap/credentials.h"
+#include "bootstrap/tree.h"
+
+namespace fsccl {
+
+namespace {
+
+constexpr int64_t kOwnWayNs = 50'000'000;  // those who belong below this rank get it to come by themselves
+constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped
+constexpr int64_t kPauseNs = 20'000'000;
+constexpr int kClosedDoors = 250;  // as many pauses: whoever listens there is none of ours
+
+}  // namespace
+
+bool TreeJob::linked(int32_t rank) const {
+  return std::any_of(links_.begin(), links_.end(), [&](const LinkPtr& link) { return link->rank == rank; });
+}
+
+std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
+  std::vector<Wanted> wanted;
+  std::vector<bool> lost(arrivals_.size());
+  for (size_t order = 0; order < lost.size(); ++order) lost[order] = lost_.contains(arrivals_[order]);
+  const auto want = [&](int32_t order, int64_t due_ns) {
+    const int32_t rank = arrivals_[static_cast<size_t>(order)];
+    if (!linked(rank)) wanted.push_back({rank, due_ns});
+  };
+  if (const int32_t parent = mended_parent(place_.order, lost); parent >= 0) want(parent, 0);
+  for (int32_t order = place_.order + 1; order < place_.ranks; ++order)
+    if (!lost[static_cast<size_t>(order)] && mended_parent(order, lost) == place_.order) want(order, last_loss_ns_ + kOwnWayNs);
+  return wanted;
+}
+
+// When to look again. Runs in the service thread, whose signals are blocked: the new thread's are, too.
+int64_t TreeJob::mend_if_due(int64_t now) {
+  if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
+  if (mend_due_ns_ > now) return mend_due_ns_;
+  mend_due_ns_ = INT64_MAX;
+  if (mending_ || wanted_links().empty()) return INT64_MAX;
+  if (mender_.joinable()) mender_.join();  // it has nothing left to do
+  mending_ = true;
+  mender_ = std::thread([this] { mend(); });  // leave() waits for it
+  return INT64_MAX;
+}
+
+void TreeJob::mend() {
+  struct Attempt {
+    int64_t next_ns = 0;
+    int closed = 0;
+  };
+  std::map<int32_t, Attempt> attempts;  // on ranks that were there, and did not answer
+  std::unique_lock lock(mutex_);
+  while (phase_ == Phase::kJoined && !expelled_) {
+    const int64_t now = now_ns();
+    std::vector<Wanted> wanted = wanted_links();
+    if (wanted.empty()) break;
+    for (Wanted& one : wanted) one.due_ns = std::max(one.due_ns, attempts[one.rank].next_ns);
+    const Wanted next = *std::min_element(wanted.begin(), wanted.end(), [](auto& a, auto& b) { return a.due_ns < b.due_ns; });
+    if (next.due_ns > now) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(next.due_ns - now));
+      continue;
+    }
+    const MemberRecord member = records_[static_cast<size_t>(next.rank)];
+    Channel channel;
+    lock.unlock();
+    const Reached reached = reach(member, &channel);
+    lock.lock();
+    if (phase_ != Phase::kJoined) break;
+    Attempt& attempt = attempts[next.rank];
+    attempt.next_ns = now_ns() + kPauseNs;
+    if (reached == Reached::closed) attempt.closed++;
+    if (reached == Reached::refused) expelled_ = true;
+    if (reached == Reached::gone || attempt.closed > kClosedDoors) {
+      lose({next.rank, false}, nullptr);
+      Reactor::instance().kick();  // losses are told from the service thread
+    }
+    if (reached != Reached::yes) continue;
+    auto link = std::make_shared<Link>();
+    link->rank = next.rank;
+    link->channel = std::make_shared<Channel>(std::move(channel));
+    (void)add_mended(link).ok();  // without it the rank is still wanted
+  }
+  mending_ = false;
+  changed_.notify_all();
+}
+
+// closed: somebody listens and has closed the connection, so it may be that it is not ready yet. silent: stopped, or very busy.
+TreeJob::Reached TreeJob::reach(const MemberRecord& member, Channel* channel) const {
+  const bool by_unix = member.via_unix && place_.self.via_unix;
+  const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
+  const SocketAddress address = by_unix ? unix_address(listener_name(member.listener))
+                                        : tcp_address(with_registrar ? place_.registrar : member.ip, member.port);
+  const int64_t host_lost_ms = config()->host_lost_ms;
+  Result<Fd> connected = connect_to(address, Deadline::in_ms(by_unix || host_lost_ms == 0 ? kAnswerMs : host_lost_ms));
+  if (!connected.ok()) {
+    const bool unreachable = connected.status().code() == FSCCL_ERR_TIMEOUT && !by_unix && host_lost_ms != 0;
+    return unreachable || connected.status().code() == FSCCL_ERR_LINK ? Reached::gone : Reached::silent;
+  }
+  const Deadline deadline = Deadline::in_ms(kAnswerMs);
+  Status versions;
+  Result<Channel> introduced = introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
+                                            place_.ranks, deadline, &versions);
+  Status status =
+      introduced.ok() ? introduced.value().expect(FrameType::kLinked, deadline).status().clone() : introduced.take_status();
+  if (status.ok()) *channel = introduced.take();
+  return status.ok()                            ? Reached::yes
+         : status.code() == FSCCL_ERR_PEER_DEAD ? Reached::refused
+         : status.code() == FSCCL_ERR_TIMEOUT   ? Reached::silent
+                                                : Reached::closed;
+}
+
+// Somebody who belongs below this rank now, or above it.
+void TreeJob::admit_mended(Guest& guest) {
+  if (phase_ != Phase::kJoined) return;  // it will try again
+  auto link = std::make_shared<Link>();
+  link->rank = guest.hello.rank;
+  link->channel = guest.channel;
+  if (const auto lost = lost_.find(link->rank); lost != lost_.end()) {
+    const Status why = fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, place_.rank);
+    return send(*link, FrameType::kFailure, encode(to_failure(why)));
+  }
+  send(*link, FrameType::kLinked, {});
+  (void)add_mended(link).ok();
+}
+
+// Tells the other end all that is known; stands first, see census.h.
+Status TreeJob::add_mended(LinkPtr link) {
+  FSCCL_TRY(add_link(link));
+  for (const auto& [meeting, census] : censuses_)
+    if (const std::vector<Stand> stands = census.all(); !stands.empty()) send(*link, FrameType::kStands, encode_stands(stands));
+  std::vector<LostRank> losses;
+  for (const auto& [rank, left] : lost_) losses.push_back({rank, left});
+  if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));
+  changed_.notify_all();
+  return success();
+}
+
+}  // namespace fsccl
