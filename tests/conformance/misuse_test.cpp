@@ -188,7 +188,7 @@ TEST(Misuse, OnlyWhatHasFailedIsShrunk) {
     fsccl_comm_t made = nullptr;
     EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, &made), FSCCL_ERR_INVALID_STATE, "has not failed", "fsccl_comm_abort");
     EXPECT_ERROR(fsccl_comm_shrink(self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "result");
-    EXPECT_ERROR(fsccl_comm_shrink(nullptr, nullptr, &made), FSCCL_ERR_INVALID_ARGUMENT, "");
+    EXPECT_ERROR(fsccl_comm_shrink(nullptr, nullptr, &made), FSCCL_ERR_INVALID_HANDLE, "NULL");
     EXPECT_EQ(made, nullptr);
   });
 }

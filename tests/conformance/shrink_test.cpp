@@ -1,0 +1,150 @@
+// fsccl_comm_shrink() between ranks that live in one process: after an abort, after a rank has left, with a rank that is late.
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "collective_case.h"
+#include "unit_case.h"
+
+namespace fsccl::testing {
+namespace {
+
+// A communicator that was made by shrinking: its ranks, as the parent numbers them, and that it works: collectives, a pool, a unit.
+void check_survivors(fsccl_comm_t comm, int parent_rank, const std::vector<int>& expected) {
+  int rank = -1, size = 0;
+  ASSERT_OK(fsccl_comm_rank(comm, &rank));
+  ASSERT_OK(fsccl_comm_size(comm, &size));
+  ASSERT_EQ(static_cast<size_t>(size), expected.size());
+  EXPECT_EQ(expected[static_cast<size_t>(rank)], parent_rank);
+  std::vector<int> ranks(expected.size());
+  ASSERT_OK(fsccl_all_gather(&parent_rank, ranks.data(), 1, FSCCL_INT32, comm, nullptr, nullptr));
+  EXPECT_EQ(ranks, expected);
+  const PoolScope pool(comm);
+  const Rank self{rank, size, comm};
+  Random random(7);
+  for (int i = 0; i < 6; i++) run_collective(random_case(random, size, 20'000), self, pool.get());
+  TestUnit unit(simple_unit({{100, 3}}), comm, pool.get());
+  unit.write_shards(1);
+  unit.unshard();
+  unit.check_params(1);
+  unit.write_grads(1, rank);
+  unit.reshard();
+  unit.reduce(nullptr);
+  unit.check_sharded_grads({{1}});
+}
+
+// Until the leaver is missed: who is slow hears that from the others before its own first barrier is over.
+void meet_until_bereft(fsccl_comm_t comm) {
+  fsccl_status_t status = FSCCL_OK;
+  while (status >= 0) status = fsccl_barrier(comm, nullptr, nullptr);
+  ASSERT_EQ(status, FSCCL_ERR_PEER_DEAD) << explain(status);
+}
+
+std::vector<int> all_but(int ranks, int gone) {
+  std::vector<int> left;
+  for (int rank = 0; rank < ranks; rank++)
+    if (rank != gone) left.push_back(rank);
+  return left;
+}
+
+TEST(Shrink, AfterAnAbortAllAreLeft) {
+  run_ranks(3, [](Rank& self) {
+    for (int round = 0; round < 3 && !HasFailure(); round++) {
+      fsccl_comm_t child = nullptr, shrunk = nullptr;
+      ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
+      EXPECT_ERROR(fsccl_comm_shrink(child, nullptr, &shrunk), FSCCL_ERR_INVALID_STATE, "has not failed", "fsccl_comm_subset");
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      if (self.rank == round) {
+        EXPECT_OK(fsccl_comm_abort(child));
+      } else {
+        EXPECT_ERROR(fsccl_barrier(child, nullptr, nullptr), FSCCL_ERR_ABORTED, "aborted");
+      }
+      ASSERT_OK(fsccl_comm_shrink(child, nullptr, &shrunk));
+      check_survivors(shrunk, self.rank, {0, 1, 2});
+      fsccl_comm_t again = nullptr;  // of the same one, and of the new one
+      ASSERT_OK(fsccl_comm_shrink(child, nullptr, &again));
+      check_survivors(again, self.rank, {0, 1, 2});
+      EXPECT_OK(fsccl_comm_destroy(again));
+      EXPECT_OK(fsccl_comm_abort(shrunk));
+      ASSERT_OK(fsccl_comm_shrink(shrunk, nullptr, &again));
+      check_survivors(again, self.rank, {0, 1, 2});
+      for (const fsccl_comm_t comm : {again, shrunk, child}) EXPECT_OK(fsccl_comm_destroy(comm));
+    }
+  });
+}
+
+// It has destroyed the only communicator that it had in the job, or one of two.
+TEST(Shrink, WhoHasLeftIsLeftOut) {
+  for (const bool part : {false, true})
+    for (const int leaver : {0, 2})
+      run_ranks(4, [&](Rank& self) {
+        fsccl_comm_t comm = self.comm, shrunk = nullptr;
+        if (part) {
+          ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &comm));
+        }
+        if (self.rank == leaver) {
+          ASSERT_OK(fsccl_barrier(comm, nullptr, nullptr));
+          ASSERT_OK(fsccl_comm_destroy(comm));
+        } else {
+          meet_until_bereft(comm);
+          ASSERT_OK(fsccl_comm_shrink(comm, nullptr, &shrunk));
+          check_survivors(shrunk, self.rank, all_but(4, leaver));
+          EXPECT_OK(fsccl_comm_destroy(comm));
+          EXPECT_OK(fsccl_comm_destroy(shrunk));
+        }
+        if (!part) self.comm = nullptr;
+      });
+}
+
+// Nobody is left behind while he lives. Who gave up can come back.
+TEST(Shrink, WhoIsLateIsWaitedFor) {
+  std::atomic<int> gave_up{0};
+  run_ranks(3, [&](Rank& self) {
+    fsccl_comm_t child = nullptr, shrunk = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
+    EXPECT_OK(fsccl_comm_abort(child));
+    fsccl_comm_config_t hasty = FSCCL_COMM_CONFIG_INIT;
+    hasty.timeout_ms = 100;
+    if (self.rank != 1) {
+      fsccl_status_t status = FSCCL_ERR_TIMEOUT;
+      do status = fsccl_comm_shrink(child, &hasty, &shrunk);
+      while (status == FSCCL_ERR_TIMEOUT && last_error().peer != 1);  // the other one was late as well, then
+      EXPECT_ERROR(status, FSCCL_ERR_TIMEOUT, "rank(s) 1 of", "fsccl_comm_shrink()");
+      EXPECT_EQ(shrunk, nullptr);
+      gave_up++;
+    }
+    while (gave_up.load() < 2) std::this_thread::yield();
+    ASSERT_OK(fsccl_comm_shrink(child, nullptr, &shrunk));
+    check_survivors(shrunk, self.rank, {0, 1, 2});
+    EXPECT_OK(fsccl_comm_destroy(shrunk));
+    EXPECT_OK(fsccl_comm_destroy(child));
+  });
+}
+
+TEST(Shrink, OfManyRanksThatLeaveOneByOne) {
+  constexpr int kRanks = 12;
+  run_ranks(kRanks, [](Rank& self) {
+    fsccl_comm_t comm = self.comm, shrunk = nullptr;
+    self.comm = nullptr;
+    for (int leaver = 0; leaver < kRanks - 1; leaver += 3) {
+      if (self.rank == leaver) {
+        ASSERT_OK(fsccl_barrier(comm, nullptr, nullptr));
+        break;
+      }
+      meet_until_bereft(comm);
+      ASSERT_OK(fsccl_comm_shrink(comm, nullptr, &shrunk));
+      EXPECT_OK(fsccl_comm_destroy(comm));
+      comm = shrunk;
+      std::vector<int> left(kRanks), ranks(kRanks);
+      std::iota(left.begin(), left.end(), 0);
+      std::erase_if(left, [&](int rank) { return rank <= leaver && rank % 3 == 0; });
+      ranks.resize(left.size());
+      ASSERT_OK(fsccl_all_gather(&self.rank, ranks.data(), 1, FSCCL_INT32, comm, nullptr, nullptr));
+      EXPECT_EQ(ranks, left);
+    }
+    EXPECT_OK(fsccl_comm_destroy(comm));
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing

@@ -1,0 +1,176 @@
+// The rules of a census and of a mended tree, played without sockets: deaths at every moment, news that arrive in any order the
+// links allow, and never two answers among those who live.
+#include "bootstrap/census.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+#include <set>
+
+#include "bootstrap/tree_steps.h"
+
+namespace fsccl {
+namespace {
+
+using Answer = std::pair<std::vector<int32_t>, int32_t>;
+
+// A rank, and what the links of the tree bring it: from each other rank in the order it was sent. As TreeJob does, it passes on
+// what is news, and takes what a dead rank had sent before its end into account or not.
+class Play {
+ public:
+  Play(int ranks, unsigned seed) : random_(seed), ranks_(ranks), nodes_(static_cast<size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; rank++) members_.push_back(rank);
+    links_.resize(nodes_.size(), std::vector<std::deque<Message>>(nodes_.size()));
+  }
+
+  // Everybody comes at some time; `deaths` die at some time, or leave if they have decided. True when all that live have decided.
+  bool run(int deaths) {
+    for (int steps = 0; steps < 200'000; steps++) {
+      const int rank = below(ranks_);
+      Node& node = nodes_[static_cast<size_t>(rank)];
+      if (!node.alive) continue;
+      const int what = below(40);
+      if (what == 0 && deaths > 0 && living() > 1) {
+        deaths--;
+        die(rank);
+      } else if (what < 4 && !node.census.begun()) {
+        node.census.begin(members_, rank, {}, rank % 3 == 0 ? 0 : -rank);
+        advance(rank);
+      } else {
+        receive(rank);
+      }
+      if (deaths == 0 && over()) return true;
+    }
+    return false;
+  }
+
+  std::set<Answer> answers() const {
+    std::set<Answer> answers;
+    for (const Node& node : nodes_)
+      if (node.alive && node.census.decided()) answers.insert({node.census.stand().failed, node.census.stand().code});
+    return answers;
+  }
+  bool alive(int32_t rank) const { return nodes_[static_cast<size_t>(rank)].alive; }
+
+ private:
+  struct Message {
+    std::optional<Stand> stand;
+    int lost = -1;
+    bool left = false;
+  };
+  struct Node {
+    Census census{7};
+    std::map<int32_t, bool> lost;
+    bool alive = true;
+  };
+  int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
+  int living() const {
+    return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.alive; }));
+  }
+  bool over() const {
+    return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return !node.alive || node.census.decided(); });
+  }
+  std::deque<Message>& link(int from, int to) { return links_[static_cast<size_t>(from)][static_cast<size_t>(to)]; }
+  void send_all(int from, const Message& message) {
+    for (int to = 0; to < ranks_; to++)
+      if (to != from && alive(to)) link(from, to).push_back(message);
+  }
+  void advance(int rank) {
+    Node& node = nodes_[static_cast<size_t>(rank)];
+    if (const auto stand = node.census.advance(node.lost)) send_all(rank, {stand, -1, false});
+    EXPECT_FALSE(node.census.expelled());
+  }
+  // Killed: some of what it sent last does not arrive. Left, as only who has an answer does: all of it arrives before the news.
+  void die(int rank) {
+    Node& node = nodes_[static_cast<size_t>(rank)];
+    node.alive = false;
+    const bool left = node.census.decided() && below(2);
+    for (int to = 0; to < ranks_; to++) {
+      std::deque<Message>& out = link(rank, to);
+      if (!left)
+        for (int drop = below(static_cast<int>(out.size()) + 1); drop > 0; drop--) out.pop_back();
+      out.push_back({std::nullopt, rank, left});
+    }
+  }
+  void lose(int rank, int lost, bool left) {
+    Node& node = nodes_[static_cast<size_t>(rank)];
+    if (!node.lost.emplace(lost, left).second) return;
+    send_all(rank, {std::nullopt, lost, left});
+    advance(rank);
+  }
+  void receive(int rank) {
+    std::deque<Message>& in = link(below(ranks_), rank);
+    if (in.empty()) return;
+    const Message message = in.front();
+    in.pop_front();
+    if (message.lost >= 0) return lose(rank, message.lost, message.left);
+    if (!nodes_[static_cast<size_t>(rank)].census.hear(*message.stand)) return;
+    send_all(rank, message);
+    advance(rank);
+  }
+
+  std::mt19937 random_;
+  const int ranks_;
+  std::vector<int32_t> members_;
+  std::vector<Node> nodes_;
+  std::vector<std::vector<std::deque<Message>>> links_;
+};
+
+TEST(CensusRules, OneAnswerWhateverDiesWhen) {
+  size_t with_deaths = 0;
+  for (unsigned seed = 0; seed < 3000; seed++) {
+    const int ranks = 2 + static_cast<int>(seed % 6), deaths = static_cast<int>(seed / 7 % static_cast<unsigned>(ranks));
+    Play play(ranks, seed);
+    ASSERT_TRUE(play.run(deaths)) << "seed " << seed << ": somebody waits for ever";
+    const std::set<Answer> answers = play.answers();
+    ASSERT_EQ(answers.size(), 1u) << "seed " << seed;
+    for (const int32_t failed : answers.begin()->first) ASSERT_FALSE(play.alive(failed)) << "seed " << seed;
+    with_deaths += !answers.begin()->first.empty();
+  }
+  EXPECT_GT(with_deaths, 500u);
+}
+
+TEST(CensusRules, TheWorstCodeHolds) {
+  Census census(1);
+  census.begin({4, 2, 9}, 2, {}, -3);
+  EXPECT_TRUE(census.advance({}));
+  EXPECT_EQ(census.missing(), (std::vector<int32_t>{4, 9}));
+  EXPECT_TRUE(census.hear({1, 9, 0, false, {4}}));  // holds 4 for gone: so does this rank, then
+  const std::optional<Stand> stand = census.advance({});
+  ASSERT_TRUE(stand);
+  EXPECT_EQ(*stand, (Stand{1, 2, -3, true, {4}}));
+  EXPECT_FALSE(census.hear({1, 9, 0, false, {4}}));
+}
+
+TEST(CensusRules, WhoIsHeldForDeadLearnsIt) {
+  Census census(1);
+  census.begin({0, 1, 2}, 1, {}, 0);
+  census.hear({1, 0, 0, false, {1}});
+  EXPECT_FALSE(census.advance({}));
+  EXPECT_TRUE(census.expelled());
+}
+
+TEST(MendedTree, IsOneTreeOfAllThatLive) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; round++) {
+    std::vector<bool> lost(1 + random() % 200);
+    for (size_t order = 0; order < lost.size(); order++) lost[order] = random() % 3 == 0;
+    int roots = 0;
+    for (size_t order = 0; order < lost.size(); order++) {
+      if (lost[order]) continue;
+      const int32_t parent = mended_parent(static_cast<int32_t>(order), lost);
+      roots += parent < 0;
+      if (parent < 0) continue;
+      ASSERT_LT(parent, static_cast<int32_t>(order));
+      ASSERT_FALSE(lost[static_cast<size_t>(parent)]);
+    }
+    EXPECT_EQ(roots, std::count(lost.begin(), lost.end(), false) > 0);
+  }
+  const std::vector<bool> whole(20);
+  for (int32_t order = 1; order < 20; order++) EXPECT_EQ(mended_parent(order, whole), parent_order(order));
+}
+
+}  // namespace
+}  // namespace fsccl
