@@ -32,6 +32,8 @@ uint64_t default_streaming_bytes() {
 
 std::atomic<uint64_t> communicators_made{0};
 
+Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
+
 }  // namespace
 
 // The transport's calls back into the job, for one channel.
@@ -79,7 +81,13 @@ struct Communicator::Exchange {
   }
   static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
+  // To those who read messages.
   int known_as(int job_rank) const { return parent ? parent->rank_of(job_rank) : job_rank; }
+  std::vector<int> known_as() const {
+    std::vector<int> all;
+    for (const int member : members) all.push_back(known_as(member));
+    return all;
+  }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (parent_failed()) return parent->engine().failure();
@@ -170,8 +178,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
-  const Deadline deadline = Deadline::at(std::min(comm->deadline().at_ns(), options.made_by.at_ns()));
-  Exchange exchange{*comm->context_, comm->members_, name, deadline, parent, survives, {}};
+  Exchange exchange{*comm->context_, comm->members_, name, earlier(comm->deadline(), options.made_by), parent, survives, {}};
   std::vector<int32_t> pids;
   EngineOptions engine;
   const Member& self = comm->context_->job().member(comm->context_->job().rank());
@@ -187,8 +194,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
-  std::vector<int> known_as;  // to those who read messages
-  for (const int member : comm->members_) known_as.push_back(exchange.known_as(member));
+  const std::vector<int> known_as = exchange.known_as();
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
                         exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);

@@ -102,6 +102,7 @@ TEST(Shrink, WhoIsLateIsWaitedFor) {
   run_ranks(3, [&](Rank& self) {
     fsccl_comm_t child = nullptr, shrunk = nullptr;
     ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &child));
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all have it
     EXPECT_OK(fsccl_comm_abort(child));
     fsccl_comm_config_t hasty = FSCCL_COMM_CONFIG_INIT;
     hasty.timeout_ms = 100;
