@@ -133,7 +133,7 @@ class Job {
         if (!killed_.contains(other) && (part == 0 || other % part == rank % part)) left.push_back(other);
       const std::string& output = processes_.output(rank);
       EXPECT_THAT(output, ::testing::HasSubstr("left: " + text_of(left) + "\n")) << processes_.report();
-      ways[static_cast<size_t>(part ? rank % part : 0)].insert(output.substr(output.find("bereft")));
+      ways[static_cast<size_t>(part ? rank % part : 0)].insert(output.substr(std::min(output.find("bereft"), output.size())));
     }
     for (const auto& way : ways) EXPECT_EQ(way.size(), 1u) << processes_.report();
   }
