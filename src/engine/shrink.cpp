@@ -42,7 +42,8 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
     return fail(FSCCL_ERR_TIMEOUT, "the survivors of '{}' did not agree in time who they are; call fsccl_comm_shrink() again",
                 name_);
   return fail(FSCCL_ERR_TIMEOUT,
-              "rank(s) {} of '{}' live and did not come in time: all survivors call fsccl_comm_shrink(); those that still wait in "
+              "rank(s) {} of '{}' did not come in time, and are not known to be dead: all survivors call fsccl_comm_shrink(); "
+              "those that still wait in "
               "an "
               "operation are ended by fsccl_comm_abort()",
               fmt::join(missing, ", "), name_)

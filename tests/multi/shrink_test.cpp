@@ -158,13 +158,22 @@ TEST_P(Shrink, AnyRankCanDie) {
   }
 }
 
-// The tree of links loses an inner rank and one below it in the same moment, its root and the next.
 TEST_P(Shrink, TwoAtOnce) {
   Job first(12, port() + 10, 10, hosts());
   first.kill({0, 1});
   first.ends_well();
   Job other(12, port() + 11, 10, hosts());
   other.kill({1, 10});
+  other.ends_well();
+}
+
+// Among them are ranks and those below which they hung in the tree: of these deaths nobody hears who does not look for them.
+TEST_P(Shrink, MostAtOnce) {
+  Job first(12, port() + 26, 3, hosts());
+  first.kill({0, 1, 2, 3, 4, 6, 7, 9, 10});
+  first.ends_well();
+  Job other(12, port() + 27, 3, hosts());
+  other.kill({1, 2, 3, 5, 6, 7, 8, 10, 11});
   other.ends_well();
 }
 
