@@ -28,6 +28,7 @@ class Channel {
   Result<bool> next(Frame& frame);
 
   void queue(FrameType type, ByteView payload);
+  bool flushed() const { return out_.empty(); }  // nothing queued is left
   // Writes what the socket takes; whether that was everything.
   Result<bool> pump_out();
 

@@ -30,6 +30,17 @@ struct Member {
   uint64_t start_time = 0;  // of the process: with pid, its identity
 };
 
+// What this rank knows of another's life.
+struct PeerLife {
+  fsccl_peer_state_t state = FSCCL_PEER_ALIVE;
+  int64_t silent_ms = 0;   // a suspect: until now; a dead rank: before it counted as dead, 0: it ended without that
+  bool stopped = false;    // its host says that its process is stopped
+  bool host_lost = false;  // dead with its host
+};
+std::string describe(const PeerLife& life);  // of its silence: "silent for 520 ms, its process is stopped"
+
+struct HeartbeatTimes;
+
 struct JoinRequest {
   const fsccl_unique_id_t* unique_id = nullptr;  // else
   fsccl_all_gather_fn all_gather = nullptr;      // else the environment
@@ -84,6 +95,13 @@ class Job {
   };
   // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
   virtual Result<Agreed> agree(const Question& question, Deadline deadline) = 0;
+
+  // From now on tells the others that this process runs, and watches those next to it (heartbeat.h). Collective, with the same
+  // times; once. The handler is called from the service thread for each rank that becomes a suspect, or is alive again after
+  // `silent_ms`. Where all ranks are threads of one process nobody beats: that runs, or nobody is there to ask.
+  using LifeHandler = std::function<void(int rank, const PeerLife& life)>;
+  virtual Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) = 0;
+  virtual PeerLife life(int rank) const = 0;
 
   // Says goodbye to the neighbours and closes the links. Idempotent.
   virtual void leave() = 0;

@@ -62,6 +62,19 @@ uint64_t parse_start_time(const std::string& stat) {
 
 uint64_t start_time_of(int32_t pid) { return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid).c_str())); }
 
+char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
+  const auto state = [](const std::string& stat) {
+    const size_t name_end = stat.rfind(')');
+    return name_end == std::string::npos || name_end + 2 >= stat.size() ? 'X' : stat[name_end + 2];
+  };
+  const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid).c_str());
+  if (start_time == 0 || parse_start_time(process) != start_time) return 'X';
+  const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread).c_str());
+  if (!stat.empty() && state(process) == 'R') return 'R';  // the thread may wait for what the first one does
+  if (!stat.empty() && state(stat) != 'Z') return state(stat);
+  return state(process) == 'Z' ? 'Z' : 0;  // its first thread alone may have ended
+}
+
 MemberRecord describe_process(const std::string& host_id) {
   MemberRecord record;
   record.host = host_number(host_id);

@@ -153,6 +153,7 @@ void TreeJob::on_readable(const LinkPtr& link) {
       if (std::find(links_.begin(), links_.end(), link) == links_.end()) break;
     }
   }
+  deliver_lives();
   deliver_losses();
 }
 
@@ -194,6 +195,8 @@ Status TreeJob::handle(Link& link, const Frame& frame) {
     }
     case FrameType::kStands:
       return hear_stands(link, frame.payload);
+    case FrameType::kBeat:
+      return hear_beat(link, frame.payload);
     default:
       return bad_payload("tree");
   }

@@ -2,9 +2,9 @@
 // callers only post what they have and wait for a state. What is known of a failure travels along all links that remain, once:
 // nobody waits for what cannot come.
 //
-// What is sent when is in tree_steps.h. Six files: tree.cpp (links, joining), tree_losses.cpp (losses, leaving), tree_mending.cpp
-// (links in place of those to ranks that are gone), tree_census.cpp (who is left of a group), tree_gather.cpp (all-gather),
-// tree_descriptors.cpp (published descriptors).
+// What is sent when is in tree_steps.h, who is held for silent in heartbeat.h. Seven files: tree.cpp (links, joining),
+// tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of those to ranks that are gone), tree_census.cpp (who is left
+// of a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -65,6 +65,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) override;
   void on_loss(LossHandler handler) override;
   Result<Agreed> agree(const Question& question, Deadline deadline) override;
+  Status begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) override;
+  PeerLife life(int rank) const override;
   void leave() override;
 
  private:
@@ -133,6 +135,14 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status hear_stands(const Link& from, ByteView payload);
   void advance_censuses();
 
+  // tree_beats.cpp
+  class Beats;
+  int64_t beat();  // how long until it is due again, in ns; negative: never
+  Status hear_beat(const Link& link, ByteView payload);
+  void end_watch(int rank);
+  void end_beats();
+  void deliver_lives();
+
   // tree_gather.cpp
   void advance_gather();
   Result<Bytes> add_up_gather() const;
@@ -146,7 +156,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void on_fetch_readable(int fd);
 
   const TreePlace place_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   Phase phase_ = Phase::kJoining;
   Status failure_;  // of the join, or of an all-gather: nothing collective works afterwards
@@ -163,6 +173,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   int64_t departures_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
+  std::shared_ptr<Beats> beats_;
 
   std::thread mender_;  // while links are missing
   bool mending_ = false;

@@ -30,6 +30,7 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.left && phase_ == Phase::kJoining)
     fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank),
              from);
+  end_watch(lost.rank);
   undelivered_.push_back(lost);
   changed_.notify_all();
   if (lost.left) {
@@ -79,13 +80,16 @@ int64_t TreeJob::tick() {
       if (std::exchange(link->unread, false)) unread.push_back(link);
   }
   for (const LinkPtr& link : unread) on_readable(link);
+  const int64_t beat_ns = beat();
+  deliver_lives();
   deliver_losses();
   const std::lock_guard lock(mutex_);
-  if (phase_ == Phase::kLeft) return -1;
+  if (phase_ == Phase::kLeft) return beat_ns;
   const int64_t now = now_ns();
   if (departures_due_ns_ <= now) flush_departures(nullptr);
   const int64_t next_ns = std::min(departures_due_ns_, mend_if_due(now));
-  return next_ns == INT64_MAX ? -1 : next_ns - now;
+  if (next_ns == INT64_MAX) return beat_ns;
+  return beat_ns < 0 ? next_ns - now : std::min(next_ns - now, beat_ns);
 }
 
 // What a link says that the service thread, which has left it, did not read: ranks that hear of the others through this one alone
@@ -132,6 +136,7 @@ void TreeJob::leave() {
   for (const int fd : fetching) reactor.unwatch(fd);
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
+  end_beats();
   fetches_.clear();
   published_.clear();
   for (const LinkPtr& link : links) hear_out(*link);

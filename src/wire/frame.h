@@ -16,9 +16,9 @@
 //
 //     register   Register ->, <- Assign; the first rank to register keeps the connection: <- Members, <- Failure, Failure ->, Done
 //     -> report     Failure ->, <- Failure (the reason for which the job failed, perhaps an earlier one) link       Linked <-, then
-//     both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye (messages.h) fetch
-//     Fetch ->, <- Descriptor with a file descriptor riding on its first byte
-//     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Stands
+//     both ways, for as long as the job lives: Members, Ready, Go, Failure, Gather, Gathered, Loss, Goodbye, Beat (messages.h)
+//     fetch Fetch ->, <- Descriptor with a file descriptor riding on its first byte
+//     mend       Linked <- or Failure <-, then both ways: Loss, Goodbye, Stands, Beat
 //
 // The header, the handshake and Failure keep their form in every version, so that any two versions can authenticate each other and
 // tell that they differ. A reader knows for each state how long a payload may be and drops the connection on the header alone when
@@ -52,6 +52,7 @@ enum class FrameType : uint16_t {
   kLoss = 25,
   kGoodbye = 26,
   kStands = 27,
+  kBeat = 28,
   kFetch = 30,
   kDescriptor = 31,
 };

@@ -6,6 +6,8 @@ namespace fsccl {
 
 namespace {
 
+constexpr size_t kSilentBytes = 4 + 4 + 1;
+
 void put(ByteWriter& writer, const MemberRecord& member) {
   writer.put(member.rank).put(member.host).put(member.pid).put(member.uid).put(member.start_time);
   writer.put(member.listener).put(member.via_unix).put(member.ip).put(member.port);
@@ -176,6 +178,29 @@ Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
     stands.push_back(std::move(stand));
   }
   return stands;
+}
+
+Bytes encode_silent(const std::vector<Silent>& silent) {
+  ByteWriter writer(silent.size() * kSilentBytes);
+  for (const Silent& one : silent) writer.put(one.rank).put(one.silent_ms).put(static_cast<uint8_t>(one.stopped));
+  return writer.take();
+}
+
+Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks) {
+  ByteReader reader(payload);
+  std::vector<Silent> silent;
+  if (ranks < 0 || payload.size() > static_cast<size_t>(ranks) * kSilentBytes) return bad_payload("Beat");
+  while (reader.left() > 0 && reader.good()) {
+    Silent one;
+    one.rank = reader.get<int32_t>();
+    one.silent_ms = reader.get<uint32_t>();
+    const auto stopped = reader.get<uint8_t>();
+    one.stopped = stopped == 1;
+    if (!in_range(one.rank, ranks) || stopped > 1) return bad_payload("Beat");
+    silent.push_back(one);
+  }
+  if (!reader.finished()) return bad_payload("Beat");
+  return silent;
 }
 
 Bytes encode_tag(uint64_t tag) { return ByteWriter(8).put(tag).take(); }

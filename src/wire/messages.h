@@ -89,6 +89,15 @@ struct Stand {
 Bytes encode_stands(const std::vector<Stand>& stands);
 Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks);
 
+// A rank that is silent, as the sender of a Beat knows it. The payload of Beat: all of them.
+struct Silent {
+  int32_t rank = -1;
+  uint32_t silent_ms = 0;
+  bool stopped = false;  // the system of its host says so
+};
+Bytes encode_silent(const std::vector<Silent>& silent);
+Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks);
+
 // The payload of Fetch and of Descriptor.
 Bytes encode_tag(uint64_t tag);
 Result<uint64_t> decode_tag(ByteView payload);

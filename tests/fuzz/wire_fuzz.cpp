@@ -91,6 +91,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
         for (const LostRank& lost : losses.value()) FUZZ_REQUIRE(lost.rank >= 0 && lost.rank < kRanks);
       break;
     }
+    case 12: {
+      const Result<std::vector<Silent>> silent = decode_silent(payload, kRanks);
+      if (silent.ok()) {
+        FUZZ_REQUIRE(silent.value().size() <= static_cast<size_t>(kRanks));
+        for (const Silent& one : silent.value()) FUZZ_REQUIRE(one.rank >= 0 && one.rank < kRanks);
+        FUZZ_REQUIRE(std::equal(payload.begin(), payload.end(), encode_silent(silent.value()).begin()));
+      }
+      break;
+    }
     case 8:
       (void)decode_tag(payload).ok();
       break;
@@ -135,6 +144,7 @@ std::vector<std::string> fuzz_seeds() {
   add(5, encode(gather));
   add(6, encode(Gathered{2, ByteView(data, 4)}));
   add(7, encode_losses({{1, true}, {4, false}}));
+  add(12, encode_silent({{1, 500, true}, {3, 77, false}}));
   add(8, encode_tag(77));
   HandshakeClient client(credentials(), Purpose::kLink, 7, 1, kRanks, Nonce{2});
   HandshakeServer server(credentials(), 7, 0, Nonce{1});

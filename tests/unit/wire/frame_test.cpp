@@ -117,7 +117,7 @@ TEST(Messages, Gather) {
   EXPECT_FALSE(decode_gather(ByteWriter().put(uint64_t{1}).put(uint64_t{0}).put(uint32_t{0xffffffff}).take(), kRanks).ok());
 }
 
-TEST(Messages, LossesAndTags) {
+TEST(Messages, LossesSilenceAndTags) {
   const Result<std::vector<LostRank>> losses = decode_losses(encode_losses({{3, true}, {1, false}}), kRanks);
   ASSERT_TRUE(losses.ok());
   ASSERT_EQ(losses.value().size(), 2u);
@@ -125,6 +125,13 @@ TEST(Messages, LossesAndTags) {
   EXPECT_FALSE(losses.value()[1].left);
   EXPECT_FALSE(decode_losses(encode_losses({{5, true}}), kRanks).ok());
   EXPECT_FALSE(decode_losses(Bytes(5 * (kRanks + 1)), kRanks).ok());
+  const Result<std::vector<Silent>> silent = decode_silent(encode_silent({{3, 500, true}, {0, 70'000, false}}), kRanks);
+  ASSERT_TRUE(silent.ok());
+  ASSERT_EQ(silent.value().size(), 2u);
+  EXPECT_TRUE(silent.value()[0].stopped);
+  EXPECT_EQ(silent.value()[1].silent_ms, 70'000u);
+  EXPECT_FALSE(decode_silent(encode_silent({{5, 1, true}}), kRanks).ok());
+  EXPECT_FALSE(decode_silent(Bytes(9 * (kRanks + 1)), kRanks).ok());
   EXPECT_EQ(decode_tag(encode_tag(0xabcdef)).value(), 0xabcdefu);
 }
 
@@ -142,6 +149,7 @@ std::vector<Decoder> decoders() {
       {"members", encode_members(make_members()), [](ByteView bytes) { return decode_members(bytes, kRanks).ok(); }},
       {"gather", encode(Gather{1, 4, {{0, data}, {1, data}}}), [](ByteView bytes) { return decode_gather(bytes, kRanks).ok(); }},
       {"losses", encode_losses({{3, true}, {1, false}}), [](ByteView bytes) { return decode_losses(bytes, kRanks).ok(); }},
+      {"silent", encode_silent({{3, 1, true}, {1, 2, false}}), [](ByteView bytes) { return decode_silent(bytes, kRanks).ok(); }},
       {"tag", encode_tag(1), [](ByteView bytes) { return decode_tag(bytes).ok(); }},
   };
 }
@@ -150,7 +158,9 @@ TEST(Messages, NoLengthButTheRightOneIsTaken) {
   for (const Decoder& decoder : decoders()) {
     ASSERT_TRUE(decoder.decode(decoder.good)) << decoder.name;
     for (size_t bytes = 0; bytes < decoder.good.size(); ++bytes) {
-      const bool whole_entries = std::string(decoder.name) == "losses" && bytes % 5 == 0;  // a shorter list is one too
+      const std::string name = decoder.name;
+      const bool whole_entries =
+          (name == "losses" && bytes % 5 == 0) || (name == "silent" && bytes % 9 == 0);  // a shorter list is one too
       EXPECT_EQ(decoder.decode(ByteView(decoder.good).first(bytes)), whole_entries) << decoder.name << " " << bytes;
     }
     Bytes longer = decoder.good;

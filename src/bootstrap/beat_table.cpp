@@ -1,0 +1,61 @@
+#include "bootstrap/beat_table.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+namespace fsccl {
+
+Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
+  Fd fd(memfd_create("fsccl-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return fail_errno(errno, "memfd_create for heartbeats");
+  const size_t bytes = bytes_of(lines);
+  const Header header{kMagic, job, lines};
+  // Reserved now, so that no beat can meet a shortage of memory.
+  if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)))
+    return fail_errno(error, fmt::format("cannot reserve {} bytes of shared memory for heartbeats", bytes));
+  if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) return fail_errno(errno, "writing the table of heartbeats");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+    return fail_errno(errno, "cannot seal the table of heartbeats");
+  return fd;
+}
+
+Result<std::unique_ptr<BeatTable>> BeatTable::map(const Fd& fd, uint64_t job, size_t lines) {
+  Header header{};
+  struct stat st {};
+  const size_t bytes = bytes_of(lines);
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (!sealed || fstat(fd.get(), &st) || static_cast<size_t>(st.st_size) != bytes ||
+      pread(fd.get(), &header, sizeof header, 0) != sizeof header || header.magic != kMagic || header.job != job ||
+      header.lines != lines)
+    return fail(FSCCL_ERR_PROTOCOL,
+                "the table of heartbeats that another rank offered is not one of this job: run the same version");
+  std::unique_ptr<BeatTable> table(new BeatTable);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes for heartbeats", bytes));
+  table->memory_ = static_cast<std::byte*>(memory);
+  table->bytes_ = bytes;
+  return table;
+}
+
+BeatTable::~BeatTable() {
+  if (memory_) munmap(memory_, bytes_);
+}
+
+void BeatTable::beat(size_t line, int64_t now_ns, int32_t thread) {
+  std::atomic_ref(at(line).thread).store(thread, std::memory_order_relaxed);
+  std::atomic_ref(at(line).beat_ns).store(now_ns, std::memory_order_release);
+}
+
+void BeatTable::leave(size_t line) { std::atomic_ref(at(line).beat_ns).store(kLeft, std::memory_order_release); }
+
+int64_t BeatTable::last(size_t line) const { return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire); }
+
+int32_t BeatTable::thread(size_t line) const { return std::atomic_ref(at(line).thread).load(std::memory_order_relaxed); }
+
+}  // namespace fsccl

@@ -1,0 +1,50 @@
+// The beats of the processes of one host: an anonymous file that they all map, with a line for each rank of the job there. A rank
+// writes its own line and reads others': a beat is a store, and no message.
+//
+// What stands there is not trusted: a mark only tells that something has changed, an age is believed within what the reader knows,
+// and a thread is asked for at the system under the process's number and start.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/fd.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+class BeatTable {
+ public:
+  static Result<Fd> create(uint64_t job, size_t lines);
+  static Result<std::unique_ptr<BeatTable>> map(const Fd& fd, uint64_t job, size_t lines);
+  ~BeatTable();
+  BeatTable(const BeatTable&) = delete;
+  BeatTable& operator=(const BeatTable&) = delete;
+
+  void beat(size_t line, int64_t now_ns, int32_t thread);
+  void leave(size_t line);
+  int64_t last(size_t line) const;  // when it beat, on the system's monotonic clock; 0: never
+  bool has_left(size_t line) const { return last(line) == kLeft; }
+  int32_t thread(size_t line) const;
+
+ private:
+  struct Header {
+    uint64_t magic, job, lines;
+  };
+  struct Line {
+    int64_t beat_ns;
+    int32_t thread;
+    uint32_t reserved;
+  };
+  static constexpr uint64_t kMagic = 0x7461'6562'4c43'5346ull;  // "FSCLbeat"
+  static constexpr int64_t kLeft = -1;
+  static constexpr size_t kLinesAt = 64;
+  static size_t bytes_of(size_t lines) { return kLinesAt + lines * sizeof(Line); }
+  BeatTable() = default;
+  Line& at(size_t line) const { return reinterpret_cast<Line*>(memory_ + kLinesAt)[line]; }
+
+  std::byte* memory_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,50 @@
+// The table of beats that the processes of a host share, and what is refused in its place.
+#include "bootstrap/beat_table.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/member_info.h"
+
+namespace fsccl {
+namespace {
+
+TEST(BeatTable, OneSeesTheBeatsOfAnother) {
+  const Result<Fd> fd = BeatTable::create(7, 3);
+  ASSERT_TRUE(fd.ok()) << fd.status().text();
+  const auto mine = BeatTable::map(fd.value(), 7, 3), theirs = BeatTable::map(fd.value(), 7, 3);
+  ASSERT_TRUE(mine.ok() && theirs.ok());
+  EXPECT_EQ(theirs.value()->last(2), 0);
+  mine.value()->beat(2, 123, 45);
+  EXPECT_EQ(theirs.value()->last(2), 123);
+  EXPECT_EQ(theirs.value()->thread(2), 45);
+  EXPECT_EQ(theirs.value()->last(1), 0);
+  EXPECT_FALSE(theirs.value()->has_left(2));
+  mine.value()->leave(2);
+  EXPECT_TRUE(theirs.value()->has_left(2));
+}
+
+TEST(BeatTable, OnlyThatOfTheJobIsTaken) {
+  const Result<Fd> fd = BeatTable::create(7, 3);
+  ASSERT_TRUE(fd.ok()) << fd.status().text();
+  EXPECT_FALSE(BeatTable::map(fd.value(), 8, 3).ok());
+  EXPECT_FALSE(BeatTable::map(fd.value(), 7, 4).ok());
+  const Fd open(memfd_create("beats", MFD_CLOEXEC));  // whoever holds it could cut it off
+  char bytes[4096] = {};
+  ASSERT_EQ(pread(fd.value().get(), bytes, sizeof bytes, 0), pwrite(open.get(), bytes, 64 + 3 * 16, 0));
+  const auto refused = BeatTable::map(open, 7, 3);
+  EXPECT_FALSE(refused.ok());
+}
+
+TEST(BeatTable, AThreadIsAskedForUnderItsProcess) {
+  const uint64_t start = start_time_of(getpid());
+  ASSERT_NE(start, 0u);
+  EXPECT_EQ(state_of(getpid(), start, getpid()), 'R');
+  EXPECT_EQ(state_of(getpid(), start + 1, getpid()), 'X');
+  EXPECT_EQ(state_of(getpid(), start, 0), 0);
+  EXPECT_EQ(state_of(getpid(), start, INT32_MAX), 0);
+}
+
+}  // namespace
+}  // namespace fsccl
