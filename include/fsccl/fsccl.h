@@ -334,7 +334,7 @@ typedef enum fsccl_peer_state {
   FSCCL_PEER_DEAD = 3     /* it has ended without a word, or has been silent for FSCCL_DEAD_MS; never alive again */
 } fsccl_peer_state_t;
 /*
- * What this rank knows of the life of `rank` of `comm`, from heartbeats of the library's own thread: a rank that computes for long is
+ * What this rank knows of the life of `rank` of `comm`, by heartbeats of the library's own thread: a rank that computes for long is
  * alive. Does not block and sends nothing. A suspect ends no operation by itself. Any thread, also after `comm` has failed.
  */
 FSCCL_API fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t comm, int rank, fsccl_peer_state_t* state);
@@ -980,10 +980,11 @@ FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
  * Reads such a file, also one that a living or killed process wrote, as JSON:
  *   {"fsccl_recording": 1, "job", "rank", "ranks", "pid", "host", "last_look_ns", "overwritten", "torn",
  *    "communicators": [{"id", "tag", "name", "rank", "size", "lives", "error": {"code", "peer", "text"}}],
- *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype"}]}
+ *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype", "silent_ms", "stopped"}]}
  * job, tag: the same on all ranks. at_ns, last_look_ns: since 1970, by the host's clock. overwritten: older events that are gone;
  * torn: events that were just being written. event: "submitted" (peer: the root), "completed", "blocked" (peer: the rank of the job
- * that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left" (peer). Calls
+ * that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left" (peer), "suspect" and
+ * "alive" again (peer: a rank of the job; silent_ms: for how long, stopped: its host says so). Later releases may have more. Calls
  * take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the call. The file is not
  * trusted: FSCCL_ERR_INVALID_ARGUMENT says what is wrong with it; FSCCL_ERR_SYSTEM: it cannot be read. Any thread.
  */

@@ -185,8 +185,15 @@ fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t*
   });
 }
 
-fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t, int, fsccl_peer_state_t*) {
-  return not_available("fsccl_comm_peer_state", "heartbeats are not there yet", "wait for an operation");
+fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t handle, int rank, fsccl_peer_state_t* state) {
+  return guarded("fsccl_comm_peer_state", [&]() -> Status {
+    if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    if (rank < 0 || rank >= comm->size())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, comm->size() - 1);
+    *state = comm->peer_state(rank);
+    return success();
+  });
 }
 
 fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {

@@ -246,6 +246,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   engine.recorded_as = context_->recorder().add(tag_, name_, rank_, size());
   engine.members = members_;
   engine.checksum = context_->checksum();
+  engine.job = &context_->job();
   engine_ = std::make_unique<Engine>(std::move(engine));
   CollectiveOptions collectives;
   collectives.select.costs = costs;
@@ -357,6 +358,12 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
 }
 
 bool Communicator::one_host() const { return context_->one_host(members_); }
+
+// Who has left this communicator may be in others still.
+fsccl_peer_state_t Communicator::peer_state(int rank) const {
+  const fsccl_peer_state_t state = context_->job().life(job_rank(rank)).state;
+  return state != FSCCL_PEER_DEAD && rank != rank_ && engine_->has_left(rank) ? FSCCL_PEER_LEFT : state;
+}
 
 std::vector<int> Communicator::ranks_here() const {
   Job& job = context_->job();

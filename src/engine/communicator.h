@@ -38,6 +38,7 @@ class Communicator {
   // Of the ranks of this host, by those alone; this communicator must have others, too.
   Result<std::unique_ptr<Communicator>> host_subset(uint64_t tag, const CommunicatorOptions& options);
   bool one_host() const;
+  fsccl_peer_state_t peer_state(int rank) const;
   // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
   // destroyed before this one.
   Result<std::unique_ptr<Communicator>> pair(int from, int to);

@@ -345,7 +345,7 @@ void Engine::unbind() {
   }
 }
 
-void Engine::lost(int rank, bool left) {
+void Engine::lost(int rank, bool left, const std::string& silence) {
   lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
   if (!left) look_for_failure();  // it may have ended because another died, of which it was the first to tell
   // Behind that failure, so that it does not look like the cause.
@@ -356,7 +356,7 @@ void Engine::lost(int rank, bool left) {
   error.code = FSCCL_ERR_PEER_DEAD;
   error.rank = known_as(rank_);
   error.peer = known_as(rank);
-  error.text = fmt::format("rank {} of '{}' died", error.peer, options_.name);
+  error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name, silence.empty() ? "died" : "is dead: ", silence);
   fail_all(error);
 }
 

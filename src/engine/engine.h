@@ -29,6 +29,7 @@
 namespace fsccl {
 
 class Engine;
+class Job;
 
 struct EngineOptions {
   const fsccl_transport_ops_t* transport = nullptr;
@@ -45,6 +46,7 @@ struct EngineOptions {
   Recorder* recorder = nullptr;  // or null; how it calls this communicator
   uint16_t recorded_as = 0;
   std::vector<int> members;        // ranks of the job, by rank
+  const Job* job = nullptr;        // or null; knows who is silent
   std::vector<bool> same_process;  // per rank: its private memory is ours
   // Of two ranks of another engine, whose board it shares and which it fails with: that engine, and their numbers there.
   Engine* inside = nullptr;
@@ -103,7 +105,9 @@ class Engine {
   void bind(Engine& part);
   void unbind();
   // `rank` was lost (died, or left: then it is an error only for an operation that waits for it).
-  void lost(int rank, bool left);
+  // `silence`: what is known of that, for the error's text.
+  void lost(int rank, bool left, const std::string& silence = {});
+  bool has_left(int rank) const { return transport_.left(channel_, rank) != 0; }
   // Takes over a failure that another rank has written to the board. Any thread.
   void look_for_failure();
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -183,6 +187,7 @@ class Engine {
   bool on_our_core(const Blocked& blocked) const;  // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   std::string missing(const Operation& operation) const;
+  std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
   void record(recording::Event event, const Fingerprint& what, int peer) {
     if (options_.recorder) options_.recorder->record(event, options_.recorded_as, what, peer);
   }

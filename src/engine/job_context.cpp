@@ -10,6 +10,8 @@
 
 #include "base/config.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "bootstrap/heartbeat.h"
 #include "engine/communicator.h"
 #include "transports/shm/shm.h"
 #include "transports/transports.h"
@@ -62,6 +64,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
                         : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
                         : theirs.checksum != mine.checksum         ? "FSCCL_CHECKSUM"
                         : theirs.plan != mine.plan                 ? "FSCCL_PLAN"
+                        : theirs.heartbeat_ms != mine.heartbeat_ms ? "FSCCL_HEARTBEAT_MS"
                                                                    : nullptr;
   if (differs)
     return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
@@ -91,6 +94,7 @@ Status JobContext::meet(Deadline deadline) {
   mine.reproducible = static_cast<uint8_t>(config()->reproducible);
   checksum_ = config()->checksum;
   mine.checksum = checksum_ ? 1 : 0;
+  mine.heartbeat_ms = config()->heartbeat_ms;
   mine.seat = topo::seat_of(mine.words);
   Status loaded = load_choices(&mine);
   mine.unreadable = loaded.ok() ? 0 : 1;
@@ -108,7 +112,9 @@ Status JobContext::meet(Deadline deadline) {
                                             job_->rank(), job_->size()}));
   metrics_file_ = MetricsFile::create(*settings, job_->rank());
   const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
-  return network ? join_network(deadline) : success();
+  if (network) FSCCL_TRY(join_network(deadline));
+  return job_->begin_beats(
+      heartbeat_times(*settings), [this](int rank, const PeerLife& life) { on_life(rank, life); }, deadline);
 }
 
 // A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.
@@ -233,11 +239,23 @@ bool JobContext::any_died(const std::vector<int>& ranks) {
 }
 
 void JobContext::on_loss(int rank, bool left) {
+  const PeerLife life = job_->life(rank);
+  const std::string silence = life.silent_ms > 0 || life.host_lost ? describe(life) : std::string();
   const std::lock_guard lock(mutex_);
   lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
   if (!left) lost_.store(true, std::memory_order_release);
   for (Communicator* comm : communicators_)
-    if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left);
+    if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left, silence);
+}
+
+void JobContext::on_life(int rank, const PeerLife& life) {
+  const bool suspect = life.state == FSCCL_PEER_SUSPECT;
+  const Member& member = job_->member(rank);
+  if (suspect)
+    FSCCL_LOG(kWarn, "rank {} (process {}) is a suspect: {}", rank, member.pid, describe(life));
+  else
+    FSCCL_LOG(kWarn, "rank {} (process {}) is alive again, after {} ms", rank, member.pid, life.silent_ms);
+  recorder_->silence(suspect ? recording::Event::suspect : recording::Event::alive, rank, life.silent_ms, life.stopped);
 }
 
 }  // namespace fsccl

@@ -64,6 +64,7 @@ class JobContext {
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
     uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
     uint64_t plan, tuning;                                 // hashes of what must be alike, too
+    int64_t heartbeat_ms;                                  // likewise
     uint64_t machine;                                      // of its name
     topo::Seat seat;
     uint8_t salt[kKeyBytes];
@@ -75,6 +76,7 @@ class JobContext {
   size_t cores_of(const std::vector<int>& ranks) const;
   Status join_network(Deadline deadline);
   void on_loss(int rank, bool left);
+  void on_life(int rank, const PeerLife& life);
 
   std::shared_ptr<Job> job_;
   ArenaTable arenas_;

@@ -47,6 +47,13 @@ class Recorder {
     put(event, communicator, what, peer, what.count);
   }
   void note(recording::Event event, uint16_t communicator, int peer) { put(event, communicator, Fingerprint{}, peer, 0); }
+  // Of a rank of the job, whatever the communicator.
+  void silence(recording::Event event, int peer, int64_t silent_ms, bool stopped) {
+    Fingerprint what;
+    what.kind = stopped ? 1 : 0;
+    put(event, 0, what, peer, static_cast<uint64_t>(silent_ms));
+    look_at_clock();
+  }
   // So that times can be told from the counter: now and then, where time does not matter.
   void look_at_clock();
 

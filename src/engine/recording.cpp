@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kMostNs = 1e18;  // thirty years
-constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost", "left"};
+constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
 template <size_t N>
@@ -81,6 +81,10 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
     event["operation"] = op_name(static_cast<OpCode>(record.op));
     event["count"] = record.count;
     event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
+  }
+  if (record.event == Event::suspect || record.event == Event::alive) {
+    event["silent_ms"] = record.count;
+    event["stopped"] = record.kind == 1;
   }
   return event;
 }

@@ -24,6 +24,8 @@ enum class Event : uint8_t {
   failed,   // peer: whom it concerns; count: the status, negated
   lost,     // peer died; operation none
   left,     // peer has left
+  suspect,  // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped; operation none
+  alive,    // peer is not silent any more; count: it was for so many ms
 };
 const char* event_name(Event event);
 

@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/futex.h"
+#include "bootstrap/job.h"
 #include "engine/engine.h"
 
 #if defined(__x86_64__)
@@ -187,9 +188,15 @@ std::string Engine::missing(const Operation& op) const {
     if (blocked.release) blocked.release = op.releases[peer];
     if (peer == rank_ || met(blocked)) continue;
     if (++listed > 8) return text + " and more";
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", known_as(peer));
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", known_as(peer), silence_of(peer));
   }
   return text;
+}
+
+std::string Engine::silence_of(int rank) const {
+  if (!options_.job) return {};
+  const PeerLife life = options_.job->life(options_.members[static_cast<size_t>(rank)]);
+  return life.state == FSCCL_PEER_SUSPECT ? fmt::format(" (suspect: {})", describe(life)) : std::string();
 }
 
 void Engine::look_for_failure() {

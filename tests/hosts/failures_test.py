@@ -5,6 +5,7 @@
 """
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -82,16 +83,26 @@ def main():
 
     if ranks.real():
         late = ["FSCCL_ERR_TIMEOUT", "still waits for rank(s) ", "cannot be reached", "FSCCL_TIMEOUT_MS"]
+        lost = ["FSCCL_ERR_PEER_DEAD", " is dead: "]
+        for name, lost_ms, words in (("a link that is down", "0", late),
+                                     ("a link that is down, with heartbeats", "1500", lost)):
+            processes = ranks.start([perf, *FOREVER], PER_HOST, {**patience, "FSCCL_HOST_LOST_MS": lost_ms})
+            running(processes)
+            subprocess.run(["ip", "link", "set", "port1", "down"], check=True)
+            expect(name, ranks.ends(processes), words)
+            subprocess.run(["ip", "link", "set", "port1", "up"], check=True)
+
         processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
         running(processes)
-        subprocess.run(["ip", "link", "set", "port1", "down"], check=True)
-        expect("a link that is down", ranks.ends(processes), late)
-        subprocess.run(["ip", "link", "set", "port1", "up"], check=True)
+        processes[last].send_signal(signal.SIGSTOP)  # its system answers for it
+        results = ranks.ends(processes[:last])
+        processes[last].kill()
+        expect("a stopped rank of another host", results, ["FSCCL_ERR_TIMEOUT", f"rank {last} ", "is a suspect"])
 
         processes = ranks.start([perf, *FOREVER], PER_HOST, patience)
         running(processes)
         card("down")
-        expect("a network card that is down", ranks.ends(processes), late)
+        expect("a network card that is down", ranks.ends(processes), lost)
 
         results = once(patience)
         expect("a host that cannot be reached, where the ranks meet", results[:PER_HOST],
