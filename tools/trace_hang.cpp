@@ -203,6 +203,46 @@ std::optional<End> follow(const States& states, int rank) {
   }
 }
 
+// Whether somebody holds `rank` for a suspect at the end: who, and for how long before.
+struct Suspicion {
+  int by = 0;
+  int64_t since_ns = 0;
+  bool stopped = false;
+};
+std::optional<Suspicion> suspicion_of(const States& states, int rank) {
+  std::optional<Suspicion> found;
+  for (const auto& [by, state] : states) {
+    if (by == rank) continue;  // it may hold those for suspects that saw it stopped
+    const Event* last = nullptr;
+    for (const Event& event : state.recording->events)
+      if (event.peer == rank && (event.kind == "suspect" || event.kind == "alive")) last = &event;
+    if (!last || last->kind != "suspect") continue;
+    const int64_t since_ns = last->at_ns - last->silent_ms * 1'000'000;
+    if (!found || since_ns < found->since_ns) found = Suspicion{by, since_ns, found && found->stopped};
+    found->stopped |= last->stopped;
+  }
+  return found;
+}
+
+std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
+  return fmt::format("Rank {} is a suspect: {}. Rank {} saw it silent from {} before the end on.", rank,
+                     suspicion.stopped ? "stopped (SIGSTOP, a debugger)" : "its process is stopped, or its host cut off",
+                     suspicion.by, seconds(end_ns - suspicion.since_ns));
+}
+
+// Silent ranks for which nobody waits yet.
+bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
+  const int ranks = states.empty() ? 0 : states.begin()->second.recording->ranks;
+  for (int rank = 0; rank < ranks; rank++) {
+    const std::optional<Suspicion> suspicion = suspicion_of(states, rank);
+    if (!suspicion) continue;
+    verdict->cause = "suspect";
+    verdict->guilty.push_back(rank);
+    verdict->text += (verdict->text.empty() ? "" : " ") + text_of(*suspicion, rank, end_ns);
+  }
+  return !verdict->guilty.empty();
+}
+
 bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
   std::map<int, std::pair<int, End>> ends;  // how often a way ends there
   for (const auto& [rank, state] : states) {
@@ -231,6 +271,12 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     verdict->text =
         fmt::format("Ranks {} wait for each other in a circle: they issue operations of several communicators in different orders.",
                     fmt::join(verdict->guilty, ", "));
+    return true;
+  }
+  if (const std::optional<Suspicion> suspicion = suspicion_of(states, guilty)) {
+    verdict->cause = "suspect";
+    verdict->text = fmt::format("{} It is waited for in {} of '{}'.", text_of(*suspicion, guilty, end_ns), verdict->operation,
+                                verdict->communicator);
     return true;
   }
   const bool called = found != states.end() && found->second.submitted.contains(end.waited_in.tag) &&
@@ -280,7 +326,8 @@ Verdict find_cause(const std::vector<Recording>& job) {
   for (const auto& [rank, state] : states) verdict.ranks.push_back(line_of(rank, state, end_ns));
   if (find_death(states, &verdict) || find_disagreement(states, &verdict)) return verdict;
   // A time-out fails those who wait: what they waited for says more than that.
-  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict)) return verdict;
+  if (find_wait(states, end_ns, &verdict) || find_failure(states, &verdict) || find_suspect(states, end_ns, &verdict))
+    return verdict;
   verdict.cause = "none";
   verdict.text = "Every rank has completed what it called.";
   return verdict;

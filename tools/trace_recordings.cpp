@@ -47,6 +47,8 @@ Recording parse(const std::string& text, const std::string& file) {
     to.operation = one.value("operation", "");
     to.count = one.value("count", uint64_t{0});
     to.dtype = one.value("dtype", "");
+    to.silent_ms = one.value("silent_ms", int64_t{0});
+    to.stopped = one.value("stopped", false);
   }
   return made;
 }

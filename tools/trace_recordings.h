@@ -9,13 +9,16 @@ namespace fsccl::trace {
 
 struct Event {
   int64_t at_ns = 0;  // since 1970
-  std::string kind;   // "submitted", "completed", "blocked", "failed", "lost", "left"
+  std::string
+      kind;  // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive"; others are a newer library's
   int communicator = 0;
   int peer = -1;
   uint64_t sequence = 0;
   std::string operation;  // empty: none
   uint64_t count = 0;
   std::string dtype;
+  int64_t silent_ms = 0;  // "suspect", "alive"
+  bool stopped = false;
 };
 
 struct RecordedCommunicator {

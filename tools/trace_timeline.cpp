@@ -84,7 +84,8 @@ std::string as_perfetto(const std::vector<Recording>& job) {
       }
     }
     for (const Event& event : recording.events)
-      if (event.kind == "lost" || event.kind == "left" || event.kind == "failed")
+      if (event.kind == "lost" || event.kind == "left" || event.kind == "failed" || event.kind == "suspect" ||
+          event.kind == "alive")
         events.push_back({{"ph", "i"},
                           {"s", "p"},
                           {"name", event.kind == "failed" ? "failed" : fmt::format("rank {} {}", event.peer, event.kind)},

@@ -138,6 +138,18 @@ TEST_F(Hang, ARankThatDoesNotCome) {
   EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("all_gather of 100 float32")) << found;
 }
 
+TEST_F(Hang, ARankThatIsStopped) {
+  start("absent", 20605);
+  processes_.kill(1, SIGSTOP);
+  Json found = verdict_when("suspect");
+  EXPECT_EQ(found["cause"], "suspect") << found;
+  EXPECT_EQ(found["guilty"], Json::array({1})) << found;
+  EXPECT_THAT(found["text"].get<std::string>(), ::testing::HasSubstr("suspect: stopped")) << found;
+  processes_.kill(1, SIGCONT);
+  found = verdict_when("absent");
+  EXPECT_EQ(found["cause"], "absent") << found;
+}
+
 TEST_F(Hang, ARankThatCallsSomethingElse) {
   start("disagreeing", 20602);
   EXPECT_TRUE(processes_.finish(kLimitMs)) << processes_.report();
