@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string_view>
+
+#include "base/small_file.h"
 
 namespace fsccl {
 namespace {
@@ -22,18 +24,12 @@ std::optional<uint64_t> parse_number(std::string_view text) {
 }
 
 // A file that holds one number; "max" and everything else that is not a number is nullopt.
-std::optional<uint64_t> read_number(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  return parse_number(line);
-}
+std::optional<uint64_t> read_number(const std::string& path) { return parse_number(read_small_file(path)); }
 
 // The number that follows `name` at the beginning of a line.
 std::optional<uint64_t> read_field(const std::string& path, std::string_view name) {
-  std::ifstream file(path);
-  std::string line;
-  while (std::getline(file, line)) {
+  std::istringstream file(read_small_file(path));
+  for (std::string line; std::getline(file, line);) {
     if (line.starts_with(name)) return parse_number(std::string_view(line).substr(name.size()));
   }
   return std::nullopt;
@@ -81,7 +77,7 @@ AvailableMemory available_memory(const std::string& root) {
   }
   // Lines are "number:controllers:/path"; version 2 has no controllers. Inside a container the path may not be visible: then only
   // the mount's own files count.
-  std::ifstream groups(root + "/proc/self/cgroup");
+  std::istringstream groups(read_small_file(root + "/proc/self/cgroup"));
   std::string line;
   while (std::getline(groups, line)) {
     const size_t first = line.find(':'), second = line.find(':', first == std::string::npos ? first : first + 1);

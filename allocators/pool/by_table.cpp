@@ -70,8 +70,10 @@ void CollectiveRegion::enter_table() {
   }
   if (table_state_ != state || (tables_[current_].empty() && !as_before_)) return;
   if (tables_[current_].empty()) {
-    tables_[current_].build(known_.plan().steps[current_], held_, most_events_);
-    positions_.resize(std::max(positions_.size(), most_events_ + tables_[current_].early().size()));
+    StepTable table;  // whole, or none where memory is short
+    table.build(known_.plan().steps[current_], held_, most_events_);
+    positions_.resize(std::max(positions_.size(), most_events_ + table.early().size()));
+    tables_[current_] = std::move(table);
   }
   std::swap(table_, tables_[current_]);
   table_before_ = false;

@@ -59,6 +59,19 @@ Status make(CommObject& object, Request& request, bool with_id, fsccl_comm_t han
 
 fsccl_comm_t as_handle(uint64_t bits) { return reinterpret_cast<fsccl_comm_t>(bits); }
 
+// In a thread of its own.
+void make_later(CommObject& object, Request& request, bool with_id, uint64_t bits) noexcept {
+  object.error.code = FSCCL_ERR_OUT_OF_MEMORY;  // unless something else is told
+  object.error.text = "out of memory";          // fits into the string itself
+  try {
+    const Status status = make(object, request, with_id, as_handle(bits));
+    if (status.ok()) return;
+    object.error = status.error();
+  } catch (const std::bad_alloc&) {
+  }
+  object.failed.store(true, std::memory_order_release);
+}
+
 // Of a communicator that is made from another.
 Result<CommunicatorOptions> read_child_options(const fsccl_comm_config_t* given, const Communicator& parent) {
   fsccl_comm_config_t config;
@@ -130,23 +143,19 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
     CommObject* object = made.get();
     FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
     const bool with_id = config.unique_id != nullptr;
-    if (!config.nonblocking) {
-      Status status = make(*object, request, with_id, as_handle(bits));
-      if (!status.ok()) {
+    try {
+      if (config.nonblocking) {
+        object->creator = std::thread([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); });
+      } else if (Status status = make(*object, request, with_id, as_handle(bits)); !status.ok()) {
         comms().take(bits);
         return status;
       }
-      *comm = as_handle(bits);
-      return FSCCL_OK;
+    } catch (...) {
+      comms().take(bits);
+      throw;
     }
-    object->creator = std::thread([object, request, with_id, bits]() mutable {
-      Status status = make(*object, request, with_id, as_handle(bits));
-      if (status.ok()) return;
-      object->error = status.error();
-      object->failed.store(true, std::memory_order_release);
-    });
     *comm = as_handle(bits);
-    return FSCCL_IN_PROGRESS;
+    return config.nonblocking ? FSCCL_IN_PROGRESS : FSCCL_OK;
   });
 }
 

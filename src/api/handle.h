@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "base/fork.h"
 #include "base/status.h"
@@ -31,9 +30,8 @@ class HandleTable {
   Result<uint64_t> add(std::unique_ptr<T> object) {
     const std::lock_guard lock(mutex_);
     uint32_t slot = used_;
-    if (!free_.empty()) {
-      slot = free_.back();
-      free_.pop_back();
+    if (free_count_ > 0) {
+      slot = free_[--free_count_];
     } else if (used_ == Capacity) {
       return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity, kind_name(Kind));
     } else {
@@ -62,7 +60,7 @@ class HandleTable {
     Slot& slot = slots_[HandleBits{bits}.slot()];
     slot.object.store(nullptr);
     slot.generation.store((slot.generation.load() + 1) & 0xffffff);
-    free_.push_back(HandleBits{bits}.slot());
+    free_[free_count_++] = HandleBits{bits}.slot();
     return std::unique_ptr<T>(object);
   }
 
@@ -72,8 +70,8 @@ class HandleTable {
     std::atomic<T*> object{nullptr};
   };
   std::mutex mutex_;
-  uint32_t used_ = 0;
-  std::vector<uint32_t> free_;
+  uint32_t used_ = 0, free_count_ = 0;
+  std::array<uint32_t, Capacity> free_{};  // slots; to give one back takes no memory
   std::array<Slot, Capacity> slots_;
 };
 

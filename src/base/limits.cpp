@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <vector>
+
+#include "base/small_file.h"
 
 namespace fsccl {
 namespace {
@@ -20,11 +20,6 @@ Limit resource(__rlimit_resource_t which, const char* name) {
   Limit limit{kUnlimited, name};
   if (getrlimit(which, &value) == 0 && value.rlim_cur != RLIM_INFINITY) limit.value = value.rlim_cur;
   return limit;
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 // The number at the start of the text, after blanks; kUnlimited when there is none ("max", or no file).
@@ -45,7 +40,7 @@ uint64_t meminfo_bytes(std::string_view meminfo, std::string_view key) {
 
 // The directories of this process's cgroup, from itself to the root: each may limit.
 std::vector<std::string> cgroup_directories(const std::string& root) {
-  const std::string text = read_text(root + "/proc/self/cgroup");
+  const std::string text = read_small_file(root + "/proc/self/cgroup");
   const size_t found = text.starts_with("0::") ? 0 : text.find("\n0::");
   if (found == std::string::npos) return {};
   const size_t begin = text.find("::", found) + 2;
@@ -65,13 +60,13 @@ void lower(Limit* limit, uint64_t value, const std::string& name) {
 
 void apply_cgroup_memory(const std::string& directory, Limits* limits) {
   const std::string file = directory + "/memory.max";
-  const uint64_t maximum = first_number(read_text(file));
+  const uint64_t maximum = first_number(read_small_file(file));
   if (maximum == kUnlimited) return;
   const std::string name = fmt::format("the container's memory ({})", file);
   lower(&limits->memory_bytes, maximum, name);
   // Clean file pages count as used but are given up on demand.
-  const uint64_t used = first_number(read_text(directory + "/memory.current"));
-  const std::string statistics = fmt::format("\n{}", read_text(directory + "/memory.stat"));
+  const uint64_t used = first_number(read_small_file(directory + "/memory.current"));
+  const std::string statistics = fmt::format("\n{}", read_small_file(directory + "/memory.stat"));
   const size_t found = statistics.find("\ninactive_file ");
   const uint64_t evictable = found == std::string::npos ? 0 : first_number(std::string_view(statistics).substr(found + 15));
   if (used == kUnlimited) return;
@@ -81,7 +76,7 @@ void apply_cgroup_memory(const std::string& directory, Limits* limits) {
 
 void apply_cgroup_cores(const std::string& directory, Limits* limits) {
   const std::string file = directory + "/cpu.max";
-  const std::string text = read_text(file);  // "200000 100000": quota and period in microseconds
+  const std::string text = read_small_file(file);  // "200000 100000": quota and period in microseconds
   const uint64_t quota = first_number(text);
   const size_t blank = text.find(' ');
   const uint64_t period = blank == std::string::npos ? 0 : first_number(std::string_view(text).substr(blank));
@@ -106,7 +101,7 @@ Limits read_limits(const std::string& root) {
   limits.open_files = resource(RLIMIT_NOFILE, "the limit of open files (ulimit -n)");
   limits.locked_bytes = resource(RLIMIT_MEMLOCK, "the limit of locked memory (ulimit -l)");
   limits.address_space_bytes = resource(RLIMIT_AS, "the limit of address space (ulimit -v)");
-  const std::string meminfo = read_text(root + "/proc/meminfo");
+  const std::string meminfo = read_small_file(root + "/proc/meminfo");
   limits.memory_bytes = {meminfo_bytes(meminfo, "MemTotal:"), "the memory of the machine"};
   limits.memory_available_bytes = {meminfo_bytes(meminfo, "MemAvailable:"), "the free memory of the machine"};
   limits.cores = affinity_cores();

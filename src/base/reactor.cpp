@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
+#include <new>
 #include <utility>
 
 namespace fsccl {
@@ -18,6 +20,7 @@ namespace {
 
 constexpr uint64_t kWakeId = 0;  // the eventfd; watcher ids begin at 1
 constexpr int kEventsAtOnce = 64;
+constexpr int64_t kShortOfMemoryNs = 10'000'000;  // before a callback is called again for which memory was too short
 
 // epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a millisecond.
 int epoll_sleep(int epoll, epoll_event* events, int capacity, int64_t sleep_ns) {
@@ -123,18 +126,25 @@ Status Reactor::watch(int fd, std::function<void()> readable, std::function<void
   if (watcher_of_fd_.contains(fd)) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
   while (next_watcher_id_ == 0 || watchers_.contains(next_watcher_id_)) ++next_watcher_id_;
   const uint32_t id = next_watcher_id_++;
+  const auto undo = [&] {
+    watchers_.erase(id);
+    watcher_of_fd_.erase(fd);
+    stop_if_unused(lock);
+  };
+  try {
+    watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
+    watcher_of_fd_[fd] = id;
+  } catch (const std::bad_alloc&) {
+    undo();
+    throw;
+  }
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = id;
-  // Known before the first event can arrive: dispatch needs the mutex that is held here.
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-    Status status = fail_errno(errno, "epoll_ctl");
-    stop_if_unused(lock);
-    return status;
-  }
-  watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
-  watcher_of_fd_[fd] = id;
-  return success();
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return success();
+  const int error_number = errno;
+  undo();
+  return fail_errno(error_number, "epoll_ctl");
 }
 
 void Reactor::want_writable(int fd, bool wanted) {
@@ -206,7 +216,11 @@ template <class Call>
 void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what, Call call) {
   current_ = what;
   lock.unlock();
-  call();
+  try {
+    call();
+  } catch (const std::bad_alloc&) {
+    short_of_memory_ = true;
+  }
   lock.lock();
   current_ = nullptr;
   idle_.notify_all();
@@ -214,7 +228,11 @@ void Reactor::run_unlocked(std::unique_lock<std::mutex>& lock, const void* what,
 
 int64_t Reactor::run_hooks() {
   std::unique_lock lock(mutex_);
-  running_hooks_ = hooks_;  // a hook may add and remove some
+  try {
+    running_hooks_ = hooks_;  // a hook may add and remove some
+  } catch (const std::bad_alloc&) {
+    return kShortOfMemoryNs;
+  }
   int64_t sleep_ns = -1;
   for (const auto& hook : running_hooks_) {
     if (hook->removed) continue;
@@ -239,6 +257,11 @@ void Reactor::dispatch(uint32_t watcher_id, uint32_t events) {
 void Reactor::wait_for_events(int64_t sleep_ns) {
   sleeping_ = true;
   if (kicked_.load()) sleep_ns = 0;
+  if (std::exchange(short_of_memory_, false)) {
+    const timespec pause = {0, kShortOfMemoryNs};
+    nanosleep(&pause, nullptr);
+    sleep_ns = 0;
+  }
   epoll_event events[kEventsAtOnce];
   const int count = epoll_sleep(epoll_.get(), events, kEventsAtOnce, sleep_ns);
   sleeping_ = false;

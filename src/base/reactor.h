@@ -1,6 +1,8 @@
 // The library's one thread per process: watches descriptors and calls back, and between that lets the engine move operations on.
 // Started at the first use, ended with its last user, all signals blocked. After fork the child has none and starts none, and the
 // descriptors that were watched are closed there, so that a child that lives on does not hide its parent's death from the peers.
+// A callback for which memory is too short (it throws std::bad_alloc) is over, and called again a little later as long as what it
+// was called for is there. What it had begun is its own to put right.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -69,8 +71,9 @@ class Reactor {
   std::condition_variable idle_;
   Fd epoll_, wake_;
   std::thread thread_;
-  bool running_ = false;   // the thread is in its loop
-  bool stopping_ = false;  // the thread was asked to end, if nothing is watched by then
+  bool running_ = false;          // the thread is in its loop
+  bool short_of_memory_ = false;  // a callback met that; the service thread's own
+  bool stopping_ = false;         // the thread was asked to end, if nothing is watched by then
   std::atomic<std::thread::id> service_thread_{};
   std::atomic<bool> forked_{false};
   std::atomic<bool> kicked_{false};

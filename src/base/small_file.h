@@ -17,4 +17,14 @@ inline std::string read_start(const std::string& path) {
   return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
 }
 
+// All of it, as far as it can be read.
+inline std::string read_small_file(const std::string& path) {
+  std::string text;
+  char part[4096];
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ssize_t bytes = 0;
+  while (file.valid() && (bytes = ::read(file.get(), part, sizeof part)) > 0) text.append(part, static_cast<size_t>(bytes));
+  return text;
+}
+
 }  // namespace fsccl

@@ -32,9 +32,18 @@ IpAddress map_ip4(const in_addr& ip4) {
 bool peer_gone(int error_number) {
   return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH;
 }
-bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR; }
+bool would_block(int error_number) { return error_number == EAGAIN || error_number == EWOULDBLOCK; }
 
 Status link_closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }
+
+// An interrupted call is made again: it has done nothing, and callers may not come back to it.
+template <class Call>
+ssize_t uninterrupted(Call call) {
+  ssize_t count;
+  do count = call();
+  while (count < 0 && errno == EINTR);
+  return count;
+}
 
 Result<size_t> moved(ssize_t count, bool zero_is_end, const char* call) {
   const int error_number = errno;
@@ -198,7 +207,7 @@ SocketAddress peer_address(int fd) {
 }
 
 Result<Fd> accept_connection(int listener) {
-  Fd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd fd(static_cast<int>(uninterrupted([&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); })));
   if (!fd.valid()) {
     const bool resources = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (resources) return fail_errno(errno, "accept");
@@ -250,10 +259,12 @@ Status wait_ready(int fd, Direction direction, Deadline deadline) {
 }
 
 Result<size_t> send_some(int fd, const void* data, size_t bytes) {
-  return moved(send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT), false, "send");
+  return moved(uninterrupted([&] { return send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT); }), false, "send");
 }
 
-Result<size_t> receive_some(int fd, void* data, size_t bytes) { return moved(recv(fd, data, bytes, MSG_DONTWAIT), true, "recv"); }
+Result<size_t> receive_some(int fd, void* data, size_t bytes) {
+  return moved(uninterrupted([&] { return recv(fd, data, bytes, MSG_DONTWAIT); }), true, "recv");
+}
 
 Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) {
   iovec vector = {const_cast<void*>(data), bytes};
@@ -268,7 +279,7 @@ Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) 
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &passed, sizeof(int));
-  return moved(sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT), false, "sendmsg");
+  return moved(uninterrupted([&] { return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT); }), false, "sendmsg");
 }
 
 Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
@@ -279,7 +290,7 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t count = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t count = uninterrupted([&] { return recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   const int error_number = errno;
   for (cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/reactor.h"
@@ -54,16 +55,14 @@ Status Reception::watch_listeners() {
 
 // Callbacks may run until unwatch has returned, so what they use goes last.
 void Reception::close() {
-  std::vector<int> watched;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
-    closed_ = true;
-    for (const Fd& listener : listeners_) watched.push_back(listener.get());
-    for (const auto& [fd, visitor] : visitors_) watched.push_back(fd);
+    closed_ = true;  // no callback changes anything from here on
   }
   Reactor& reactor = Reactor::instance();
-  for (const int fd : watched) reactor.unwatch(fd);
+  for (const Fd& listener : listeners_) reactor.unwatch(listener.get());
+  for (const auto& [fd, visitor] : visitors_) reactor.unwatch(fd);
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
   listeners_.clear();
@@ -85,7 +84,12 @@ void Reception::accept_all(int listener) {
       return pause(now_ns() + kPauseNs, false);
     }
     if (!fd.value().valid()) return;
-    if (const Status status = greet(fd.take()); !status.ok()) ++strangers_;
+    try {
+      if (const Status status = greet(fd.take()); !status.ok()) ++strangers_;
+    } catch (const std::bad_alloc&) {
+      ++strangers_;  // sent away
+      throw;
+    }
   }
 }
 
@@ -99,11 +103,17 @@ Status Reception::greet(Fd fd) {
     (void)visitor->channel->pump_out().ok();
     return user.clone();
   }
-  FSCCL_TRY(Reactor::instance().watch(number, [weak = weak_from_this(), number] {
-    if (const auto self = weak.lock()) self->on_readable(number);
-  }));
   visitors_[number] = std::move(visitor);
-  return success();
+  try {
+    Status watched = Reactor::instance().watch(number, [weak = weak_from_this(), number] {
+      if (const auto self = weak.lock()) self->on_readable(number);
+    });
+    if (!watched.ok()) visitors_.erase(number);
+    return watched;
+  } catch (const std::bad_alloc&) {
+    visitors_.erase(number);
+    throw;
+  }
 }
 
 void Reception::dismiss(int fd, const Status& why) {
@@ -129,6 +139,12 @@ void Reception::pause(int64_t until_ns, bool crowded) {
   paused_until_ns_ = until_ns;
   crowded_ = crowded;
   for (const Fd& paused : listeners_) Reactor::instance().unwatch(paused.get());
+}
+
+// Where the system refuses that, a little later.
+void Reception::resume() {
+  pause(now_ns() + kPauseNs, false);
+  if (watch_listeners().ok()) paused_until_ns_ = 0;
 }
 
 Result<bool> Reception::advance(Visitor& visitor) {
@@ -162,12 +178,17 @@ void Reception::on_readable(int fd) {
     const auto found = visitors_.find(fd);
     if (closed_ || found == visitors_.end()) return;
     Visitor& visitor = *found->second;
-    const Status pumped = visitor.channel->pump_in();
-    Result<bool> through = advance(visitor);
-    if (!through.ok()) return dismiss(fd, through.status());
-    if (!through.value()) {
-      if (!pumped.ok()) dismiss(fd, pumped);
-      return;
+    try {
+      const Status pumped = visitor.channel->pump_in();
+      Result<bool> through = advance(visitor);
+      if (!through.ok()) return dismiss(fd, through.status());
+      if (!through.value()) {
+        if (!pumped.ok()) dismiss(fd, pumped);
+        return;
+      }
+    } catch (const std::bad_alloc&) {  // what it said may be read by half
+      dismiss(fd, success());
+      throw;
     }
     Reactor::instance().unwatch(fd);
     guest.hello = visitor.handshake.peer();
@@ -195,9 +216,9 @@ int64_t Reception::tick() {
   for (const int fd : late) dismiss(fd, fail(FSCCL_ERR_TIMEOUT, "no handshake in time"));
   if (paused_until_ns_ != 0) {
     if (paused_until_ns_ <= now || (crowded_ && visitors_.size() < kMaxVisitors)) {
-      paused_until_ns_ = 0;
-      (void)watch_listeners().ok();
-    } else {
+      resume();
+    }
+    if (paused_until_ns_ != 0) {
       next_ns = std::min(next_ns, paused_until_ns_);
     }
   }

@@ -60,6 +60,7 @@ class Reception : public std::enable_shared_from_this<Reception> {
   using Visitors = std::unordered_map<int, std::unique_ptr<Visitor>>;
   Visitors::iterator longest();  // who has stood at the door longest; there is somebody
   void pause(int64_t until_ns, bool crowded);
+  void resume();
   int64_t tick();
   Status watch_listeners();
 

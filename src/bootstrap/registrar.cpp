@@ -1,6 +1,7 @@
 #include "bootstrap/registrar.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/reactor.h"
@@ -35,6 +36,9 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
   if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
   return text;
 }
+
+Registrar::Registrar(uint64_t job)
+    : job_(job), no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY, "the process where the ranks meet got no memory from the system")) {}
 
 Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners) {
   std::shared_ptr<Registrar> self(new Registrar(job));
@@ -82,7 +86,21 @@ void Registrar::cancel(uint64_t job) {
 void Registrar::admit(Guest guest) {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
-  admit_locked(guest);
+  try {
+    admit_locked(guest);
+  } catch (const std::bad_alloc&) {
+    give_up();
+    throw;
+  }
+}
+
+// Memory is too short: those who have come see the end of their links, those who come later nobody.
+void Registrar::give_up() {
+  if (root_) root_->shutdown();
+  if (state_ == State::kFailed || no_memory_.ok()) return;
+  state_ = State::kFailed;
+  failure_ = std::move(no_memory_);
+  over_ns_ = now_ns() + kLingerNs;
 }
 
 void Registrar::admit_locked(Guest& guest) {
@@ -144,7 +162,15 @@ void Registrar::keep_root(Guest& guest) {
   const Status watched = Reactor::instance().watch(
       root_->fd(),
       [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->on_root_readable();
+        const auto self = weak.lock();
+        if (!self) return;
+        try {
+          self->on_root_readable();
+        } catch (const std::bad_alloc&) {
+          const std::lock_guard lock(self->mutex_);
+          self->give_up();
+          throw;
+        }
       },
       [weak = weak_from_this()] {
         const auto self = weak.lock();
@@ -190,8 +216,8 @@ void Registrar::on_root_readable() {
 
 void Registrar::fail_all(const Status& why) {
   if (state_ == State::kFailed) return;
-  state_ = State::kFailed;
   failure_ = why.clone();
+  state_ = State::kFailed;
   over_ns_ = now_ns() + kLingerNs;
   if (!root_) return;
   root_->queue(FrameType::kFailure, encode(to_failure(failure_)));

@@ -24,7 +24,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
 
  private:
   enum class State { kCollecting, kComplete, kFailed, kOver };
-  explicit Registrar(uint64_t job) : job_(job) {}
+  explicit Registrar(uint64_t job);
   static void retire(const std::shared_ptr<Registrar>& self);
 
   void admit(Guest guest);
@@ -34,6 +34,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void on_root_readable();
   void finish_if_complete();
   void fail_all(const Status& why);
+  void give_up();
   int64_t tick();
 
   const uint64_t job_;
@@ -42,6 +43,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   int hook_ = -1;
   State state_ = State::kCollecting;
   Status failure_;
+  Status no_memory_;  // made when there was some
   Roll roll_;
   std::shared_ptr<Channel> root_;   // to the first rank
   int64_t give_up_ns_ = INT64_MAX;  // shortly before the first of the ranks does

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/reactor.h"
@@ -19,7 +20,12 @@ TreeJob::TreeJob(TreePlace place)
     : place_(std::move(place)),
       steps_(place_.order, place_.ranks),
       members_(static_cast<size_t>(place_.ranks)),
-      records_(members_.size()) {}
+      records_(members_.size()),
+      no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY,
+                      "rank {} got no memory from the system for the library's own data; free some, or raise the limit of the "
+                      "container",
+                      place_.rank)
+                     .with_peer(place_.rank, place_.rank)) {}
 
 Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> listeners) {
   std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
@@ -90,11 +96,22 @@ Status TreeJob::add_link(LinkPtr link) {
   const auto call = [weak, weak_link](void (TreeJob::*what)(const LinkPtr&)) {
     const auto job = weak.lock();
     const auto strong_link = weak_link.lock();
-    if (job && strong_link) ((*job).*what)(strong_link);
+    if (!job || !strong_link) return;
+    try {
+      ((*job).*what)(strong_link);
+    } catch (const std::bad_alloc&) {
+      job->break_off(strong_link);
+      throw;
+    }
   };
   FSCCL_TRY(Reactor::instance().watch(
       link->channel->fd(), [call] { call(&TreeJob::on_readable); }, [call] { call(&TreeJob::on_writable); }));
-  links_.push_back(link);
+  try {
+    links_.push_back(link);
+  } catch (const std::bad_alloc&) {
+    Reactor::instance().unwatch(link->channel->fd());
+    throw;
+  }
   push(*link);
   link->unread = true;  // what the other side sent together with its last answer; tick() looks
   Reactor::instance().kick();
@@ -253,11 +270,24 @@ void TreeJob::advance_join(const TreeSteps::Sends& sends, ByteView carried) {
 
 void TreeJob::fail_all(const Status& why, const Link* from) {
   if (phase_ == Phase::kFailed || phase_ == Phase::kLeft) return;
+  Status copy = why.clone();
   if (phase_ == Phase::kJoining) phase_ = Phase::kFailed;
   if (failure_.ok()) {
-    failure_ = why.clone();
+    failure_ = std::move(copy);
+    changed_.notify_all();
     send_all(FrameType::kFailure, encode(to_failure(failure_)), from);
   }
+  changed_.notify_all();
+}
+
+// Memory was too short for what a neighbour said: the link has no meaning any more. Its end, which both sides see, is dealt with
+// when there is memory again, and an exchange that is under way ends now.
+void TreeJob::break_off(const LinkPtr& link) {
+  const std::lock_guard lock(mutex_);
+  link->channel->shutdown();
+  if (phase_ == Phase::kLeft || !failure_.ok() || no_memory_.ok()) return;
+  if (phase_ == Phase::kJoining) phase_ = Phase::kFailed;
+  failure_ = std::move(no_memory_);
   changed_.notify_all();
 }
 

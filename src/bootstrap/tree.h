@@ -108,12 +108,14 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status take_members(ByteView payload);
   void advance_join(const TreeSteps::Sends& sends, ByteView carried);
   void fail_all(const Status& why, const Link* from);
+  void break_off(const LinkPtr& link);
   std::string what_is_missing() const;
 
   // tree_losses.cpp
   void lose(const LostRank& lost, const Link* from);
   void flush_departures(const Link* but);
   void hear_out(Link& link);
+  void say_goodbye(const std::vector<LinkPtr>& links);
   void deliver_losses();
   int64_t tick();
 
@@ -167,6 +169,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::vector<Member> members_;        // by rank
   std::vector<MemberRecord> records_;  // by rank
   std::vector<int32_t> arrivals_;      // ranks by order
+  Status no_memory_;                   // made when there was some
 
   std::map<int32_t, bool> lost_;      // rank -> left
   std::vector<LostRank> departures_;  // told to the neighbours together, a little later: a whole job leaves at once as a rule

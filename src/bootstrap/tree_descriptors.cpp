@@ -70,10 +70,16 @@ void TreeJob::answer_fetch(Guest& guest) {
   }
   if (fetches_.size() >= kMaxWaitingFetches) return;
   const int fd = guest.channel->fd();
-  const Status watched = Reactor::instance().watch(fd, [weak = weak_from_this(), fd] {
-    if (const auto job = weak.lock()) job->on_fetch_readable(fd);
-  });
-  if (watched.ok()) fetches_[fd] = {tag.value(), guest.channel};
+  fetches_[fd] = {tag.value(), guest.channel};
+  try {
+    const Status watched = Reactor::instance().watch(fd, [weak = weak_from_this(), fd] {
+      if (const auto job = weak.lock()) job->on_fetch_readable(fd);
+    });
+    if (!watched.ok()) fetches_.erase(fd);
+  } catch (const std::bad_alloc&) {
+    fetches_.erase(fd);
+    throw;
+  }
 }
 
 // It has its answer or has gone; it has nothing more to say.

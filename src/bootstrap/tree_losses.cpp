@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/reactor.h"
@@ -24,15 +25,16 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
     changed_.notify_all();
   }
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
-  if (!lost_.emplace(lost.rank, lost.left).second) return;
+  if (lost_.contains(lost.rank)) return;
+  undelivered_.push_back(lost);  // before it is known, for where memory is short: told twice rather than never
+  lost_.emplace(lost.rank, lost.left);
   last_loss_ns_ = now_ns();
   mend_due_ns_ = std::min(mend_due_ns_, last_loss_ns_ + (lost.left ? kLeavingTogetherNs : 0));
+  changed_.notify_all();
   if (lost.left && phase_ == Phase::kJoining)
     fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} left while the job was being joined", lost.rank).with_peer(place_.rank, lost.rank),
              from);
   end_watch(lost.rank);
-  undelivered_.push_back(lost);
-  changed_.notify_all();
   if (lost.left) {
     departures_.push_back(lost);
     if (departures_due_ns_ == INT64_MAX) departures_due_ns_ = now_ns() + kDepartureDelayNs;
@@ -64,22 +66,31 @@ void TreeJob::deliver_losses() {
     {
       const std::lock_guard lock(mutex_);
       if (undelivered_.empty() || !loss_handler_ || phase_ == Phase::kLeft) return;
+      handler = loss_handler_;
       lost = undelivered_.front();
       undelivered_.pop_front();
-      handler = loss_handler_;
     }
     handler(lost.rank, lost.left);
   }
 }
 
 int64_t TreeJob::tick() {
-  std::vector<LinkPtr> unread;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const LinkPtr& link : links_)
-      if (std::exchange(link->unread, false)) unread.push_back(link);
+  for (;;) {
+    LinkPtr unread;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::find_if(links_.begin(), links_.end(), [](const LinkPtr& link) { return link->unread; });
+      if (found == links_.end()) break;
+      unread = *found;
+      unread->unread = false;
+    }
+    try {
+      on_readable(unread);
+    } catch (const std::bad_alloc&) {
+      break_off(unread);
+      throw;
+    }
   }
-  for (const LinkPtr& link : unread) on_readable(link);
   const int64_t beat_ns = beat();
   deliver_lives();
   deliver_losses();
@@ -117,7 +128,6 @@ void TreeJob::hear_out(Link& link) {
 
 void TreeJob::leave() {
   std::vector<LinkPtr> links;
-  std::vector<int> fetching;
   {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
@@ -126,26 +136,31 @@ void TreeJob::leave() {
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     loss_handler_ = nullptr;
-    for (const auto& [fd, fetch] : fetches_) fetching.push_back(fd);
     changed_.notify_all();
   }
   if (mender_.joinable()) mender_.join();
   Reactor& reactor = Reactor::instance();
   if (reception_) reception_->close();
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
-  for (const int fd : fetching) reactor.unwatch(fd);
+  for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // which nobody changes any more
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
   end_beats();
   fetches_.clear();
   published_.clear();
+  try {
+    say_goodbye(links);
+  } catch (const std::bad_alloc&) {  // they see the end of the links, and take it for a death
+  }
+  for (const LinkPtr& link : links) link->channel->shutdown();
+}
+
+void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   for (const LinkPtr& link : links) hear_out(*link);
   const Deadline deadline = Deadline::in_ms(kGoodbyeMs);
   const Bytes departures = encode_losses(departures_);
-  for (const LinkPtr& link : links) {
+  for (const LinkPtr& link : links)
     if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
-    link->channel->shutdown();
-  }
 }
 
 }  // namespace fsccl

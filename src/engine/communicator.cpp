@@ -34,6 +34,16 @@ std::atomic<uint64_t> communicators_made{0};
 
 Deadline earlier(Deadline a, Deadline b) { return a.at_ns() < b.at_ns() ? a : b; }
 
+// Closes a channel that no engine has come to own.
+struct OpenedChannel {
+  const fsccl_transport_ops_t* transport;
+  const std::unique_ptr<Engine>& owner;
+  void* channel;
+  ~OpenedChannel() {
+    if (!owner) transport->close(channel);
+  }
+};
+
 }  // namespace
 
 // The transport's calls back into the job, for one channel.
@@ -194,6 +204,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   char error[512] = "";
   fsccl_status_t code = engine.transport->open(&request, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return exchange.explain(code, error);
+  const OpenedChannel opened{transport, comm->engine_, engine.channel};
   const std::vector<int> known_as = exchange.known_as();
   const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
                         exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
@@ -208,10 +219,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   auto rules = comm->context_->rules();
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
-  if (!ready.ok()) {
-    engine.transport->close(engine.channel);
-    return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
-  }
+  if (!ready.ok()) return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
   const Costs typical = comm->typical_costs_of(farthest);
   Costs costs = known      ? *known
                 : !fresh   ? parent->collectives_->options().select.costs
@@ -307,6 +315,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   const fsccl_status_t code =
       engine.transport->pair(engine_->options().channel, from, to, &engine.channel, &engine.first_tick, error, sizeof error);
   if (code != FSCCL_OK) return fail(code, "{}", error);
+  const OpenedChannel opened{engine.transport, made->engine_, engine.channel};
   const SelectOptions& mine = collectives_->options().select;
   made->start(std::move(engine), mine.costs, mine.rules);
   return made;

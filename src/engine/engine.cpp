@@ -31,12 +31,18 @@ Engine::Engine(EngineOptions options)
   }
   if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate);
+  no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
+  no_memory_.rank = no_memory_.peer = known_as(rank_);
+  no_memory_.text = fmt::format(
+      "rank {} of '{}' got no memory from the system for the library's own data, in the middle of an operation; free some, or "
+      "raise the limit of the container",
+      known_as(rank_), options_.name);
   Progress::instance().expect();
 }
 
 Engine::~Engine() {
   Progress::instance().forget(this);
-  notifications_.notify(completed(), failed() ? failure().code() : FSCCL_ERR_ABORTED);
+  notifications_.notify(completed(), failed() ? failure_code() : FSCCL_ERR_ABORTED);
   transport_.close(channel_);
 }
 
@@ -70,7 +76,16 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   return success();
 }
 
-Engine::Outcome Engine::drive() {
+Engine::Outcome Engine::drive() noexcept {
+  try {
+    return drive_on();
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+    return Outcome::failed;
+  }
+}
+
+Engine::Outcome Engine::drive_on() {
   uint64_t head = completed();
   while (head < tail_.load(std::memory_order_acquire)) {
     if (failed()) [[unlikely]]
@@ -257,13 +272,13 @@ void Engine::notify_due() {
   if (!notifications_.due(completed())) return;
   const bool over = failed();          // before `completed` is read: what completed first was a success
   if (over && being_driven()) return;  // then who drives does it, or the service thread
-  notifications_.notify(completed(), over ? failure().code() : FSCCL_OK);
+  notifications_.notify(completed(), over ? failure_code() : FSCCL_OK);
 }
 
 void Engine::notify(uint64_t sequence, Notification notification) {
   const auto over = [&] { return completed() >= sequence || (failed() && !being_driven()); };
   if (over()) {
-    const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure().code();
+    const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure_code();
     return Notifications::call(std::move(notification), status);
   }
   notifications_.add(sequence, std::move(notification));
@@ -289,24 +304,37 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   return success();
 }
 
-void Engine::fail_all(const Error& error) {
+void Engine::fail_all(const Error& error) noexcept {
+  try {
+    Error copy = error;
+    fail_with(copy);
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
+}
+
+// The reason may then be another: that of the first who could not say his.
+void Engine::fail_without_memory() noexcept { fail_with(no_memory_); }
+
+// Takes no memory: what has failed must always be able to say so.
+void Engine::fail_with(Error& error) noexcept {
   {
     const std::lock_guard lock(failure_mutex_);
     if (failed_.load(std::memory_order_relaxed)) return;
-    error_ = error;
+    error_ = std::move(error);
     // Before anybody can hear of it: what it leads to comes behind it in the recording.
-    if (options_.recorder) options_.recorder->failed(options_.recorded_as, error, completed() + 1);
+    if (options_.recorder) options_.recorder->failed(options_.recorded_as, error_, completed() + 1);
     // Boards first: from then on transports write to no buffer, and whoever sees that we failed will want its own back.
-    write_board(error);
+    write_board(error_);
     const std::lock_guard bound_lock(bound_mutex_);
-    for (Engine* other : bound_) other->write_board(error);
+    for (Engine* other : bound_) other->write_board(error_);
     failed_.store(true, std::memory_order_release);
-    count_failure(error.code);
+    count_failure(error_.code);
   }
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);
-  for (Engine* other : bound_) other->fail_all(error);
+  for (Engine* other : bound_) other->fail_all(error_);
 }
 
 void Engine::write_board(const Error& error) {
@@ -345,7 +373,7 @@ void Engine::unbind() {
   }
 }
 
-void Engine::lost(int rank, bool left, const std::string& silence) {
+void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
   lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
   if (!left) look_for_failure();  // it may have ended because another died, of which it was the first to tell
   // Behind that failure, so that it does not look like the cause.
@@ -356,7 +384,11 @@ void Engine::lost(int rank, bool left, const std::string& silence) {
   error.code = FSCCL_ERR_PEER_DEAD;
   error.rank = known_as(rank_);
   error.peer = known_as(rank);
-  error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name, silence.empty() ? "died" : "is dead: ", silence);
+  try {
+    error.text = fmt::format("rank {} of '{}' {}{}", error.peer, options_.name, silence.empty() ? "died" : "is dead: ", silence);
+  } catch (const std::bad_alloc&) {
+    error.text = "a rank died";  // fits into the string itself
+  }
   fail_all(error);
 }
 
@@ -372,6 +404,11 @@ std::array<int, 4> Engine::peer_states() const {
 Status Engine::failure() const {
   const std::lock_guard lock(failure_mutex_);
   return Status(error_);
+}
+
+fsccl_status_t Engine::failure_code() const {
+  const std::lock_guard lock(failure_mutex_);
+  return error_.code;
 }
 
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {

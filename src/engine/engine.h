@@ -100,18 +100,19 @@ class Engine {
   void notify(uint64_t sequence, Notification notification);
 
   // Ends this communicator on all ranks: every wait ends with this error. The first error stays. Any thread.
-  void fail_all(const Error& error);
+  void fail_all(const Error& error) noexcept;
   // `part` works for this engine: when one of them fails, both do. Until unbind().
   void bind(Engine& part);
   void unbind();
   // `rank` was lost (died, or left: then it is an error only for an operation that waits for it).
   // `silence`: what is known of that, for the error's text.
-  void lost(int rank, bool left, const std::string& silence = {});
+  void lost(int rank, bool left, const std::string& silence = {}) noexcept;
   bool has_left(int rank) const { return transport_.left(channel_, rank) != 0; }
   // Takes over a failure that another rank has written to the board. Any thread.
-  void look_for_failure();
+  void look_for_failure() noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   Status failure() const;
+  fsccl_status_t failure_code() const;  // likewise, and takes no memory
 
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
@@ -141,6 +142,9 @@ class Engine {
   };
 
   void write_board(const Error& error);
+  void fail_with(Error& error) noexcept;  // which it takes over
+  void fail_without_memory() noexcept;
+  void look_at_blocked(Operation& operation);
   // By any thread, or an engine that works for this one is. While that is so, what has failed may still touch buffers.
   bool being_driven();
   void await_drivers();
@@ -148,7 +152,9 @@ class Engine {
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
   void stop_driving(Calls calls);
   void notify_due();
-  Outcome drive();  // runs operations from done_ on, until one is blocked or (that is `done`) a notification is due; driver only
+  // Runs operations from done_ on, until one is blocked or (that is `done`) a notification is due; driver only.
+  Outcome drive() noexcept;
+  Outcome drive_on();
   bool met(const Blocked& blocked) const;  // what we are blocked on has come
   bool gate_open(Operation& operation);    // false: blocked, or failed as the gate's engine has
   Operation& at_head() { return ring_[(completed() + 1) % kRing]; }
@@ -183,8 +189,8 @@ class Engine {
   bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool wait_driving(uint64_t sequence, int64_t until_ns);
   void sleep_blocked(int64_t until_ns);
-  void check_blocked(Operation& operation);        // deadline, lost peers, the failure board
-  bool on_our_core(const Blocked& blocked) const;  // what we wait for
+  void check_blocked(Operation& operation) noexcept;  // deadline, lost peers, the failure board
+  bool on_our_core(const Blocked& blocked) const;     // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
   std::string missing(const Operation& operation) const;
   std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
@@ -243,6 +249,7 @@ class Engine {
   std::vector<Engine*> bound_;
   mutable std::mutex failure_mutex_;
   Error error_;
+  Error no_memory_;                         // made when there was some
   std::vector<std::atomic<uint8_t>> lost_;  // per rank: 0, 1 died, 2 left
 };
 

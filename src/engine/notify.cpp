@@ -1,19 +1,19 @@
 #include "engine/notify.h"
 
-#include <deque>
+#include <algorithm>
 #include <utility>
 
 namespace fsccl {
 namespace {
 
-using Call = std::pair<Notification, fsccl_status_t>;
-thread_local std::deque<Call>* later = nullptr;  // of the call that this thread is in
+thread_local void* later = nullptr;  // a list of entries, of the call that this thread is in
 
 }  // namespace
 
 void Notifications::add(uint64_t sequence, Notification notification) {
   const std::lock_guard lock(mutex_);
-  list_.emplace(sequence, std::move(notification));
+  const auto behind = std::find_if(list_.begin(), list_.end(), [&](const Entry& entry) { return entry.sequence > sequence; });
+  list_.insert(behind, Entry{sequence, std::move(notification)});
   if (sequence < next_.load(std::memory_order_relaxed)) next_.store(sequence, std::memory_order_relaxed);
 }
 
@@ -25,29 +25,46 @@ bool Notifications::all_due() {
 }
 
 void Notifications::notify(uint64_t completed, fsccl_status_t failure) {
-  std::vector<Call> calls;
+  std::list<Entry> due;
   {
     const std::lock_guard lock(mutex_);
-    while (!list_.empty() && (list_.begin()->first <= completed || failure < 0)) {
-      calls.emplace_back(std::move(list_.begin()->second), list_.begin()->first <= completed ? FSCCL_OK : failure);
-      list_.erase(list_.begin());
+    while (!list_.empty() && (list_.front().sequence <= completed || failure < 0)) {
+      list_.front().status = list_.front().sequence <= completed ? FSCCL_OK : failure;
+      due.splice(due.end(), list_, list_.begin());
     }
-    next_.store(list_.empty() ? kNone : list_.begin()->first, std::memory_order_relaxed);
+    next_.store(list_.empty() ? kNone : list_.front().sequence, std::memory_order_relaxed);
   }
-  for (Call& one : calls) call(std::move(one.first), one.second);
+  call(std::move(due));
 }
 
 void Notifications::call(Notification notification, fsccl_status_t status) {
-  if (notification.event.valid()) {
+  std::list<Entry> one;
+  one.push_back({0, std::move(notification), status});
+  call(std::move(one));
+}
+
+void Notifications::call(std::list<Entry>&& due) {
+  std::list<Entry> functions;
+  while (!due.empty()) {
+    const Notification& first = due.front().notification;
+    if (!first.event.valid()) {
+      functions.splice(functions.end(), due, due.begin());
+      continue;
+    }
     const uint64_t one = 1;
-    (void)!write(notification.event.get(), &one, sizeof one);  // cannot fail: the counter is at most what a reader left there
+    (void)!write(first.event.get(), &one, sizeof one);  // cannot fail: the counter is at most what a reader left there
+    due.pop_front();
+  }
+  if (later) {
+    auto* const queue = static_cast<std::list<Entry>*>(later);
+    queue->splice(queue->end(), functions);
     return;
   }
-  if (later) return later->emplace_back(std::move(notification), status), void();
-  std::deque<Call> queue;
-  later = &queue;
-  for (queue.emplace_back(std::move(notification), status); !queue.empty(); queue.pop_front())
-    queue.front().first.done(queue.front().first.context, queue.front().second);
+  later = &functions;
+  for (; !functions.empty(); functions.pop_front()) {
+    const Entry& first = functions.front();
+    first.notification.done(first.notification.context, first.status);
+  }
   later = nullptr;
 }
 

@@ -1,12 +1,12 @@
 // Who wants to know when an operation is over. Operations of an engine complete in the order of their sequence numbers, so the
 // notifications are kept in that order and the engine compares one number: the smallest sequence that is watched. A notification is
-// taken out under the lock and called without, by exactly one thread.
+// taken out under the lock and called without, by exactly one thread. Only to add one takes memory: who was promised a call gets
+// it.
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <list>
 #include <mutex>
-#include <vector>
 
 #include "base/fd.h"
 #include "fsccl/fsccl.h"
@@ -37,10 +37,16 @@ class Notifications {
 
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
+  struct Entry {
+    uint64_t sequence = 0;
+    Notification notification;
+    fsccl_status_t status = FSCCL_OK;
+  };
+  static void call(std::list<Entry>&& due);
 
   std::atomic<uint64_t> next_{kNone};
   std::mutex mutex_;
-  std::multimap<uint64_t, Notification> list_;
+  std::list<Entry> list_;  // by sequence
 };
 
 }  // namespace fsccl

@@ -42,9 +42,15 @@ Progress& Progress::instance() {
   return *progress;
 }
 
+Progress::Progress() {
+  words_.reserve(kMostWords);
+  entries_.reserve(kMostWords + 1);
+}
+
 void Progress::expect() {
   const std::lock_guard lock(mutex_);
-  engines_.reserve(++expected_);
+  engines_.reserve(expected_ + 1);
+  expected_++;
   if (hook_ < 0) hook_ = Reactor::instance().add_hook([this] { return visit(); });
 }
 
@@ -87,9 +93,9 @@ int64_t Progress::visit() {
   uint32_t kicks;
   {
     const std::lock_guard lock(mutex_);
+    visited_ = engines_;  // before the visit begins, as this may take memory
     visiting_ = true;
     visits_++;
-    visited_ = engines_;
     kicks = std::atomic_ref(kicks_).load(std::memory_order_seq_cst);
   }
   const bool any = move_on(kicks);

@@ -33,7 +33,7 @@ class Progress {
   void settle();
 
  private:
-  Progress() = default;
+  Progress();
   int64_t visit();
   bool move_on(uint32_t kicks);
   void sleep(uint32_t kicks);

@@ -199,22 +199,34 @@ std::string Engine::silence_of(int rank) const {
   return life.state == FSCCL_PEER_SUSPECT ? fmt::format(" (suspect: {})", describe(life)) : std::string();
 }
 
-void Engine::look_for_failure() {
+void Engine::look_for_failure() noexcept {
   const fsccl_transport_failure_t* board = transport_.failure(channel_);
-  if (!board) return;
+  if (!board || failed()) return;
   Error error;
   error.rank = known_as(rank_);
   error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
   error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
-  error.text.assign(board->text, strnlen(board->text, sizeof board->text));
-  fail_all(error);
+  try {
+    error.text.assign(board->text, strnlen(board->text, sizeof board->text));
+  } catch (const std::bad_alloc&) {
+    error.text = "another failed";  // fits into the string itself
+  }
+  fail_with(error);
 }
 
-void Engine::check_blocked(Operation& op) {
+void Engine::check_blocked(Operation& op) noexcept {
+  try {
+    look_at_blocked(op);
+  } catch (const std::bad_alloc&) {  // of the text
+    fail_without_memory();
+  }
+}
+
+void Engine::look_at_blocked(Operation& op) {
   look_for_failure();
   if (failed()) return;
   const int rank = known_as(rank_), peer = known_as(blocked_.peer);
-  const auto fail_with = [&](fsccl_status_t code, std::string text) {
+  const auto end = [&](fsccl_status_t code, std::string text) {
     Error error;
     error.code = code;
     error.rank = rank;
@@ -231,15 +243,15 @@ void Engine::check_blocked(Operation& op) {
   if (lost == 2 && mirrored() && waited_ns < kUnderWayNs) lost = 0;
   if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
   if (lost && !met(blocked_))
-    return fail_with(FSCCL_ERR_PEER_DEAD,
-                     fmt::format("rank {} {} while {} waited for it", peer,
-                                 lost == 2 ? "has left (destroyed its communicator)" : "died", describe(op.fingerprint)));
+    return end(FSCCL_ERR_PEER_DEAD,
+               fmt::format("rank {} {} while {} waited for it", peer, lost == 2 ? "has left (destroyed its communicator)" : "died",
+                           describe(op.fingerprint)));
   if (now_ns() < op.deadline_ns) return;
-  fail_with(FSCCL_ERR_TIMEOUT,
-            fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
-                        "they cannot be reached. See FSCCL_TIMEOUT_MS",
-                        describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
-                        blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
+  end(FSCCL_ERR_TIMEOUT,
+      fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
+                  "they cannot be reached. See FSCCL_TIMEOUT_MS",
+                  describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
+                  blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
 }
 
 }  // namespace fsccl

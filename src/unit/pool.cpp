@@ -156,6 +156,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
 
   auto mapped = std::make_unique<HostArena>(arena.take());
   std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
+  comm.dependents++;
   pool->source_ = source.take();
   pool->arena_ = std::move(mapped);
   pool->journal_ = journal.take();
@@ -174,7 +175,6 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   std::sort(members.begin(), members.end());
   const uint64_t arena_bytes = arena_bytes_of(*pool->arena_, comm);
   FSCCL_TRY(comm.context().arenas().add(pool->arena_id_, pool->arena_->control(), arena_bytes, std::move(members)));
-  comm.dependents++;
   pool->watch_ = std::move(watch);  // what callers see of slots is memory of the arena to collectives, too
   if (pool->watch_) FSCCL_TRY(comm.context().arenas().add_alias(pool->watch_->base(), arena_bytes, {0, pool->arena_id_}));
   pool->metrics_ = std::make_unique<MetricsSource>(

@@ -59,6 +59,9 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->make_slots();
   unit->make_plans();
   if (unit->pool().watch()) unit->name_slots();
+  unit->counted_ = true;  // from here on the destructor undoes
+  unit->comm().dependents++;
+  if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   const uint64_t slot = unit->wire_map_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && unit->pool().kept_bytes + slot <= unit->spec_.keep_budget_bytes);
@@ -71,10 +74,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
     if (slot) unit->pool().kept_slots.push_back(&unit->kept_slot_);
   }
   unit->each_slot_key([u = unit.get()](uint64_t key, UseKind kind) { u->pool().journal().name_slot(key, kind, u->spec_.name); });
-  unit->counted_ = true;  // from here on the destructor undoes
   unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
-  unit->comm().dependents++;
-  if (unit->spec_.replicate_comm) unit->spec_.replicate_comm->dependents++;
   Status placed = unit->place_shards();
   if (placed.ok() && unit->copies_on_write()) placed = unit->pool().make_private_view(unit->pool_host_);
   FSCCL_TRY(unit->agree(std::move(placed)));

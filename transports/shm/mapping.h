@@ -28,10 +28,10 @@ class Mapping {
   };
   struct All;
   static All& all();
-  Mapping(const Key& key, std::byte* base) : key_(key), base_(base) {}
+  explicit Mapping(const Key& key) : key_(key) {}
 
   const Key key_;
-  std::byte* const base_;
+  std::byte* base_ = nullptr;
 };
 
 }  // namespace fsccl::shm

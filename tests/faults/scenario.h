@@ -1,0 +1,54 @@
+// What a program of two ranks does with the library, in phases in which calls of the system may fail: it joins, works, and gives
+// everything back. A rank that meets an error does what the header says: it ends the communicator where others may wait for it, and
+// destroys what it has.
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cstddef>
+
+namespace fsccl::testing {
+
+constexpr int kRanks = 2;
+
+enum class Phase { join, work, destroy, count };
+const char* name_of(Phase phase);
+
+// The first error of a rank, and where.
+struct Outcome {
+  fsccl_status_t status = FSCCL_OK;
+  const char* call = "";
+  char text[400] = "";
+};
+
+class Scenario {
+ public:
+  // `read_id` and `write_id`: ends of a pipe from rank 0 to rank 1. Closes them.
+  Scenario(int rank, int read_id, int write_id) : rank_(rank), read_id_(read_id), write_id_(write_id) {}
+
+  void join();
+  void work();
+  // False when something could not be given back; it may be asked again.
+  bool destroy();
+
+  const Outcome& outcome() const { return outcome_; }
+  // A result that is not what it must be.
+  bool wrong_bytes() const { return wrong_bytes_; }
+
+ private:
+  bool note(const char* call, fsccl_status_t status);
+  bool collectives();
+  bool messages();
+  bool steps();
+  bool make_unit();
+
+  int rank_;
+  int read_id_, write_id_;
+  Outcome outcome_;
+  bool wrong_bytes_ = false;
+  fsccl_comm_t comm_ = nullptr, part_ = nullptr;
+  fsccl_pool_t pool_ = nullptr;
+  fsccl_unit_t unit_ = nullptr;
+  void* block_ = nullptr;
+};
+
+}  // namespace fsccl::testing

@@ -1,0 +1,319 @@
+// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work and give everything back; in either
+// of them; that call alone, or it and all that follow; for every n. However it goes,
+//   - nobody crashes, and everybody is done before a deadline;
+//   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that the library is at fault);
+//   - everything can be given back, and the same processes then do all of it once more without a fault;
+//   - after that there are no more descriptors, threads and blocks of memory than without the fault.
+// usage: PROGRAM all | sample [PHASE [KIND]], or PROGRAM one PHASE KIND NUMBER once|persistent RANK. Exit status 0: no failure.
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "faults/fault_points.h"
+#include "faults/scenario.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr int kDeadlineMs = 30'000;   // a run takes 20 ms, a fault of which nobody can be told the library's own timeout
+constexpr int64_t kSpareBlocks = 24;  // what a text of an error, or a cache that grew, may be: a leak of a fault comes with each
+
+struct Fault {
+  Phase phase = Phase::join;
+  int kind = 0;
+  uint64_t number = 0;  // 0: none
+  bool persistent = false;
+  int rank = 0;
+};
+
+// What a rank leaves for the parent, in memory that they share.
+struct Report {
+  bool over = false;  // it has come to its end
+  bool happened = false;
+  uint64_t calls[kMostFaultKinds] = {};
+  Outcome faulty, clean;  // of the run with the fault, and of the one after it
+  bool wrong_bytes = false, given_back = false, given_back_later = false;
+  int descriptors = 0, threads = 0;
+  int64_t blocks = 0;
+  const char* at = "";
+  FaultPlace place;
+};
+
+int64_t now_ms() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
+}
+
+template <class Counts>
+int entries_of(const char* folder, Counts counts) {
+  int count = 0;
+  DIR* const open = opendir(folder);
+  while (const dirent* entry = open ? readdir(open) : nullptr) count += entry->d_name[0] != '.' && counts(std::atoi(entry->d_name));
+  if (open) closedir(open);
+  return count;
+}
+
+// Where the ranks meet is listened at for a while after a failure, for who comes late. That is meant to be, and not counted.
+int descriptors_left() {
+  return entries_of("/proc/self/fd", [](int fd) {
+    int listens = 0;
+    socklen_t bytes = sizeof listens;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || !listens;
+  });
+}
+
+// The library's own thread may stay. Another that was joined may still be listed for a moment.
+int threads_left() {
+  const int64_t end = now_ms() + 2000;
+  int count = 0;
+  while ((count = entries_of("/proc/self/task", [](int) { return true; })) > 2 && now_ms() < end) usleep(1000);
+  return count;
+}
+
+// The other rank has come so far, too, or has ended.
+void meet(int rank, const int (&meeting)[2][2]) {
+  char byte = 0;
+  if (write(meeting[1 - rank][1], &byte, 1) != 1) return;
+  close(meeting[rank][1]);
+  (void)!read(meeting[rank][0], &byte, 1);
+}
+
+void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&meeting)[2][2], Report* report) {
+  const auto armed = [&](Phase phase, auto&& act) {
+    report->at = name_of(phase);
+    const bool here = fault.phase == phase && fault.rank == rank;
+    if (here) arm_fault(fault.kind, fault.number, fault.persistent, &report->place);
+    act();
+    if (!here) return;
+    disarm_fault(report->calls);
+    report->happened = fault_happened();
+  };
+  {
+    Scenario faulty(rank, ids[0][0], ids[0][1]);
+    armed(Phase::join, [&] { faulty.join(); });
+    armed(Phase::work, [&] { faulty.work(); });
+    armed(Phase::destroy, [&] { report->given_back = faulty.destroy(); });
+    report->given_back_later = report->given_back || faulty.destroy();
+    report->faulty = faulty.outcome();
+    report->wrong_bytes = faulty.wrong_bytes();
+  }
+  meet(rank, meeting);
+  report->at = "the run after it";
+  Scenario clean(rank, ids[1][0], ids[1][1]);
+  clean.join();
+  clean.work();
+  report->given_back_later = clean.destroy() && report->given_back_later;
+  report->clean = clean.outcome();
+  report->wrong_bytes |= clean.wrong_bytes();
+  report->threads = threads_left();
+  report->descriptors = descriptors_left();
+  report->blocks = live_blocks();
+  report->over = true;
+}
+
+class Sweep {
+ public:
+  Sweep()
+      : reports_(static_cast<Report*>(
+            mmap(nullptr, kRanks * sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+
+  // False when n is beyond the last call.
+  bool try_fault(const Fault& fault) {
+    const std::string problem = run(fault);
+    runs_++;
+    const Report& report = reports_[fault.rank];
+    if (!problem.empty()) {
+      failures_++;
+      printf("FAILED %s %s %lu %s rank %d: %s\n", name_of(fault.phase), kFaultKinds[fault.kind].name, fault.number,
+             fault.persistent ? "persistent" : "once", fault.rank, problem.c_str());
+      printf("  addr2line -Cfie LIBRARY");
+      for (size_t i = 0; i < report.place.depth; i++) printf(" 0x%lx", report.place.offsets[i]);
+      printf("\n");
+      fflush(stdout);
+    }
+    return report.happened;
+  }
+
+  // What there is afterwards without a fault; how many calls there are of each kind.
+  const uint64_t* measure(Phase phase, int rank) {
+    const std::string problem = run({phase, 0, 0, false, rank});
+    if (!problem.empty()) printf("FAILED without a fault: %s\n", problem.c_str()), failures_++;
+    std::copy_n(reports_[rank].calls, kMostFaultKinds, calls_);
+    return calls_;
+  }
+
+  // Every n; of a sample three, once in rank 0 and persistently in rank 1. This process takes the share `worker` of `workers`.
+  void sweep(Phase phase, int rank, const char* only_kind, bool sample, uint64_t worker, uint64_t workers) {
+    const uint64_t* const calls = measure(phase, rank);
+    for (int kind = 0; kind < kFaultKindCount; kind++) {
+      if (calls[kind] == 0 || (only_kind && std::strcmp(only_kind, kFaultKinds[kind].name) != 0)) continue;
+      if (sample && (static_cast<uint64_t>(kind) + static_cast<uint64_t>(rank)) % workers != worker) continue;
+      for (const bool persistent : {false, true}) {
+        if (sample && persistent != (rank == 1)) continue;
+        // Other threads come to more or fewer calls in another run: on until none fails.
+        const uint64_t step = sample ? (calls[kind] + 1) / 2 : workers;
+        uint64_t number = sample ? 1 : 1 + worker;
+        while (try_fault({phase, kind, number, persistent, rank})) number += step;
+      }
+    }
+  }
+
+  int finish() const {
+    std::string statuses;
+    for (const auto& [code, count] : statuses_)
+      statuses.append(", ").append(std::to_string(count)).append(" x ").append(std::to_string(code));
+    printf("%ld runs, slowest %ld ms, %ld failed%s\n", runs_, slowest_ms_, failures_, statuses.c_str());
+    return failures_ ? 1 : 0;
+  }
+
+ private:
+  std::string run(const Fault& fault) {
+    int ids[2][2], meeting[2][2];  // a pipe for the id of each of the two runs; one to each rank
+    for (int i = 0; i < 2; i++)
+      if (pipe(ids[i]) != 0 || pipe(meeting[i]) != 0) return "no pipe";
+    int done[2];
+    if (pipe(done) != 0) return "no pipe";
+    pid_t children[kRanks];
+    for (int rank = 0; rank < kRanks; rank++) {
+      reports_[rank] = Report{};
+      children[rank] = fork();
+      if (children[rank] == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(done[0]);
+        run_rank(rank, fault, ids, meeting, &reports_[rank]);
+        _exit(0);
+      }
+    }
+    close(done[1]);
+    for (auto* pipes : {&ids, &meeting})
+      for (auto& ends : *pipes) close(ends[0]), close(ends[1]);
+    const int64_t begin = now_ms();
+    pollfd end{done[0], POLLIN, 0};
+    const bool late = poll(&end, 1, kDeadlineMs) == 0;  // readable when all have ended
+    close(done[0]);
+    if (!late) slowest_ms_ = std::max(slowest_ms_, now_ms() - begin);
+    std::string problem;
+    for (int rank = 0; rank < kRanks; rank++) {
+      if (late && !getenv("FAULTS_STAY")) kill(children[rank], SIGKILL);
+      int status = 0;
+      waitpid(children[rank], &status, 0);
+      const std::string one = judge(fault, rank, status, late);
+      if (!one.empty())
+        problem.append(problem.empty() ? "" : "; ").append("of rank ").append(std::to_string(rank)).append(": ").append(one);
+    }
+    return problem;
+  }
+
+  std::string judge(const Fault& fault, int rank, int status, bool late) {
+    const Report& report = reports_[rank];
+    if (late && !report.over) return std::string("hangs in ") + report.at;
+    if (!WIFEXITED(status)) return "killed by signal " + std::to_string(WTERMSIG(status)) + " in " + report.at;
+    if (!report.over) return std::string("ended in ") + report.at;
+    statuses_[report.faulty.status]++;
+    const auto told = [](const Outcome& outcome) {
+      return std::string(outcome.call) + ": " + fsccl_status_string(outcome.status) + ": " + outcome.text;
+    };
+    const bool fault_free = fault.number == 0 || kFaultKinds[fault.kind].harmless;
+    if (report.faulty.status != FSCCL_OK && fault_free) return "not harmless: " + told(report.faulty);
+    if (report.faulty.status != FSCCL_OK && !plausible(report.faulty)) return "an odd error: " + told(report.faulty);
+    if (report.wrong_bytes) return "wrong bytes";
+    if (!report.given_back_later) return "cannot be destroyed: " + told(report.faulty);
+    if (report.clean.status != FSCCL_OK)
+      return "the run after it: " + told(report.clean) + " (before: " + told(report.faulty) + ")";
+    if (fault.number == 0) {
+      baseline_[rank] = report;
+      return report.threads <= 2 ? "" : "threads are left without a fault";
+    }
+    const Report& normal = baseline_[rank];
+    const auto more = [&](const char* what, int64_t now, int64_t before) {
+      return std::to_string(now - before) + " " + what + " more than without a fault, after " + told(report.faulty);
+    };
+    const int meeting = rank == 0 && std::strstr(report.faulty.call, "create") ? 1 : 0;  // and its connection to the first
+    if (report.descriptors > normal.descriptors + meeting) return more("descriptors", report.descriptors, normal.descriptors);
+    if (report.threads > normal.threads) return more("threads", report.threads, normal.threads);
+    if (report.blocks > normal.blocks + (meeting ? 4 : 1) * kSpareBlocks)
+      return more("blocks of memory", report.blocks, normal.blocks);
+    return "";
+  }
+
+  // Not of usage, as the calls are right, and not of a defect.
+  static bool plausible(const Outcome& outcome) {
+    const int code = outcome.status;
+    if (code == FSCCL_ERR_NOT_AVAILABLE) return std::strstr(outcome.text, "FSCCL_HOST_ID");  // what tells hosts apart is unreadable
+    return outcome.text[0] != '\0' && code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_INTERNAL && code != FSCCL_ERR_MISMATCH;
+  }
+
+  Report* reports_;
+  Report baseline_[kRanks];
+  uint64_t calls_[kMostFaultKinds] = {};
+  std::map<int, long> statuses_;
+  long runs_ = 0, failures_ = 0;
+  int64_t slowest_ms_ = 0;
+};
+
+// One fault alone, as a failure names it.
+int try_one(char** words) {
+  Sweep sweep;
+  for (int phase = 0; phase < static_cast<int>(Phase::count); phase++)
+    for (int kind = 0; kind < kFaultKindCount; kind++) {
+      if (std::strcmp(words[0], name_of(static_cast<Phase>(phase))) != 0 || std::strcmp(words[1], kFaultKinds[kind].name) != 0)
+        continue;
+      const int rank = std::atoi(words[4]) == 1 ? 1 : 0;
+      sweep.measure(static_cast<Phase>(phase), rank);
+      sweep.try_fault({static_cast<Phase>(phase), kind, std::strtoull(words[2], nullptr, 10), words[3][0] == 'p', rank});
+    }
+  return sweep.finish();
+}
+
+int sweep_all(bool sample, const char* only_phase, const char* only_kind, uint64_t worker, uint64_t workers) {
+  Sweep sweep;
+  for (int phase = 0; phase < static_cast<int>(Phase::count); phase++) {
+    if (only_phase && std::strcmp(only_phase, name_of(static_cast<Phase>(phase))) != 0) continue;
+    for (int rank = 0; rank < kRanks; rank++) sweep.sweep(static_cast<Phase>(phase), rank, only_kind, sample, worker, workers);
+  }
+  return sweep.finish();
+}
+
+int main_of(int argc, char** argv) {
+  const bool sample = argc > 1 && std::strcmp(argv[1], "sample") == 0, one = argc == 7 && std::strcmp(argv[1], "one") == 0;
+  if (!one && (argc < 2 || argc > 4 || (!sample && std::strcmp(argv[1], "all") != 0))) {
+    fprintf(stderr, "usage: %s all | sample [PHASE [KIND]]\n       %s one PHASE KIND NUMBER once|persistent RANK\n", argv[0],
+            argv[0]);
+    return 2;
+  }
+  setvbuf(stdout, nullptr, _IOLBF, 0);
+  setenv("FSCCL_TIMEOUT_MS", "3000", 1);
+  setenv("FSCCL_TRANSPORT", "shm", 1);
+  if (one) return try_one(argv + 2);
+  // Most of the time is spent waiting for what nobody can be told.
+  constexpr uint64_t kWorkers = 6;
+  for (uint64_t worker = 0; worker < kWorkers; worker++)
+    if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      exit(sweep_all(sample, argc > 2 ? argv[2] : nullptr, argc > 3 ? argv[3] : nullptr, worker, kWorkers));
+    }
+  int failed = 0, status = 0;
+  while (wait(&status) > 0) failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  printf(failed ? "FAILED\n" : "all as it must be\n");
+  return failed != 0;
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) { return fsccl::testing::main_of(argc, argv); }
