@@ -112,7 +112,12 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   Communicator* comm = object->comm.get();
   object->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
-  register_engine(&comm->engine(), as_handle(bits));
+  try {
+    register_engine(&comm->engine(), as_handle(bits));
+  } catch (const std::bad_alloc&) {
+    comms().take(bits);
+    throw;
+  }
   *result = as_handle(bits);
   return success();
 }

@@ -68,9 +68,20 @@ void Blocks::release(const Bytes& bytes) {
 
 // `over`: no work on the bytes may still run.
 Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream, bool over) {
-  block.call = ++calls_;
+  block.call = calls_ + 1;
   block.stream = streams_.name(stream);
   streams_.work(stream, &block.done);
+  owner.stream = reinterpret_cast<uint64_t>(block.stream);
+  try {
+    blocks_.emplace(block.address, block);
+    place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin,
+                                block.bytes);
+  } catch (const std::bad_alloc&) {
+    blocks_.erase(block.address);
+    region_.free(block.begin);
+    throw;
+  }
+  calls_++;
   if (watch_) {
     watch_->given(block, stream, over);
   } else if (!place_.dry_run) {
@@ -82,9 +93,6 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   figures_.peak_bytes = std::max(figures_.peak_bytes, live);
   figures_.allocations++;
   (block.import ? figures_.imports : figures_.blocks)++;
-  blocks_.emplace(block.address, block);
-  owner.stream = reinterpret_cast<uint64_t>(block.stream);
-  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin, block.bytes);
   return static_cast<void*>(block.address);
 }
 

@@ -8,7 +8,7 @@ folder=$root/build-fuzz
 [ -f "$folder/build.ninja" ] || CC=clang CXX=clang++ meson setup "$folder" "$root" -Dfuzz=true -Dbuildtype=debugoptimized \
   -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dcpp_args=-fsanitize=fuzzer-no-link >/dev/null
 status=0
-for target in wire settings files; do
+for target in wire settings files tables calls; do
   ninja -C "$folder" "tests/fuzz/fuzz_$target" >/dev/null
   mkdir -p "$folder/corpus/$target"
   "$folder/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 -print_final_stats=1 \
