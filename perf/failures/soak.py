@@ -1,10 +1,10 @@
-"""Soak: ranks do checked collectives for a while, some are killed, all begin again in the same processes that live on. Prints wrong bytes,
-drift of descriptors and memory of who lived, and what is left after mass kills (files in /dev/shm and /tmp, processes).
+"""Soak: ranks do checked collectives for a while, some are killed, and who lives begins again. Prints wrong results, drift of
+descriptors and memory of who lived, and what is left after mass kills (files in /dev/shm and /tmp, processes).
 
 usage: soak.py LIBRARY [--minutes 1] [--ranks 4] [--kill-every 2] [--mass-kills 20]
 
-Every round: the unique id goes through a pipe to the ranks, they join, gather and reduce what each can check, and one of them is killed at
-a moment of its own (a seed). Rank 0 lives through all rounds; its descriptors and memory are what drifts.
+In each job the unique id goes through a pipe to the ranks, they join, gather and reduce what each can check, and one of them is
+killed at a moment of its own (a seed). Rank 0 lives through all jobs; its descriptors and memory are what drifts.
 """
 import argparse
 import ctypes
@@ -23,9 +23,9 @@ class Id(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("version", ctypes.c_int), ("unique_id", ctypes.POINTER(Id)), ("all_gather", ctypes.c_void_p),
-                ("all_gather_context", ctypes.c_void_p), ("rank", ctypes.c_int), ("ranks", ctypes.c_int), ("nonblocking", ctypes.c_int),
-                ("timeout_ms", ctypes.c_int64), ("name", ctypes.c_char_p)]
+    _fields_ = [("size", ctypes.c_size_t), ("version", ctypes.c_int), ("unique_id", ctypes.POINTER(Id)),
+                ("all_gather", ctypes.c_void_p), ("all_gather_context", ctypes.c_void_p), ("rank", ctypes.c_int),
+                ("ranks", ctypes.c_int), ("nonblocking", ctypes.c_int), ("timeout_ms", ctypes.c_int64), ("name", ctypes.c_char_p)]
 
 
 class Op(ctypes.Structure):

@@ -216,7 +216,11 @@ fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
     Error error;
     error.code = FSCCL_ERR_ABORTED;
     error.rank = error.peer = comm->rank();
-    error.text = fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
+    try {
+      error.text = fmt::format("communicator '{}' was aborted by rank {}", comm->name(), comm->rank());
+    } catch (const std::bad_alloc&) {
+      error.text = "aborted";  // fits into the string itself
+    }
     comm->engine().fail_all(error);
     return success();
   });
