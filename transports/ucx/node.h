@@ -109,6 +109,8 @@ class Node {
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   void broke(Peer& peer, std::string why);
   Token token(int from, int to) const;
+  // node_progress.cpp
+  void start_service();
   bool flushed();
   bool settle(void* request, Deadline deadline);
   void wake();
