@@ -204,9 +204,10 @@ std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_
         return expected.destination;
   if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at)
     return mirrors_->at(static_cast<size_t>(from) * ring_bytes_ + header.at);
-  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version", from, bytes,
-                                       header.at, ring_bytes_);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, place_.rank, from, text); write_board(failure)) tell(failure);
+  const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
+                                       known_as(from), bytes, header.at, ring_bytes_);
+  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text); write_board(failure))
+    tell(failure);
   return nullptr;
 }
 
@@ -261,6 +262,10 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure);
 }
 
+bool Channel::gone(int peer) const {
+  return left(peer) || (place_.around && place_.around->left(place_.around->member(place_.members[static_cast<size_t>(peer)])));
+}
+
 bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   Board& board = *place_.board;
   if (board.written.load(std::memory_order_relaxed)) return false;
@@ -304,7 +309,7 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
 }
 
 void Channel::lost(int job_rank) {
-  if (const int peer = member(job_rank); peer < 0 || left(peer) || lost_ns_.load(std::memory_order_relaxed)) return;
+  if (const int peer = member(job_rank); peer < 0 || gone(peer) || lost_ns_.load(std::memory_order_relaxed)) return;
   lost_ns_.store(now_ns(), std::memory_order_release);
   arrived();
 }
@@ -318,9 +323,9 @@ const fsccl_transport_failure_t* Channel::failure() {
   const std::lock_guard lock(place_.node->mutex());
   lost_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
-    if (!place_.node->broken(place_.members[peer]) || left(static_cast<int>(peer))) continue;
-    const auto failure =
-        failure_of(FSCCL_ERR_LINK, place_.rank, static_cast<int>(peer), place_.node->problem(place_.members[peer]));
+    if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
+    const auto failure = failure_of(FSCCL_ERR_LINK, known_as(place_.rank), known_as(static_cast<int>(peer)),
+                                    place_.node->problem(place_.members[peer]));
     if (write_board(failure)) tell(failure);
   }
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;

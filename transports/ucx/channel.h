@@ -114,6 +114,8 @@ class Channel {
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);
   int known_as(int rank) const { return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)]; }
+  // It has left this channel, or the one around it: that its connection breaks is no failure then.
+  bool gone(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure);
   void count(Peer& peer);
