@@ -198,6 +198,7 @@ class Engine {
     if (options_.recorder) options_.recorder->record(event, options_.recorded_as, what, peer);
   }
   void record_blocked();
+  bool still_under_way(uint64_t sequence);  // what we are blocked on may come yet from a rank that has left
 
   EngineOptions options_;
   const fsccl_transport_ops_t& transport_;
@@ -237,6 +238,9 @@ class Engine {
   uint32_t pending_begin_ = 0, pending_count_ = 0;
   Blocked blocked_;
   uint64_t recorded_blocked_ = 0;  // operation and peer of the last such record
+  // Of still_under_way(): operation and peer, when we looked last, and how long we have been looking.
+  uint64_t looked_for_ = 0;
+  int64_t looked_at_ns_ = 0, looked_ns_ = 0;
   // What peers published with their enter signal of the operation at the head: [published buffer][rank].
   std::vector<Remote> remote_;
   std::unique_ptr<std::byte[]> window_;  // through which private memory of peers is reduced

@@ -32,9 +32,9 @@ constexpr int64_t kNetworkYieldsNs = 200'000;  // between hosts: a piece takes l
 constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is, less than a slice of the scheduler's
 constexpr int64_t kNoYieldsNs = 20'000'000;
-constexpr int64_t kUnderWayNs = 200'000'000;   // in a network's buffers here and there, once its sender has left
-constexpr int64_t kDriversMs = 2'000;          // longer than any step takes
-constexpr int64_t kSleepSliceNs = 10'000'000;  // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
+constexpr int64_t kUnderWayNs = 2'000'000'000;  // once its sender has left: TCP tries again after 0.2, 0.6 and 1.4 s
+constexpr int64_t kDriversMs = 2'000;           // longer than any step takes
+constexpr int64_t kSleepSliceNs = 10'000'000;   // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
 }  // namespace
 
@@ -214,6 +214,17 @@ void Engine::look_for_failure() noexcept {
   fail_with(error);
 }
 
+// Only while we look does time count: who was stopped, or busy, finds much at once that came meanwhile, and not all at the first
+// look.
+bool Engine::still_under_way(uint64_t sequence) {
+  const uint64_t what = sequence << 16 | static_cast<uint16_t>(blocked_.peer);
+  const int64_t now = now_ns();
+  looked_ns_ = looked_for_ == what ? looked_ns_ + std::min(now - looked_at_ns_, 2 * kSleepSliceNs) : 0;
+  looked_for_ = what;
+  looked_at_ns_ = now;
+  return looked_ns_ < kUnderWayNs;
+}
+
 void Engine::check_blocked(Operation& op) noexcept {
   try {
     look_at_blocked(op);
@@ -239,8 +250,7 @@ void Engine::look_at_blocked(Operation& op) {
   uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
   // The job's word that a rank has left can overtake what it sent over a network; the channel's own comes behind that.
-  const int64_t waited_ns = now_ns() - op.deadline_ns + options_.timeout_ms * 1'000'000;
-  if (lost == 2 && mirrored() && waited_ns < kUnderWayNs) lost = 0;
+  if (lost == 2 && mirrored() && still_under_way(op.fingerprint.sequence)) lost = 0;
   if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
   if (lost && !met(blocked_))
     return end(FSCCL_ERR_PEER_DEAD,
