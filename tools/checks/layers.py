@@ -16,7 +16,7 @@ ALLOWED['allocators'] = {PUBLIC, 'src/base', 'allocators'}
 ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/kernels', 'src/plan', 'transports'}
 ALLOWED[PUBLIC] = {PUBLIC}
 # These test or measure the inside, so they may include all of it.
-INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'perf/micro', 'perf/pool')
+INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'perf/micro', 'perf/pool')
 # Several processes meet before there is a communicator: what joins them is tested below the public header.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}}
 OUTSIDE = ('examples', 'tests', 'perf', 'tools')

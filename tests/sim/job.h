@@ -1,0 +1,112 @@
+// A simulated job: ranks that each run the program of the seed, with real engines and collectives over a simulated transport, the
+// trouble that befalls them, and what must hold (README.md). Two files: job.cpp (how it runs), job_ends.cpp (how it ends).
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/collective.h"
+#include "program.h"
+#include "setting.h"
+#include "transports/sim/network.h"
+#include "transports/sim/shared.h"
+
+namespace fsccl::sim {
+
+inline constexpr int64_t kSliceNs = 10 * kMillisecond;      // between two looks of one who waits (engine/wait.cpp)
+inline constexpr int64_t kDetectionNs = 50 * kMillisecond;  // until a survivor hears of a death through the control tree
+
+struct Outcome {
+  std::optional<std::string> broken;  // what does not hold
+  uint64_t history = 0;               // equal for equal seeds
+  std::vector<std::string> trace;
+  std::string setting;
+  Trouble trouble = Trouble::none;
+  uint64_t operations = 0, errors = 0;  // that ended well; ranks that ended with an error
+};
+
+class Job {
+ public:
+  Job(uint64_t seed, bool traced);
+  ~Job();
+  Outcome run();
+
+ private:
+  struct Pair {
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Collectives> collectives;
+  };
+  struct Flying {
+    Engine* engine;
+    Call* call;
+    size_t op;
+  };
+  struct Rank {
+    void* node = nullptr;
+    ArenaTable arenas;
+    std::unique_ptr<Arena> arena;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Collectives> collectives;
+    Lists lists;
+    std::map<std::pair<int, int>, Pair> pairs;
+    std::vector<std::unique_ptr<Call>> calls;
+    std::vector<Flying> flying;
+    std::map<int, bool> lost;  // rank, whether it left
+    size_t next = 0;           // operation of the program
+    bool dead = false, over = false, gone = false;
+    std::optional<Error> error;
+    int64_t over_ns = 0, asleep_until_ns = 0, slice_ns = kSliceNs;
+    int64_t planned_ns = INT64_MAX;
+    uint64_t plan = 0;
+    int words_left = -1;  // before it dies, if not negative
+  };
+
+  Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
+  void make_arenas();
+  void open_network();
+  void open_channels();
+  EngineOptions engine_options(int r) const;
+  CollectiveOptions collective_options() const;
+  void plan_trouble();
+  void break_down(std::string what) {
+    if (!broken_) broken_ = std::move(what);
+  }
+
+  void plan(int r, int64_t ns);
+  void wake(int r);
+  bool speaks(int r);
+  void act(int r);
+  void issue(int r);
+  void note_failure(int r);
+  Pair* pair_of(int r, int from, int to);
+  void move_on(Rank& me, Engine& engine);
+  bool look(int r);  // at what flies; whether any of it is over
+  void end(int r);
+  void die(int r);
+  void go(int r);
+  void tell(int r, int lost, bool left);
+  void hear(Rank& me, int lost, bool left);
+  void judge();
+  void judge_error(int r);
+  bool checked(size_t op) const { return setting_.trouble != Trouble::garbled && op < mismatch_at_; }
+
+  World world_;
+  Setting setting_;
+  std::vector<Op> program_;
+  size_t mismatch_at_ = SIZE_MAX;
+  int mismatches_ = -1;
+  std::unique_ptr<Network> network_;
+  SharedMachine machine_;
+  std::vector<Rank> ranks_;
+  std::vector<int> dead_;
+  std::pair<int, int> cut_{-1, -1};
+  int64_t last_death_ns_ = 0;
+  bool paused_ = false;
+  uint64_t operations_ = 0;
+  std::optional<std::string> broken_;
+};
+
+}  // namespace fsccl::sim

@@ -1,0 +1,135 @@
+// How ranks leave and die, who hears of it when, and what must hold in the end.
+#include <algorithm>
+
+#include "job.h"
+
+namespace fsccl::sim {
+namespace {
+
+constexpr int64_t kReactionNs = 50 * kMillisecond;  // from a death that is known to the end of what waits
+constexpr int64_t kEndNs = 3600 * kSecond;          // by then all is over
+constexpr int64_t kLingerNs = 50 * kMillisecond;    // from the last operation of a rank to its leaving
+
+}  // namespace
+
+void Job::end(int r) {
+  Rank& me = rank(r);
+  me.over = true;
+  if (!me.over_ns) me.over_ns = world_.now();
+  world_.after(world_.between(0, kLingerNs), [this, r] { go(r); });
+}
+
+// It destroys its communicator; the word of that may overtake what it sent.
+void Job::go(int r) {
+  Rank& me = rank(r);
+  if (me.dead || me.gone) return;
+  world_.note("rank {} leaves", r);
+  me.pairs.clear();
+  me.collectives.reset();
+  me.engine.reset();
+  me.gone = true;
+  for (int other = 0; other < setting_.ranks; other++) tell(other, r, true);
+}
+
+void Job::die(int r) {
+  Rank& me = rank(r);
+  if (me.dead || me.gone) return;
+  world_.note("rank {} dies", r);
+  me.dead = true;
+  dead_.push_back(r);
+  last_death_ns_ = world_.now();
+  if (network_) network_->kill(r);
+  for (int other = 0; other < setting_.ranks; other++) tell(other, r, false);
+}
+
+void Job::tell(int r, int lost, bool left) {
+  if (r == lost) return;
+  const int64_t soonest_ns = setting_.network ? 0 : setting_.latest_ns + 1;  // memory is faster than words
+  world_.after(world_.between(soonest_ns, kDetectionNs), [this, r, lost, left] {
+    Rank& me = rank(r);
+    if (me.dead || me.gone) return;
+    if (me.asleep_until_ns <= world_.now()) return hear(me, lost, left), wake(r);
+    world_.at(me.asleep_until_ns, [this, r, lost, left] {
+      if (!rank(r).gone && !rank(r).dead) hear(rank(r), lost, left);
+    });
+  });
+}
+
+void Job::hear(Rank& me, int lost, bool left) {
+  if (!me.lost.emplace(lost, left).second) return;
+  me.engine->lost(lost, left);
+  for (auto& [ends, pair] : me.pairs)
+    if (pair.engine && (ends.first == lost || ends.second == lost)) pair.engine->lost(ends.first == lost ? 0 : 1, left);
+}
+
+// ---- what must hold
+
+Outcome Job::run() {
+  plan_trouble();
+  const auto running = [this] {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& one) { return !one.dead && !one.gone; });
+  };
+  while (!broken_ && running() && world_.now() < kEndNs && world_.step()) {
+  }
+  if (!broken_) judge();
+  Outcome made;
+  made.broken = broken_;
+  made.history = world_.history();
+  made.trace = world_.trace();
+  made.trouble = setting_.trouble;
+  made.operations = operations_;
+  for (const Rank& one : ranks_) made.errors += one.error ? 1 : 0;
+  made.setting = fmt::format("{} operations, {}", program_.size(), describe(setting_));
+  return made;
+}
+
+void Job::judge() {
+  for (int r = 0; r < setting_.ranks && !broken_; r++) {
+    const Rank& me = rank(r);
+    if (me.dead) continue;
+    if (!me.over) return break_down(fmt::format("rank {} never ends", r));
+    // In shared memory it is the peers who write, until they know, too.
+    const bool touched = std::any_of(me.calls.begin(), me.calls.end(), [](const auto& call) { return call->touched(); });
+    if (setting_.network && touched)
+      return break_down(fmt::format("buffers of rank {} were written to after their operation failed", r));
+    if (me.error)
+      judge_error(r);
+    else if (setting_.trouble == Trouble::mismatch)
+      break_down(fmt::format("rank {} ended well though ranks called differently", r));
+  }
+}
+
+void Job::judge_error(int r) {
+  const Rank& me = rank(r);
+  const Error& error = *me.error;
+  const auto among = [&](std::initializer_list<int> ranks) {
+    return std::find(ranks.begin(), ranks.end(), error.peer) != ranks.end();
+  };
+  bool right = false;
+  switch (setting_.trouble) {
+    case Trouble::none:
+      break;
+    case Trouble::death:
+      right = error.code == FSCCL_ERR_PEER_DEAD && std::find(dead_.begin(), dead_.end(), error.peer) != dead_.end();
+      if (right && !paused_ && me.over_ns > last_death_ns_ + kDetectionNs + kReactionNs)
+        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - last_death_ns_) / kMillisecond));
+      break;
+    case Trouble::cut:
+      right = (error.code == FSCCL_ERR_LINK || error.code == FSCCL_ERR_PEER_DEAD) && among({cut_.first, cut_.second});
+      break;
+    case Trouble::mismatch:
+      right = error.code == FSCCL_ERR_MISMATCH;
+      break;
+    case Trouble::garbled:
+      right = true;
+      break;
+    case Trouble::stopped:
+      right = error.code == FSCCL_ERR_TIMEOUT;
+      break;
+  }
+  if (!right)
+    break_down(
+        fmt::format("rank {} ended with error {} about rank {}: {}", r, static_cast<int>(error.code), error.peer, error.text));
+}
+
+}  // namespace fsccl::sim

@@ -1,0 +1,27 @@
+// A channel between ranks that share memory, in a simulated world: bytes are where they were written at once, signals and the board
+// are seen later, by each peer at a time of its own and in any order. A rank that dies signals nothing more.
+#pragma once
+#include <memory>
+
+#include "fsccl/transport.h"
+#include "transports/sim/world.h"
+
+namespace fsccl::sim {
+
+struct Segment;
+
+struct SharedMachine {
+  World& world;
+  size_t slot_bytes = 0;
+  int64_t latest_ns = 10 * kMicrosecond;  // until a peer sees a signal
+  bool can_read = false;                  // the memory of peers
+  std::function<void(int rank)> wake;     // something is to be seen
+  std::function<bool(int rank)> dead;
+  std::function<bool(int rank)> speaks;  // asked for each peer that is to see a signal: whether the rank lives to give it
+  std::weak_ptr<Segment> segment{};      // of the channel
+};
+
+// What the request's `node` is. The ranks open their channels one after the other.
+const fsccl_transport_ops_t* shared_transport();
+
+}  // namespace fsccl::sim

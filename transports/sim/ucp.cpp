@@ -1,0 +1,176 @@
+// The functions of UCX that transports/ucx uses, over the simulated network: linked in place of ucx_library.cpp, which finds UCX's
+// own. Beside them the part of the node that moves its worker on, in place of node_progress.cpp: there is one thread here, nobody
+// sleeps, and what a rank has sent leaves without its help.
+#include <ucp/api/ucp.h>
+
+#include <cstring>
+
+#include "transports/sim/network.h"
+#include "transports/ucx/node.h"
+
+namespace fsccl {
+namespace sim {
+namespace {
+
+struct Worker;
+struct Endpoint {
+  Worker* worker = nullptr;
+  int to = 0;
+  ucp_err_handler_t handler{};
+};
+struct Worker {
+  int rank = 0;
+  ucp_am_handler_param_t handler{};
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+};
+struct Request {};
+
+Worker& as_worker(ucp_worker_h worker) { return *reinterpret_cast<Worker*>(worker); }
+Endpoint& as_endpoint(ucp_ep_h endpoint) { return *reinterpret_cast<Endpoint*>(endpoint); }
+
+ucs_status_t worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker_h* worker) {
+  auto made = std::make_unique<Worker>();
+  made->rank = Network::current().next_rank();
+  *worker = reinterpret_cast<ucp_worker_h>(made.release());
+  return UCS_OK;
+}
+void worker_destroy(ucp_worker_h worker) { delete &as_worker(worker); }
+
+ucs_status_t worker_get_address(ucp_worker_h worker, ucp_address_t** address, size_t* bytes) {
+  *address = reinterpret_cast<ucp_address_t*>(&as_worker(worker).rank);
+  *bytes = sizeof as_worker(worker).rank;
+  return UCS_OK;
+}
+
+ucs_status_t worker_set_handler(ucp_worker_h worker, const ucp_am_handler_param_t* handler) {
+  as_worker(worker).handler = *handler;
+  return UCS_OK;
+}
+
+ucs_status_t ep_create(ucp_worker_h worker, const ucp_ep_params_t* params, ucp_ep_h* endpoint) {
+  auto made = std::make_unique<Endpoint>();
+  made->worker = &as_worker(worker);
+  std::memcpy(&made->to, params->address, sizeof made->to);
+  made->handler = params->err_handler;
+  *endpoint = reinterpret_cast<ucp_ep_h>(made.get());
+  as_worker(worker).endpoints.push_back(std::move(made));
+  return UCS_OK;
+}
+
+ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t header_bytes, const void* data, size_t bytes,
+                         const ucp_request_param_t* param) {
+  const Endpoint& endpoint = as_endpoint(to);
+  const auto message = std::make_shared<Message>();
+  const auto* const from = static_cast<const std::byte*>(header);
+  message->header.assign(from, from + header_bytes);
+  message->source = static_cast<const std::byte*>(data);
+  message->size = bytes;
+  message->eager = (param->flags & UCP_AM_SEND_FLAG_EAGER) != 0;
+  auto* const request = new Request;
+  message->done = [sent = param->cb.send, request, user = param->user_data] { sent(request, UCS_OK, user); };
+  if (!Network::current().send(endpoint.worker->rank, endpoint.to, message)) return request;
+  delete request;
+  return nullptr;
+}
+
+// A descriptor of bytes that can be fetched is a pointer to their message.
+ucs_status_ptr_t am_fetch(ucp_worker_h worker, void* descriptor, void* place, size_t bytes, const ucp_request_param_t* param) {
+  const std::unique_ptr<MessagePtr> offered(static_cast<MessagePtr*>(descriptor));
+  auto* const request = new Request;
+  Network::current().fetch(
+      as_worker(worker).rank, *offered, static_cast<std::byte*>(place),
+      [fetched = param->cb.recv_am, request, bytes, user = param->user_data] { fetched(request, UCS_OK, bytes, user); });
+  return request;
+}
+void am_release(ucp_worker_h, void* descriptor) { delete static_cast<MessagePtr*>(descriptor); }
+
+void take(const Worker& worker, const MessagePtr& message) {
+  ucp_am_recv_param_t param{};
+  const auto hand_over = [&](void* data) {
+    return worker.handler.cb(worker.handler.arg, message->header.data(), message->header.size(), data, message->size, &param);
+  };
+  if (!message->source) {
+    hand_over(message->bytes.data());
+    return;
+  }
+  param.recv_attr = UCP_AM_RECV_ATTR_FLAG_RNDV;
+  auto descriptor = std::make_unique<MessagePtr>(message);
+  if (hand_over(descriptor.get()) == UCS_INPROGRESS) (void)descriptor.release();
+}
+
+unsigned worker_progress(ucp_worker_h handle) {
+  const Worker& worker = as_worker(handle);
+  unsigned count = 0;
+  while (const MessagePtr message = Network::current().next(worker.rank)) {
+    count++;
+    if (message->kind == Message::Kind::offered) {
+      take(worker, message);
+    } else if (message->kind == Message::Kind::broken) {
+      for (const auto& endpoint : worker.endpoints)
+        if (endpoint->to == message->peer)
+          endpoint->handler.cb(endpoint->handler.arg, reinterpret_cast<ucp_ep_h>(endpoint.get()), UCS_ERR_CONNECTION_RESET);
+    } else {
+      message->done();
+    }
+  }
+  return count;
+}
+
+ucx::UcxLibrary simulated_library() {
+  ucx::UcxLibrary made{};
+  made.get_version = [](unsigned* major, unsigned* minor, unsigned* release) { *major = 1, *minor = 13, *release = 1; };
+  made.status_string = [](ucs_status_t) { return "the simulated network says so"; };
+  made.config_read = [](const char*, const char*, ucp_config_t**) { return UCS_OK; };
+  made.config_modify = [](ucp_config_t*, const char*, const char*) { return UCS_OK; };
+  made.config_release = [](ucp_config_t*) {};
+  made.init_version = [](unsigned, unsigned, const ucp_params_t*, const ucp_config_t*, ucp_context_h* context) {
+    static char one;
+    *context = reinterpret_cast<ucp_context_h>(&one);
+    return UCS_OK;
+  };
+  made.worker_create = worker_create;
+  made.worker_destroy = worker_destroy;
+  made.worker_get_address = worker_get_address;
+  made.worker_release_address = [](ucp_worker_h, ucp_address_t*) {};
+  made.worker_get_efd = [](ucp_worker_h, int* events) {
+    *events = -1;
+    return UCS_OK;
+  };
+  made.worker_progress = worker_progress;
+  made.worker_set_am_recv_handler = worker_set_handler;
+  made.ep_create = ep_create;
+  made.am_send_nbx = am_send;
+  made.am_recv_data_nbx = am_fetch;
+  made.am_data_release = am_release;
+  made.request_free = [](void* request) { delete static_cast<Request*>(request); };
+  return made;
+}
+
+}  // namespace
+}  // namespace sim
+
+namespace ucx {
+
+const UcxLibrary* ucx_library(std::string*) {
+  static const UcxLibrary library = sim::simulated_library();
+  return &library;
+}
+
+void Node::start_service() {}
+void Node::need() {}
+void Node::rest() {}
+
+void Node::poll() {
+  const std::lock_guard lock(mutex_);
+  advance();
+}
+
+Node::~Node() {
+  for (auto& [meeting, messages] : early_)
+    for (Early& message : messages)
+      if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);
+  if (worker_) ucx_.worker_destroy(worker_);
+}
+
+}  // namespace ucx
+}  // namespace fsccl

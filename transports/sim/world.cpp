@@ -1,0 +1,63 @@
+#include "transports/sim/world.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "base/clock.h"
+
+namespace fsccl {
+namespace {
+
+std::atomic<int64_t> simulated_ns{0};  // the service thread, which has nothing to do here, may look as well
+
+}  // namespace
+
+int64_t now_ns() { return simulated_ns.load(std::memory_order_relaxed); }
+
+namespace sim {
+namespace {
+
+World* living = nullptr;
+
+}  // namespace
+
+World::World(uint64_t seed, bool traced) : random_(seed), history_(seed), traced_(traced) {
+  if (living) std::abort();
+  living = this;
+  simulated_ns = kSecond;
+}
+World::~World() { living = nullptr; }
+World& World::current() { return *living; }
+int64_t World::now() const { return now_ns(); }
+
+void World::at(int64_t ns, std::function<void()> happens) {
+  events_.push_back({std::max(ns, now()), planned_++, std::move(happens)});
+  std::push_heap(events_.begin(), events_.end());
+}
+
+bool World::step() {
+  if (events_.empty()) return false;
+  std::pop_heap(events_.begin(), events_.end());
+  const Event next = std::move(events_.back());
+  events_.pop_back();
+  simulated_ns = next.at;
+  next.happens();
+  return true;
+}
+
+// splitmix64
+uint64_t World::random() {
+  uint64_t x = random_ += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+void World::take_note() {
+  history_ = mix_in_order(mix_in_order(history_, hash_of(text_)), static_cast<uint64_t>(now()));
+  if (traced_) trace_.push_back(fmt::format("{:>14.6f} ms  {}", static_cast<double>(now() - kSecond) / kMillisecond, text_));
+}
+
+}  // namespace sim
+}  // namespace fsccl
