@@ -56,6 +56,21 @@ Json read(const std::string& path) {
   return text.ok() ? Json::parse(text.value()) : Json();
 }
 
+TEST(Recorder, TellsOfSilence) {
+  const Folder folder;
+  const auto recorder = make(folder.path());
+  recorder->silence(Event::suspect, 3, 412, true);
+  recorder->silence(Event::alive, 3, 5000, false);
+  const Json events = read(folder.ring())["events"];
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["event"], "suspect");
+  EXPECT_EQ(events[0]["peer"], 3);
+  EXPECT_EQ(events[0]["silent_ms"], 412);
+  EXPECT_EQ(events[0]["stopped"], true);
+  EXPECT_FALSE(events[0].contains("operation"));
+  EXPECT_EQ(events[1]["event"], "alive");
+}
+
 TEST(Recorder, HoldsWhatHappened) {
   const Folder folder;
   const auto recorder = make(folder.path());
