@@ -115,6 +115,35 @@ TEST_F(JobOf, DisagreeingExchangesFailForAll) {
   }
 }
 
+// Ranks leave one after the other, the root of the tree first; each time the rest find together again and have one answer.
+TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
+  constexpr int kRanks = 20;
+  join(kRanks);
+  std::vector<int> by_order(kRanks), members(kRanks);
+  for (int rank = 0; rank < kRanks; rank++) {
+    by_order[static_cast<size_t>(static_cast<TreeJob&>(job(rank)).order())] = rank;
+    members[static_cast<size_t>(rank)] = rank;
+  }
+  std::vector<int32_t> gone;
+  for (const size_t order : {0, 1, 9, 2}) {
+    gone.push_back(by_order[order]);
+    job(gone.back()).leave();
+    std::vector<int32_t> failed = gone;
+    std::sort(failed.begin(), failed.end());
+    on_each_rank<int>(kRanks, [&](int rank) {
+      if (std::binary_search(failed.begin(), failed.end(), rank)) return 0;
+      Job::Question question{order + 1, members, {}, rank == 19 ? FSCCL_ERR_LINK : FSCCL_OK};
+      const Result<Job::Agreed> agreed = job(rank).agree(question, patience());
+      EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
+      if (!agreed.ok()) return 1;
+      EXPECT_TRUE(agreed.value().reached) << rank << ": " << agreed.value().missing.size() << " are missing";
+      EXPECT_EQ(agreed.value().failed, failed);
+      EXPECT_EQ(agreed.value().code, std::binary_search(failed.begin(), failed.end(), 19) ? FSCCL_OK : FSCCL_ERR_LINK);
+      return 0;
+    });
+  }
+}
+
 TEST_F(JobOf, ALateRankIsNamed) {
   join(3);
   const auto statuses =
