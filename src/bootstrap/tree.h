@@ -3,8 +3,8 @@
 // nobody waits for what cannot come.
 //
 // What is sent when is in tree_steps.h, who is held for silent in heartbeat.h. Seven files: tree.cpp (links, joining),
-// tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of those to ranks that are gone), tree_census.cpp (who is left
-// of a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
+// tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of those to ranks that are gone), tree_census.cpp (who is
+// left of a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
 #include <condition_variable>
 #include <deque>
