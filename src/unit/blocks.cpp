@@ -83,7 +83,7 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   }
   calls_++;
   if (watch_) {
-    watch_->given(block, stream, over);
+    watch_->given(blocks_.at(block.address), stream, over);  // which it marks
   } else if (!place_.dry_run) {
     allow_memory(place_.memory + block.begin, block.end - block.begin);
     forbid_memory(place_.memory + block.data + block.bytes, block.end - block.data - block.bytes);
