@@ -206,7 +206,13 @@ void Reactor::kick() {
   if (kicked_.exchange(true) || !sleeping_.load()) return;
   const int saved_errno = errno;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  if (write(wake_.get(), &one, sizeof(one)) < 0 && errno != EAGAIN) {
+    // What refuses the write must not leave the thread asleep: an eventfd that is watched anew for room is ready at once.
+    epoll_event event = {};
+    event.events = EPOLLIN | EPOLLOUT | EPOLLET;
+    event.data.u64 = kWakeId;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, wake_.get(), &event);
+  }
   errno = saved_errno;
 }
 

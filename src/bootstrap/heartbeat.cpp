@@ -8,6 +8,7 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
+constexpr uint8_t kMostHops = 32;  // twice the depth of a tree of millions
 
 uint32_t as_ms(int64_t ns) { return static_cast<uint32_t>(std::clamp<int64_t>((ns + kMs / 2) / kMs, 0, UINT32_MAX)); }
 
@@ -66,7 +67,7 @@ bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& sense
     seen_.erase(rank);
     return false;
   }
-  Silence& silence = seen_.try_emplace(rank, Silence{now_ns - silent_ns, false}).first->second;
+  Silence& silence = seen_.try_emplace(rank, Silence{now_ns - silent_ns, false, 0}).first->second;
   silence.stopped = stopped;
   if (ended || (times_.dead_ns && silent_ns >= times_.dead_ns)) findings.dead.push_back(rank);
   return true;
@@ -94,7 +95,7 @@ void Heart::told(int32_t neighbour, const std::vector<Silent>& silent, int64_t n
   Silences& silences = told_[neighbour];
   silences.clear();
   for (const Silent& one : silent)
-    if (one.rank != rank_) silences[one.rank] = {now_ns - one.silent_ms * kMs, one.stopped};
+    if (one.rank != rank_) silences[one.rank] = {now_ns - one.silent_ms * kMs, one.stopped, one.hops};
 }
 
 void Heart::lost(int32_t rank, bool with_host, int64_t now_ns) {
@@ -107,7 +108,7 @@ void Heart::lost(int32_t rank, bool with_host, int64_t now_ns) {
   told_.erase(rank);
 }
 
-// Of all that live; from several who say so, the longest.
+// Of all that live; from several who say so, the longest and the nearest.
 Heart::Silences Heart::known(int32_t but_from) const {
   Silences all;
   const auto add = [&](const Silences& some) {
@@ -116,6 +117,7 @@ Heart::Silences Heart::known(int32_t but_from) const {
       Silence& kept = all.try_emplace(rank, silence).first->second;
       kept.since_ns = std::min(kept.since_ns, silence.since_ns);
       kept.stopped |= silence.stopped;
+      kept.hops = std::min(kept.hops, silence.hops);
     }
   };
   add(seen_);
@@ -126,7 +128,9 @@ Heart::Silences Heart::known(int32_t but_from) const {
 
 std::vector<Silent> Heart::news_for(int32_t neighbour, int64_t now_ns) const {
   std::vector<Silent> news;
-  for (const auto& [rank, silence] : known(neighbour)) news.push_back({rank, as_ms(now_ns - silence.since_ns), silence.stopped});
+  for (const auto& [rank, silence] : known(neighbour))
+    if (silence.hops < kMostHops)
+      news.push_back({rank, as_ms(now_ns - silence.since_ns), silence.stopped, static_cast<uint8_t>(silence.hops + 1)});
   return news;
 }
 

@@ -2,8 +2,9 @@
 // follows them over sockets and shared memory, a test by hand.
 //
 // Who watches. Each rank watches those next to it in the tree, and behind one that is silent, those next to that one as far as it
-// can see them. What it sees it tells along the tree, each link all that comes from elsewhere: the tree has no cycles, so no rumour
-// outlives what it was about, and between any two ranks lies a neighbour of each that sees it with its own eyes.
+// can see them. What it sees it tells along the tree, each link all that comes from elsewhere. Between any two ranks lies a
+// neighbour of each that sees it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
+// most, so that it does not outlive what it was about for long.
 //
 // What counts. A rank shows a mark that changes with every beat. Its silence is counted in the watcher's waking time, of which a
 // pause between two looks is two beats at most: who was stopped itself, or got no processor, blames nobody for what it missed. And
@@ -100,6 +101,7 @@ class Heart {
   struct Silence {
     int64_t since_ns = 0;
     bool stopped = false;
+    uint8_t hops = 0;  // from who sees it
   };
   using Silences = std::map<int32_t, Silence>;
   struct Watched {

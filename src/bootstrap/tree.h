@@ -141,6 +141,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   class Beats;
   int64_t beat();  // how long until it is due again, in ns; negative: never
   Status hear_beat(const Link& link, ByteView payload);
+  void begin_watch(int rank);  // over a new link
   void end_watch(int rank);
   void end_beats();
   void deliver_lives();

@@ -57,6 +57,9 @@ class TreeJob::Beats final : public Senses {
   Status share(Deadline deadline);
   int64_t beat();
   Status hear(const Link& link, ByteView payload);
+  void greet(int32_t rank) {  // who has just been linked is there
+    if (is_far(rank)) far_[rank] = {1, now_ns()};
+  }
   bool take(std::pair<int, PeerLife>* change);
   void leave() {
     if (table_) table_->leave(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]));
@@ -91,7 +94,6 @@ class TreeJob::Beats final : public Senses {
   std::vector<int32_t> here_;    // ranks of this host
   std::vector<int32_t> lines_;   // by rank: place in here_, -1
   std::unique_ptr<BeatTable> table_;
-  bool watches_ = false;  // some neighbour is another process
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
   std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
@@ -113,7 +115,6 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
     lines_[static_cast<size_t>(rank)] = static_cast<int32_t>(here_.size());
     here_.push_back(rank);
   }
-  watches_ = !next_to(job.place_.rank).empty();
 }
 
 // The first rank of the host makes the table. If it is gone by then, those of the host are not watched: the job has lost it, and
@@ -134,14 +135,18 @@ Status TreeJob::Beats::share(Deadline deadline) {
 std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
   std::vector<int32_t> ranks;
   const bool mine = rank == job_.place_.rank;
-  const auto add = [&](int64_t order) {
-    if (order < 0 || order >= job_.place_.ranks) return;
-    const int32_t other = job_.arrivals_[static_cast<size_t>(order)];
-    if ((mine || !is_far(other)) && !same_process(member(other), self())) ranks.push_back(other);
+  const auto add = [&](int32_t other) {
+    const bool visible = (mine || !is_far(other)) && !same_process(member(other), self());
+    if (visible && std::find(ranks.begin(), ranks.end(), other) == ranks.end()) ranks.push_back(other);
+  };
+  const auto add_order = [&](int64_t order) {
+    if (order >= 0 && order < job_.place_.ranks) add(job_.arrivals_[static_cast<size_t>(order)]);
   };
   const int64_t order = orders_[static_cast<size_t>(rank)];
-  if (order > 0) add(parent_order(static_cast<int32_t>(order)));
-  for (int64_t child = order * kFanOut + 1; child <= order * kFanOut + kFanOut; ++child) add(child);
+  if (order > 0) add_order(parent_order(static_cast<int32_t>(order)));
+  for (int64_t child = order * kFanOut + 1; child <= order * kFanOut + kFanOut; ++child) add_order(child);
+  for (const LinkPtr& link : job_.links_)  // also those in the place of others (tree_mending.cpp)
+    if (mine && link->rank >= 0) add(link->rank);
   return ranks;
 }
 
@@ -173,7 +178,7 @@ bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
 }
 
 int64_t TreeJob::Beats::beat() {
-  if (!watches_) return -1;
+  if (next_to(job_.place_.rank).empty()) return -1;  // all neighbours are this process
   const int64_t now = now_ns();
   const bool due = now >= due_ns_;
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
@@ -266,6 +271,10 @@ int64_t TreeJob::beat() {
 Status TreeJob::hear_beat(const Link& link, ByteView payload) {
   if (link.rank < 0) return bad_payload("Beat");
   return beats_ ? beats_->hear(link, payload) : success();
+}
+
+void TreeJob::begin_watch(int rank) {
+  if (beats_) beats_->greet(rank);
 }
 
 void TreeJob::end_watch(int rank) {

@@ -137,6 +137,7 @@ void TreeJob::admit_mended(Guest& guest) {
 // Tells the other end all that is known; stands first, see census.h.
 Status TreeJob::add_mended(LinkPtr link) {
   FSCCL_TRY(add_link(link));
+  begin_watch(link->rank);
   for (const auto& [meeting, census] : censuses_)
     if (const std::vector<Stand> stands = census.all(); !stands.empty()) send(*link, FrameType::kStands, encode_stands(stands));
   std::vector<LostRank> losses;

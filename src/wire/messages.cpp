@@ -6,7 +6,7 @@ namespace fsccl {
 
 namespace {
 
-constexpr size_t kSilentBytes = 4 + 4 + 1;
+constexpr size_t kSilentBytes = 4 + 4 + 1 + 1;
 
 void put(ByteWriter& writer, const MemberRecord& member) {
   writer.put(member.rank).put(member.host).put(member.pid).put(member.uid).put(member.start_time);
@@ -182,7 +182,7 @@ Result<std::vector<Stand>> decode_stands(ByteView payload, int32_t ranks) {
 
 Bytes encode_silent(const std::vector<Silent>& silent) {
   ByteWriter writer(silent.size() * kSilentBytes);
-  for (const Silent& one : silent) writer.put(one.rank).put(one.silent_ms).put(static_cast<uint8_t>(one.stopped));
+  for (const Silent& one : silent) writer.put(one.rank).put(one.silent_ms).put(static_cast<uint8_t>(one.stopped)).put(one.hops);
   return writer.take();
 }
 
@@ -196,6 +196,7 @@ Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks) {
     one.silent_ms = reader.get<uint32_t>();
     const auto stopped = reader.get<uint8_t>();
     one.stopped = stopped == 1;
+    one.hops = reader.get<uint8_t>();
     if (!in_range(one.rank, ranks) || stopped > 1) return bad_payload("Beat");
     silent.push_back(one);
   }

@@ -94,6 +94,7 @@ struct Silent {
   int32_t rank = -1;
   uint32_t silent_ms = 0;
   bool stopped = false;  // the system of its host says so
+  uint8_t hops = 0;      // how many have told it on
 };
 Bytes encode_silent(const std::vector<Silent>& silent);
 Result<std::vector<Silent>> decode_silent(ByteView payload, int32_t ranks);

@@ -116,6 +116,15 @@ int busy(const Child&) {
   return fsccl_barrier(comm, nullptr, nullptr) == FSCCL_OK ? 0 : 4;
 }
 
+// Goes on with those who are left when the test says so, and watches.
+int survivor(const Child& self) {
+  fsccl_comm_t comm = join(), rest = nullptr;
+  watch(comm, self.ranks);
+  tell("shrink", fsccl_comm_shrink(comm, nullptr, &rest));
+  watch(comm, self.ranks);
+  return 0;
+}
+
 class Silence : public ::testing::Test {
  protected:
   void start(int ranks, int port, const std::function<const char*(int rank)>& role, const Variables& more = {}) {
@@ -125,6 +134,11 @@ class Silence : public ::testing::Test {
       for (const auto& [name, value] : more) {
         std::erase_if(variables, [&, &key = name](const auto& one) { return one.first == key; });
         variables.emplace_back(name, value);
+      }
+      if (hosts_) {
+        variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank));
+        variables.emplace_back("FSCCL_INSECURE", "1");
+        std::erase_if(variables, [](const auto& one) { return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK"; });
       }
       processes.start(role(rank), rank, ranks, variables);
     }
@@ -162,6 +176,7 @@ class Silence : public ::testing::Test {
         EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank " + std::to_string(other) + " is 1"))) << processes.report();
   }
   int ranks_ = 0;
+  bool hosts_ = false;  // each rank on one of its own
   Processes processes;
 };
 
@@ -222,6 +237,30 @@ TEST_F(Silence, WhoComputesIsNoSuspect) {
   for (const int rank : {0, 2}) EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
 }
 
+#ifdef TEST_HOSTS
+// Two of three hosts are linked in the tree, or through the third: then by a link that takes its place.
+class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> {};
+
+TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {
+  const int lost = GetParam();
+  hosts_ = true;
+  start(3, 21070 + lost, [](int) { return "survivor"; });
+  signal({lost}, SIGKILL);
+  const std::set<int> left = all_but({lost});
+  expect_seen(left, {lost}, FSCCL_PEER_DEAD);
+  signal(left, SIGUSR1);
+  for (const int rank : left) ASSERT_TRUE(processes.wait_for_output(rank, "shrink: 0", kLimitMs)) << processes.report();
+  for (const int stopped : left) {
+    signal({stopped}, SIGSTOP);
+    expect_seen(all_but({lost, stopped}), {stopped}, FSCCL_PEER_SUSPECT);
+    signal({stopped}, SIGCONT);
+    expect_seen(all_but({lost, stopped}), {stopped}, FSCCL_PEER_ALIVE);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, SilenceBehind, ::testing::Values(0, 1, 2));
+#endif
+
 TEST_F(Silence, HeartbeatsAreSetAlike) {
   for (int rank = 0; rank < 3; ++rank) {
     Variables variables = job(rank, 3, 21060);
@@ -240,9 +279,14 @@ TEST_F(Silence, HeartbeatsAreSetAlike) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv,
-          {{"watcher", watcher}, {"observer", observer}, {"leaver", leaver}, {"waiter", waiter}, {"late", late}, {"busy", busy}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"watcher", watcher},
+                                  {"observer", observer},
+                                  {"leaver", leaver},
+                                  {"waiter", waiter},
+                                  {"late", late},
+                                  {"busy", busy},
+                                  {"survivor", survivor}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

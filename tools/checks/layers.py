@@ -80,7 +80,7 @@ SAMPLES = [
     ('upwards', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "src/unit/a.h"\n'}, 'src/base may not include src/unit/a.h'),
     ('relative', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "../unit/a.h"\n'}, 'src/base may not include'),
     ('angle brackets', {'src/api/a.h': '', 'src/plan/b.h': '#  include <api/a.h>\n'}, 'src/plan may not include'),
-    ('transport', {'src/kernels/a.h': '', 'transports/shm/b.cpp': '#include "kernels/a.h"\n'}, 'transports may not include'),
+    ('transport', {'src/engine/a.h': '', 'transports/shm/b.cpp': '#include "engine/a.h"\n'}, 'transports may not include'),
     ('allocator', {'src/plan/a.h': '', 'allocators/pool/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
     ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
     ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),

@@ -219,6 +219,29 @@ TEST(Heartbeat, ANeighbourIsToldWhatComesFromElsewhere) {
   EXPECT_THAT(ranks_of(heart.news_for(2, row.now)), IsEmpty());
 }
 
+// Three who tell each other in a circle of a rank that none of them sees.
+TEST(Heartbeat, ARumourEndsAlsoInACircle) {
+  Row row(1);
+  std::vector<Heart> circle;
+  for (int32_t rank = 0; rank < 3; ++rank) circle.emplace_back(kTimes, rank);
+  circle[0].told(9, {{7, 500, false, 1}}, row.now);
+  const auto suspected = [&] {
+    return std::any_of(circle.begin(), circle.end(),
+                       [&](const Heart& heart) { return heart.life(7, row.now).state == FSCCL_PEER_SUSPECT; });
+  };
+  const auto round = [&] {
+    for (int32_t rank = 0; rank < 3; ++rank) {
+      const int32_t next = (rank + 1) % 3;
+      circle[static_cast<size_t>(next)].told(rank, circle[static_cast<size_t>(rank)].news_for(next, row.now), row.now);
+    }
+  };
+  round();
+  EXPECT_TRUE(circle[2].life(7, row.now).state == FSCCL_PEER_SUSPECT);
+  circle[0].told(9, {}, row.now);
+  for (int i = 0; i < 40; ++i) round();
+  EXPECT_FALSE(suspected());
+}
+
 TEST(Heartbeat, TimesOfTheSettings) {
   Config settings;
   settings.heartbeat_ms = 100, settings.suspect_ms = 50, settings.dead_ms = 60;

@@ -131,7 +131,7 @@ TEST(Messages, LossesSilenceAndTags) {
   EXPECT_TRUE(silent.value()[0].stopped);
   EXPECT_EQ(silent.value()[1].silent_ms, 70'000u);
   EXPECT_FALSE(decode_silent(encode_silent({{5, 1, true}}), kRanks).ok());
-  EXPECT_FALSE(decode_silent(Bytes(9 * (kRanks + 1)), kRanks).ok());
+  EXPECT_FALSE(decode_silent(Bytes(10 * (kRanks + 1)), kRanks).ok());
   EXPECT_EQ(decode_tag(encode_tag(0xabcdef)).value(), 0xabcdefu);
 }
 
