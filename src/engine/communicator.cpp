@@ -292,9 +292,10 @@ void Communicator::tell(MetricSamples& samples, std::string_view id) const {
   samples.add_ns(Metric::sleep_seconds, own, tally.slept_ns());
   samples.add(Metric::failed, own, engine_->failed() ? 1 : 0);
   constexpr const char* kStates[] = {"alive", "suspect", "left", "dead"};
-  const std::array<int, 4> peers = engine_->peer_states();
-  for (size_t state = 0; state < peers.size(); state++)
-    samples.add(Metric::peers, labels("state", kStates[state]), static_cast<uint64_t>(peers[state]));
+  std::array<uint64_t, 4> peers{};  // by fsccl_peer_state_t
+  for (int peer = 0; peer < this->size(); peer++)
+    if (peer != rank_) peers[static_cast<size_t>(peer_state(peer))]++;
+  for (size_t state = 0; state < peers.size(); state++) samples.add(Metric::peers, labels("state", kStates[state]), peers[state]);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {

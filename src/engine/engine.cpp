@@ -392,15 +392,6 @@ void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
   fail_all(error);
 }
 
-std::array<int, 4> Engine::peer_states() const {
-  std::array<int, 4> counts{};
-  for (int rank = 0; rank < ranks_; rank++) {
-    const uint8_t lost = lost_[static_cast<size_t>(rank)].load(std::memory_order_acquire);
-    if (rank != rank_) counts[lost == 1 ? FSCCL_PEER_DEAD : lost == 2 ? FSCCL_PEER_LEFT : FSCCL_PEER_ALIVE]++;
-  }
-  return counts;
-}
-
 Status Engine::failure() const {
   const std::lock_guard lock(failure_mutex_);
   return Status(error_);

@@ -116,8 +116,6 @@ class Engine {
 
   Tally& tally() { return tally_; }
   const Tally& tally() const { return tally_; }
-  // What is known of the life of each other rank: how many there are of each state.
-  std::array<int, 4> peer_states() const;  // by fsccl_peer_state_t
 
   // For the service thread (progress.h).
   bool unattended() const { return completed() < submitted() && !failed(); }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <ctime>
 #include <functional>
 #include <set>
@@ -44,6 +45,19 @@ fsccl_comm_t join() {
   return comm;
 }
 
+// What the metrics say of it.
+void print_suspects() {
+  const auto print = [](void*, const char* text, size_t) {
+    for (const char* line = text; (line = strstr(line, "\nfsccl_peers{")) != nullptr;) {
+      line++;
+      const std::string_view whole(line, strcspn(line, "\n"));
+      if (whole.find("state=\"suspect\"") == whole.npos) continue;
+      printf("suspects: %s\n", std::string(whole.substr(whole.rfind(' ') + 1)).c_str());
+    }
+  };
+  if (fsccl_metrics(print, nullptr) != FSCCL_OK) exit(6);
+}
+
 // Prints each change of the others' states until the test says that it is enough.
 void watch(fsccl_comm_t comm, int ranks) {
   sigset_t go;
@@ -52,11 +66,13 @@ void watch(fsccl_comm_t comm, int ranks) {
   const timespec pause{0, 2'000'000};
   std::vector<fsccl_peer_state_t> states(static_cast<size_t>(ranks), FSCCL_PEER_ALIVE);
   do {
+    const std::vector<fsccl_peer_state_t> before = states;
     for (int rank = 0; rank < ranks; ++rank) {
       fsccl_peer_state_t state;
       if (fsccl_comm_peer_state(comm, rank, &state) != FSCCL_OK) exit(5);
       if (std::exchange(states[static_cast<size_t>(rank)], state) != state) printf("rank %d is %d\n", rank, state);
     }
+    if (states != before) print_suspects();
   } while (sigtimedwait(&go, nullptr, &pause) != SIGUSR1);
 }
 
@@ -227,6 +243,14 @@ TEST_F(Silence, WhoDiedAndWhoHasLeft) {
   expect_seen({0, 2, 3}, {1}, FSCCL_PEER_LEFT);
   signal({3}, SIGKILL);
   expect_seen({0, 2}, {3}, FSCCL_PEER_DEAD);
+}
+
+TEST_F(Silence, TheMetricsCountASuspect) {
+  start(2, 21045, [](int) { return "observer"; });
+  signal({1}, SIGSTOP);
+  ASSERT_TRUE(processes.wait_for_output(0, "suspects: 1", kLimitMs)) << processes.report();
+  signal({1}, SIGCONT);
+  ASSERT_TRUE(processes.wait_for_output(0, "suspects: 0", kLimitMs)) << processes.report();
 }
 
 TEST_F(Silence, WhoComputesIsNoSuspect) {
