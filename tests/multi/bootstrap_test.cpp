@@ -97,10 +97,11 @@ int wait_for_loss(const Child& child) {
 
 // ----------------------------------------------------------------------------------------------------------- helpers
 
-// Each test has its own name for the job, or its processes could meet those of another.
+// Each test has its own name for the job, or its processes could meet those of another. Below the ports that systems give to
+// connections; ranks meet at the next one.
 std::string unique_port() {
   static int next = 0;
-  return std::to_string(20000 + (getpid() * 16 + next++) % 40000);
+  return std::to_string(22000 + (getpid() * 16 + next++) % 5000 * 2);
 }
 
 Variables torchrun(int rank, int ranks, const std::string& port) {
