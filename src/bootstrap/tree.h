@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -178,6 +179,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;
+  std::set<int32_t> early_beats_;  // of neighbours, before this rank's own
 
   std::thread mender_;  // while links are missing
   bool mending_ = false;

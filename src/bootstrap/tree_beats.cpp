@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <deque>
 
@@ -26,8 +27,9 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kMostUnanswered = 600;  // beats to a stopped process, which its system keeps: far less than has room there
-constexpr int kOwingLooks = 3;        // what was sent just now is not owed yet
+constexpr int kMostUnanswered = 600;             // beats to a stopped process, which its system keeps: far less than has room there
+constexpr int64_t kFirstBeatNs = 1'000'000'000;  // goes on without it then
+constexpr int kOwingLooks = 3;                   // what was sent just now is not owed yet
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
@@ -65,6 +67,7 @@ class TreeJob::Beats final : public Senses {
     if (table_) table_->leave(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]));
   }
   const LifeHandler& handler() const { return handler_; }
+  bool begun() { return due_ns_ != 0 || next_to(job_.place_.rank).empty(); }
   Heart heart;
 
   std::vector<int32_t> next_to(int32_t rank) override;
@@ -183,7 +186,7 @@ int64_t TreeJob::Beats::beat() {
   const bool due = now >= due_ns_;
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
   if (due) {
-    due_ns_ = next_beat(now);
+    if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();  // begin_beats() waits for the first
     static thread_local const auto thread = static_cast<int32_t>(syscall(SYS_gettid));
     if (table_) table_->beat(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]), now, thread);
   }
@@ -248,11 +251,15 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   if (times.beat_ns <= 0 || one_process) return success();
   auto beats = std::make_shared<Beats>(*this, times, std::move(handler));
   FSCCL_TRY(beats->share(deadline));
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
+  for (const int32_t rank : early_beats_) beats->greet(rank);
   for (const auto& [rank, left] : lost_) beats->heart.lost(rank, false, now_ns());
-  beats_ = std::move(beats);
+  beats_ = beats;
   Reactor::instance().kick();
+  // Who has never beaten is not missed: nobody is in the job without having done so once.
+  const auto most = std::chrono::nanoseconds(std::clamp<int64_t>(deadline.at_ns() - now_ns(), 0, kFirstBeatNs));
+  changed_.wait_for(lock, most, [&] { return beats->begun() || phase_ == Phase::kLeft; });
   return success();
 }
 
@@ -270,7 +277,9 @@ int64_t TreeJob::beat() {
 
 Status TreeJob::hear_beat(const Link& link, ByteView payload) {
   if (link.rank < 0) return bad_payload("Beat");
-  return beats_ ? beats_->hear(link, payload) : success();
+  if (beats_) return beats_->hear(link, payload);
+  early_beats_.insert(link.rank);
+  return success();
 }
 
 void TreeJob::begin_watch(int rank) {
