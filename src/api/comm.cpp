@@ -1,6 +1,7 @@
 // fsccl_comm_*: making, dividing and ending communicators.
 #include "api/objects.h"
 #include "base/config.h"
+#include "base/undo.h"
 
 using namespace fsccl;
 
@@ -112,12 +113,9 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   Communicator* comm = object->comm.get();
   object->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(object)));
-  try {
-    register_engine(&comm->engine(), as_handle(bits));
-  } catch (const std::bad_alloc&) {
-    comms().take(bits);
-    throw;
-  }
+  Undo undo([&] { comms().take(bits); });
+  register_engine(&comm->engine(), as_handle(bits));
+  undo.keep();
   *result = as_handle(bits);
   return success();
 }
@@ -148,17 +146,12 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
     CommObject* object = made.get();
     FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
     const bool with_id = config.unique_id != nullptr;
-    try {
-      if (config.nonblocking) {
-        object->creator = std::thread([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); });
-      } else if (Status status = make(*object, request, with_id, as_handle(bits)); !status.ok()) {
-        comms().take(bits);
-        return status;
-      }
-    } catch (...) {
-      comms().take(bits);
-      throw;
-    }
+    Undo undo([&] { comms().take(bits); });
+    if (config.nonblocking)
+      object->creator = std::thread([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); });
+    else
+      FSCCL_TRY(make(*object, request, with_id, as_handle(bits)));
+    undo.keep();
     *comm = as_handle(bits);
     return config.nonblocking ? FSCCL_IN_PROGRESS : FSCCL_OK;
   });

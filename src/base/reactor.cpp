@@ -14,6 +14,8 @@
 #include <new>
 #include <utility>
 
+#include "base/undo.h"
+
 namespace fsccl {
 
 namespace {
@@ -126,25 +128,19 @@ Status Reactor::watch(int fd, std::function<void()> readable, std::function<void
   if (watcher_of_fd_.contains(fd)) return fail(FSCCL_ERR_INTERNAL, "descriptor {} is watched twice", fd);
   while (next_watcher_id_ == 0 || watchers_.contains(next_watcher_id_)) ++next_watcher_id_;
   const uint32_t id = next_watcher_id_++;
-  const auto undo = [&] {
+  Undo undo([&] {
     watchers_.erase(id);
     watcher_of_fd_.erase(fd);
     stop_if_unused(lock);
-  };
-  try {
-    watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
-    watcher_of_fd_[fd] = id;
-  } catch (const std::bad_alloc&) {
-    undo();
-    throw;
-  }
+  });
+  watchers_[id] = std::make_shared<Watcher>(Watcher{fd, false, std::move(readable), std::move(writable)});
+  watcher_of_fd_[fd] = id;
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLRDHUP;
   event.data.u64 = id;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return success();
-  const int error_number = errno;
-  undo();
-  return fail_errno(error_number, "epoll_ctl");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return fail_errno(errno, "epoll_ctl");
+  undo.keep();
+  return success();
 }
 
 void Reactor::want_writable(int fd, bool wanted) {

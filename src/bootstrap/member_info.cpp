@@ -1,25 +1,16 @@
 #include "bootstrap/member_info.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstring>
 
-#include "base/fd.h"
+#include "base/small_file.h"
 #include "wire/authentication.h"
 
 namespace fsccl {
 
 namespace {
-
-std::string read_small_file(const char* path) {
-  const Fd fd(open(path, O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return {};
-  char text[2048];
-  const ssize_t count = read(fd.get(), text, sizeof(text));
-  return count > 0 ? std::string(text, static_cast<size_t>(count)) : std::string();
-}
 
 std::string read_link(const char* path) {
   char text[256];
@@ -60,16 +51,16 @@ uint64_t parse_start_time(const std::string& stat) {
   return result.ec == std::errc() ? ticks : 0;
 }
 
-uint64_t start_time_of(int32_t pid) { return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid).c_str())); }
+uint64_t start_time_of(int32_t pid) { return parse_start_time(read_small_file(fmt::format("/proc/{}/stat", pid))); }
 
 char state_of(int32_t pid, uint64_t start_time, int32_t thread) {
   const auto state = [](const std::string& stat) {
     const size_t name_end = stat.rfind(')');
     return name_end == std::string::npos || name_end + 2 >= stat.size() ? 'X' : stat[name_end + 2];
   };
-  const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid).c_str());
+  const std::string process = read_small_file(fmt::format("/proc/{}/stat", pid));
   if (start_time == 0 || parse_start_time(process) != start_time) return 'X';
-  const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread).c_str());
+  const std::string stat = read_small_file(fmt::format("/proc/{}/task/{}/stat", pid, thread));
   if (!stat.empty() && state(process) == 'R') return 'R';  // the thread may wait for what the first one does
   if (!stat.empty() && state(stat) != 'Z') return state(stat);
   return state(process) == 'Z' ? 'Z' : 0;  // its first thread alone may have ended

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "bootstrap/credentials.h"
 
 namespace fsccl {
@@ -84,12 +85,8 @@ void Reception::accept_all(int listener) {
       return pause(now_ns() + kPauseNs, false);
     }
     if (!fd.value().valid()) return;
-    try {
-      if (const Status status = greet(fd.take()); !status.ok()) ++strangers_;
-    } catch (const std::bad_alloc&) {
-      ++strangers_;  // sent away
-      throw;
-    }
+    Undo sent_away([&] { ++strangers_; });
+    if (greet(fd.take()).ok()) sent_away.keep();
   }
 }
 
@@ -104,16 +101,12 @@ Status Reception::greet(Fd fd) {
     return user.clone();
   }
   visitors_[number] = std::move(visitor);
-  try {
-    Status watched = Reactor::instance().watch(number, [weak = weak_from_this(), number] {
-      if (const auto self = weak.lock()) self->on_readable(number);
-    });
-    if (!watched.ok()) visitors_.erase(number);
-    return watched;
-  } catch (const std::bad_alloc&) {
-    visitors_.erase(number);
-    throw;
-  }
+  Undo undo([&] { visitors_.erase(number); });
+  FSCCL_TRY(Reactor::instance().watch(number, [weak = weak_from_this(), number] {
+    if (const auto self = weak.lock()) self->on_readable(number);
+  }));
+  undo.keep();
+  return success();
 }
 
 void Reception::dismiss(int fd, const Status& why) {

@@ -1,10 +1,10 @@
 #include "bootstrap/registrar.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/undo.h"
 
 namespace fsccl {
 
@@ -86,12 +86,9 @@ void Registrar::cancel(uint64_t job) {
 void Registrar::admit(Guest guest) {
   const auto keep = shared_from_this();
   const std::lock_guard lock(mutex_);
-  try {
-    admit_locked(guest);
-  } catch (const std::bad_alloc&) {
-    give_up();
-    throw;
-  }
+  Undo undo([&] { give_up(); });
+  admit_locked(guest);
+  undo.keep();
 }
 
 // Memory is too short: those who have come see the end of their links, those who come later nobody.
@@ -164,13 +161,12 @@ void Registrar::keep_root(Guest& guest) {
       [weak = weak_from_this()] {
         const auto self = weak.lock();
         if (!self) return;
-        try {
-          self->on_root_readable();
-        } catch (const std::bad_alloc&) {
+        Undo undo([&] {
           const std::lock_guard lock(self->mutex_);
           self->give_up();
-          throw;
-        }
+        });
+        self->on_root_readable();
+        undo.keep();
       },
       [weak = weak_from_this()] {
         const auto self = weak.lock();

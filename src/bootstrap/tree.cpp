@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <new>
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/registrar.h"
 
@@ -97,21 +97,15 @@ Status TreeJob::add_link(LinkPtr link) {
     const auto job = weak.lock();
     const auto strong_link = weak_link.lock();
     if (!job || !strong_link) return;
-    try {
-      ((*job).*what)(strong_link);
-    } catch (const std::bad_alloc&) {
-      job->break_off(strong_link);
-      throw;
-    }
+    Undo undo([&] { job->break_off(strong_link); });
+    ((*job).*what)(strong_link);
+    undo.keep();
   };
   FSCCL_TRY(Reactor::instance().watch(
       link->channel->fd(), [call] { call(&TreeJob::on_readable); }, [call] { call(&TreeJob::on_writable); }));
-  try {
-    links_.push_back(link);
-  } catch (const std::bad_alloc&) {
-    Reactor::instance().unwatch(link->channel->fd());
-    throw;
-  }
+  Undo undo([&] { Reactor::instance().unwatch(link->channel->fd()); });
+  links_.push_back(link);
+  undo.keep();
   push(*link);
   link->unread = true;  // what the other side sent together with its last answer; tick() looks
   Reactor::instance().kick();

@@ -181,10 +181,10 @@ bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
 }
 
 int64_t TreeJob::Beats::beat() {
-  if (next_to(job_.place_.rank).empty()) return -1;  // all neighbours are this process
   const int64_t now = now_ns();
   const bool due = now >= due_ns_;
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
+  if (due && next_to(job_.place_.rank).empty()) return -1;  // all neighbours are this process
   if (due) {
     if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();  // begin_beats() waits for the first
     static thread_local const auto thread = static_cast<int32_t>(syscall(SYS_gettid));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/tree.h"
 
@@ -71,15 +72,11 @@ void TreeJob::answer_fetch(Guest& guest) {
   if (fetches_.size() >= kMaxWaitingFetches) return;
   const int fd = guest.channel->fd();
   fetches_[fd] = {tag.value(), guest.channel};
-  try {
-    const Status watched = Reactor::instance().watch(fd, [weak = weak_from_this(), fd] {
-      if (const auto job = weak.lock()) job->on_fetch_readable(fd);
-    });
-    if (!watched.ok()) fetches_.erase(fd);
-  } catch (const std::bad_alloc&) {
-    fetches_.erase(fd);
-    throw;
-  }
+  Undo undo([&] { fetches_.erase(fd); });
+  const Status watched = Reactor::instance().watch(fd, [weak = weak_from_this(), fd] {
+    if (const auto job = weak.lock()) job->on_fetch_readable(fd);
+  });
+  if (watched.ok()) undo.keep();
 }
 
 // It has its answer or has gone; it has nothing more to say.

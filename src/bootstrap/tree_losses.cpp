@@ -8,6 +8,7 @@
 
 #include "base/reactor.h"
 #include "base/socket.h"
+#include "base/undo.h"
 
 namespace fsccl {
 
@@ -84,12 +85,9 @@ int64_t TreeJob::tick() {
       unread = *found;
       unread->unread = false;
     }
-    try {
-      on_readable(unread);
-    } catch (const std::bad_alloc&) {
-      break_off(unread);
-      throw;
-    }
+    Undo undo([&] { break_off(unread); });
+    on_readable(unread);
+    undo.keep();
   }
   const int64_t beat_ns = beat();
   deliver_lives();

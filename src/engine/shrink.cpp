@@ -31,8 +31,7 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   question.code = shrinking_.problem.code();
   // Who has closed its channel before this rank says anything will not take part; later it may be one that has its answer.
   for (int rank = 0; rank < size(); rank++)
-    if (rank != rank_ && engine_->options().transport->left(engine_->options().channel, rank))
-      question.gone.push_back(job_rank(rank));
+    if (rank != rank_ && engine_->has_left(rank)) question.gone.push_back(job_rank(rank));
   Result<Job::Agreed> agreed = context_->job().agree(question, deadline);
   if (!agreed.ok()) return agreed.take_status().with_peer(rank_, rank_);
   if (agreed.value().reached) return agreed;
@@ -43,9 +42,7 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
                 name_);
   return fail(FSCCL_ERR_TIMEOUT,
               "rank(s) {} of '{}' did not come in time, and are not known to be dead: all survivors call fsccl_comm_shrink(); "
-              "those that still wait in "
-              "an "
-              "operation are ended by fsccl_comm_abort()",
+              "those that still wait in an operation are ended by fsccl_comm_abort()",
               fmt::join(missing, ", "), name_)
       .with_peer(rank_, missing.front());
 }

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/round_up.h"
+#include "base/undo.h"
 #include "unit/import.h"
 
 namespace fsccl {
@@ -72,15 +73,13 @@ Result<void*> Blocks::enter(Block&& block, Journal::Owner owner, uint32_t stream
   block.stream = streams_.name(stream);
   streams_.work(stream, &block.done);
   owner.stream = reinterpret_cast<uint64_t>(block.stream);
-  try {
-    blocks_.emplace(block.address, block);
-    place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin,
-                                block.bytes);
-  } catch (const std::bad_alloc&) {
+  Undo undo([&] {
     blocks_.erase(block.address);
     region_.free(block.begin);
-    throw;
-  }
+  });
+  blocks_.emplace(block.address, block);
+  place_.journal->block_taken(owner, reinterpret_cast<uint64_t>(place_.memory + block.begin), block.end - block.begin, block.bytes);
+  undo.keep();
   calls_++;
   if (watch_) {
     watch_->given(blocks_.at(block.address), stream, over);  // which it marks

@@ -256,8 +256,7 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
   const int sender = known_as(from), receiver = known_as(place_.rank);
   const std::string text = fmt::format(
       "rank {} got {} bytes{}{} from rank {} over ucx that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
-      "at the "
-      "network and the memory between these two",
+      "at the network and the memory between these two",
       receiver, bytes, *operation ? " of " : "", operation, sender, sum, meant);
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure);
 }
