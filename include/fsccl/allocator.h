@@ -66,6 +66,11 @@ typedef struct fsccl_allocator {
  * FSCCL_ERR_OUT_OF_MEMORY, never a signal later. Any alignment up to 1 GiB. share() works. Any thread. */
 FSCCL_API fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator);
 
+/* Memory of GPU `device` from the driver: each block is a physical allocation of its own, of whole pages of the device (2 MiB), so
+ * this is for arenas and segments. Not ordered by streams: deallocate when nothing uses the block any more. share() gives no file.
+ * FSCCL_ERR_NOT_AVAILABLE without a driver or such a device. Any thread. */
+FSCCL_API fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator);
+
 /* Blocks of `pool`, as of fsccl_pool_alloc() with any alignment up to a page. The pool may be destroyed when none is out; the
  * allocator is of no use from then on. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_allocator(fsccl_pool_t pool, fsccl_allocator_t* allocator);

@@ -343,7 +343,7 @@ FSCCL_API fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t comm, int rank, fscc
 
 typedef enum fsccl_memory {
   FSCCL_MEMORY_HOST = 0,
-  FSCCL_MEMORY_CUDA = 1 /* not available yet */
+  FSCCL_MEMORY_CUDA = 1 /* of a GPU, fsccl_pool_config_t.device */
 } fsccl_memory_t;
 
 typedef struct fsccl_pool_config {
@@ -636,6 +636,14 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
+/*
+ * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy default stream) and return at
+ * once, `work` is NULL: what the caller puts on the stream afterwards follows them, and other streams wait for an event, as ever in
+ * CUDA. This names the stream of the calls that follow, unshard, reshard, grad and reduce_grads: reshard on the stream that read
+ * the parameters, so that their memory goes to the next unit behind that. Until the first call it is the legacy default stream.
+ * FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block, does not communicate; ranks need not agree.
+ */
+FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
 

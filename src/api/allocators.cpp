@@ -12,6 +12,7 @@
 #include "base/fork.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "cuda/device.h"
 
 namespace fsccl {
 namespace {
@@ -149,6 +150,13 @@ fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator) {
     if (forked()) return forked_status();
     if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
     return put_out(make_host_source(), "host", allocator);
+  });
+}
+
+fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator) {
+  return guarded("fsccl_allocator_cuda", [&]() -> Status {
+    if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
+    return cuda::Device::open(device).take_status();
   });
 }
 

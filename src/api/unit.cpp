@@ -146,6 +146,14 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
   });
 }
 
+fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void*) {
+  return guarded("fsccl_unit_set_stream", [&]() -> Status {
+    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' lies in host memory, where nothing is ordered by streams",
+                unit->spec().name);
+  });
+}
+
 fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
   return guarded("fsccl_unit_reshard", [&]() -> Status {
     FSCCL_ASSIGN(Unit * unit, unit_of(handle));

@@ -9,11 +9,11 @@ import re
 import harness
 
 PUBLIC = 'include/fsccl'
-ORDER = ['src/base', 'src/wire', 'src/topo', 'src/kernels', 'src/layout', 'src/plan', 'allocators', 'src/bootstrap', 'transports',
-         'src/engine', 'src/unit', 'src/api']
+ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout', 'src/plan', 'allocators', 'src/bootstrap',
+         'transports', 'src/engine', 'src/unit', 'src/device', 'src/api']
 ALLOWED = {name: set(ORDER[:index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
-ALLOWED['allocators'] = {PUBLIC, 'src/base', 'allocators'}
-ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/kernels', 'src/plan', 'transports'}
+ALLOWED['allocators'] = {PUBLIC, 'src/base', 'src/cuda', 'allocators'}
+ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/cuda', 'src/kernels', 'src/plan', 'transports'}
 ALLOWED[PUBLIC] = {PUBLIC}
 # These test or measure the inside, so they may include all of it.
 INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'perf/micro', 'perf/pool')

@@ -1,0 +1,52 @@
+// The arena of a pool on a GPU: one range of addresses, and physical memory behind it that other processes can map. A segment is
+// one exportable handle of exactly the bytes that it was asked for (rounded up to the device's granularity); a pool whose schedule
+// was declared has one, one that grows has several, end to end. It goes to other processes as a file descriptor (POSIX handle), or
+// as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of its own.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "base/fd.h"
+#include "cuda/device.h"
+
+namespace fsccl {
+
+class DeviceArena {
+ public:
+  // Addresses for `bytes` (rounded up); no memory yet.
+  static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes);
+  DeviceArena(DeviceArena&&) noexcept;
+  DeviceArena& operator=(DeviceArena&&) noexcept;
+  ~DeviceArena();  // nothing on the device may use it any more
+
+  const cuda::Device& device() const { return *device_; }
+  cuda::DevicePointer base() const { return base_; }
+  uint64_t address_bytes() const { return address_bytes_; }
+  uint64_t bytes() const { return bytes_; }  // that exist, from the base on
+  uint64_t granularity() const { return granularity_; }
+  size_t segments() const { return segments_.size(); }
+
+  // One more segment behind the last. An error changes nothing.
+  Status grow(uint64_t bytes);
+  Result<Fd> export_segment(size_t index) const;
+  uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
+  // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the driver.
+  Status adopt(Fd fd, uint64_t bytes);
+  // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.
+  uint64_t shrink(uint64_t bytes);
+
+ private:
+  struct Segment {
+    cuda::MemoryHandle handle;
+    uint64_t bytes;
+  };
+  DeviceArena() = default;
+  Status map(cuda::MemoryHandle handle, uint64_t bytes);
+
+  const cuda::Device* device_ = nullptr;
+  cuda::DevicePointer base_ = 0;
+  uint64_t address_bytes_ = 0, bytes_ = 0, granularity_ = 0;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,106 @@
+#include "cuda/device.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace fsccl::cuda {
+
+Result<const Device*> Device::make(int ordinal) {
+  std::string why;
+  const Driver* const driver = cuda::driver(&why);
+  if (!driver) return fail(FSCCL_ERR_NOT_AVAILABLE, "there is no GPU to use: {}", why);
+  int count = 0;
+  FSCCL_TRY(cuda::check(*driver, "cuDeviceGetCount", driver->device_count(&count)));
+  if (ordinal < 0 || ordinal >= count)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} is not there: this process sees {} (CUDA_VISIBLE_DEVICES)", ordinal, count);
+  std::unique_ptr<Device> made(new Device);
+  made->driver_ = driver;
+  made->ordinal_ = ordinal;
+  const auto checked = [&](const char* what, Code code) { return made->check(what, code); };
+  FSCCL_TRY(checked("cuDeviceGet", driver->device_get(&made->device_, ordinal)));
+  const auto attribute = [&](Attribute which) {
+    int value = 0;
+    return driver->device_attribute(&value, which, made->device_) == kSuccess ? value : 0;
+  };
+  if (!attribute(Attribute::virtual_memory))
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} has no virtual memory management, which pools are made of", ordinal);
+  char name[256] = "";
+  FSCCL_TRY(checked("cuDeviceGetName", driver->device_name(name, sizeof name, made->device_)));
+  made->name_ = name;
+  size_t bytes = 0;
+  FSCCL_TRY(checked("cuDeviceTotalMem", driver->device_memory(&bytes, made->device_)));
+  made->memory_bytes_ = bytes;
+  FSCCL_TRY(checked("cuDeviceGetUuid", driver->device_uuid(made->uuid_, made->device_)));
+  made->multiprocessors_ = attribute(Attribute::multiprocessors);
+  made->capability_ = 10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
+  made->posix_handles_ = attribute(Attribute::posix_handles) != 0;
+  made->fabric_handles_ = attribute(Attribute::fabric_handles) != 0;
+  made->wide_values_ = attribute(Attribute::stream_values_64) != 0;
+  FSCCL_TRY(checked("cuDevicePrimaryCtxRetain", driver->primary_retain(&made->context_, made->device_)));
+  return made.release();  // kept: streams and memory of the caller's may outlive everything of the library
+}
+
+Result<const Device*> Device::open(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, const Device*> devices;
+  const std::lock_guard lock(mutex);
+  if (const auto found = devices.find(ordinal); found != devices.end()) return found->second;
+  FSCCL_ASSIGN(const Device* device, make(ordinal));
+  devices.emplace(ordinal, device);
+  return device;
+}
+
+int device_count(std::string* why) {
+  const Driver* const driver = cuda::driver(why);
+  int count = 0;
+  if (!driver) return 0;
+  if (const Code code = driver->device_count(&count); code != kSuccess) {
+    *why = failed(*driver, "cuDeviceGetCount", code).text();
+    return 0;
+  }
+  if (!count) *why = "this process sees no GPU (CUDA_VISIBLE_DEVICES)";
+  return count;
+}
+
+Result<OwnedEvent> OwnedEvent::create(const Device& device) {
+  const Current current(device);
+  Event event = nullptr;
+  FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&event, kEventWithoutTime)));
+  return OwnedEvent(device, event);
+}
+
+OwnedEvent::OwnedEvent(OwnedEvent&& other) noexcept : device_(other.device_), event_(std::exchange(other.event_, nullptr)) {}
+
+OwnedEvent& OwnedEvent::operator=(OwnedEvent&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+OwnedEvent::~OwnedEvent() {
+  if (event_) (void)device_->driver().event_destroy(event_);
+}
+
+Status OwnedEvent::record(Stream stream) const {
+  return device_->check("cuEventRecord", device_->driver().event_record(event_, stream));
+}
+
+Status OwnedEvent::make_wait(Stream stream) const {
+  return device_->check("cuStreamWaitEvent", device_->driver().stream_wait_event(stream, event_, 0));
+}
+
+bool OwnedEvent::complete() const { return device_->driver().event_query(event_) != kNotReady; }
+
+bool device_memory(const void* pointer, int* ordinal) {
+  std::string why;
+  const Driver* const driver = cuda::driver(&why);
+  if (!driver) return false;
+  unsigned type = 0;
+  const auto address = reinterpret_cast<DevicePointer>(pointer);
+  if (driver->pointer_attribute(&type, kPointerMemoryType, address) != kSuccess || type != kMemoryOfDevice) return false;
+  return driver->pointer_attribute(ordinal, kPointerOrdinal, address) == kSuccess;
+}
+
+}  // namespace fsccl::cuda

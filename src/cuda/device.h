@@ -1,0 +1,84 @@
+// A GPU of this process: its primary context, which the CUDA runtime and PyTorch use, too, and what it can do. Made once each and
+// kept until the process ends. Every call on it needs its context: hold a Current meanwhile.
+#pragma once
+#include <string>
+
+#include "cuda/driver.h"
+
+namespace fsccl::cuda {
+
+class Device {
+ public:
+  // Of this ordinal (0 ..). FSCCL_ERR_NOT_AVAILABLE: no driver, no such device, or it lacks what the library needs. Any thread.
+  static Result<const Device*> open(int ordinal);
+
+  const Driver& driver() const { return *driver_; }
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+  uint64_t memory_bytes() const { return memory_bytes_; }
+  int multiprocessors() const { return multiprocessors_; }
+  int capability() const { return capability_; }  // 10 * major + minor
+  bool posix_handles() const { return posix_handles_; }
+  bool fabric_handles() const { return fabric_handles_; }
+  bool wide_values() const { return wide_values_; }  // stream operations on 64 bits
+  bool batches() const { return driver_->copy_batch || driver_->copy_batch_v2; }
+  const unsigned char* uuid() const { return uuid_; }  // 16 bytes
+
+  Status check(const char* operation, Code code) const { return cuda::check(*driver_, operation, code); }
+
+ private:
+  friend class Current;
+  Device() = default;
+  static Result<const Device*> make(int ordinal);
+
+  const Driver* driver_ = nullptr;
+  int ordinal_ = 0, device_ = 0;
+  Context context_ = nullptr;
+  std::string name_;
+  uint64_t memory_bytes_ = 0;
+  int multiprocessors_ = 0, capability_ = 0;
+  bool posix_handles_ = false, fabric_handles_ = false, wide_values_ = false;
+  unsigned char uuid_[16] = {};
+};
+
+// How many there are; 0, and *why, without a driver.
+int device_count(std::string* why);
+
+// The device's context is the calling thread's while this lives.
+class Current {
+ public:
+  explicit Current(const Device& device) : driver_(device.driver()), pushed_(driver_.push_context(device.context_) == kSuccess) {}
+  ~Current() {
+    Context popped;
+    if (pushed_) (void)driver_.pop_context(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Driver& driver_;
+  bool pushed_;
+};
+
+// An event without a time, which destroys itself.
+class OwnedEvent {
+ public:
+  static Result<OwnedEvent> create(const Device& device);
+  OwnedEvent(OwnedEvent&& other) noexcept;
+  OwnedEvent& operator=(OwnedEvent&& other) noexcept;
+  ~OwnedEvent();
+  Event get() const { return event_; }
+  Status record(Stream stream) const;  // the caller holds a Current
+  Status make_wait(Stream stream) const;
+  bool complete() const;  // everything that it stands for is done, or it was never recorded
+
+ private:
+  OwnedEvent(const Device& device, Event event) : device_(&device), event_(event) {}
+  const Device* device_;
+  Event event_;
+};
+
+// What an address is to CUDA: false when there is no driver, or it is ordinary host memory.
+bool device_memory(const void* pointer, int* ordinal);
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,66 @@
+// The passes over device memory, one launch for all the pieces of a unit: cast and pack, copy, and the reduce of n sources with its
+// epilogue. Elements are bit-equal to those of the host's kernels (kernels.h), and so is the norm: the same accumulators, the same
+// roundings, no fused multiply-add, no flush to zero, the same blocks of kNormBlock elements.
+//
+// A table of pieces is made once, when a unit is; it lies in device memory, and a launch takes it with the addresses that change
+// from step to step. Launches are put on a stream and return at once.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/dtype.h"
+#include "cuda/device.h"
+
+namespace fsccl::cuda {
+
+// dst = src converted. Any pair that kernels.h casts, and equal dtypes of any kind (a copy). Any alignment to the element.
+struct CastPiece {
+  DevicePointer source = 0;  // an address, or with `sources_from_base` an offset
+  uint64_t destination = 0;  // likewise
+  uint64_t count = 0;        // elements
+  fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
+};
+
+// dst = fold over the sources, in their order, of the elements at `offset` behind each source's base.
+struct ReducePiece {
+  uint64_t offset = 0;            // bytes, behind the base of every source
+  DevicePointer destination = 0;  // an address
+  uint64_t count = 0;             // elements
+  fsccl_dtype_t from = FSCCL_FLOAT32, to = FSCCL_FLOAT32;
+};
+
+struct ReduceEpilogue {
+  double scale = 1;
+  bool accumulate = false;
+};
+
+// What a reduce leaves in device memory, in stream order.
+struct DeviceNorm {
+  double sum;
+  int finite, unused;
+};
+
+// Which addresses in a table are offsets behind the base that a launch names.
+enum class CastBase : uint8_t { destinations, sources, both };
+
+class CastTable;    // pieces in device memory
+class ReduceTable;  // likewise, and the scratch of the norm
+
+class DeviceKernels {
+ public:
+  // Loaded once for each device. FSCCL_ERR_NOT_AVAILABLE: the library was built without nvcc, or for no such GPU. Any thread.
+  static Result<const DeviceKernels*> of(const Device& device);
+  virtual ~DeviceKernels() = default;
+
+  virtual Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces, CastBase base) const = 0;
+  // Sources' base is `source_base`, destinations' `destination_base`; what the table has as addresses ignores them.
+  virtual Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const = 0;
+
+  virtual Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces, int sources) const = 0;
+  // `bases`: of the sources, as many as the table was made for. norm: null, or device memory for a DeviceNorm, which is written.
+  // One launch of a table at a time.
+  virtual Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
+                        Stream stream) const = 0;
+};
+
+}  // namespace fsccl::cuda
