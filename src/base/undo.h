@@ -1,5 +1,7 @@
-// Takes back what was begun, where a scope is left before keep(): with an error, or by an exception (memory that is too short).
+// Takes back what was begun, where a scope is left before keep(): with an error, or by an exception (memory that is too short). Where
+// the action is short of memory, too, it ends there, and what left the scope goes on.
 #pragma once
+#include <new>
 #include <utility>
 
 namespace fsccl {
@@ -9,7 +11,11 @@ class Undo {
  public:
   explicit Undo(Action action) : action_(std::move(action)) {}
   ~Undo() {
-    if (!kept_) action_();
+    if (kept_) return;
+    try {
+      action_();
+    } catch (const std::bad_alloc&) {
+    }
   }
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
