@@ -10,6 +10,7 @@
 #include "api/block_table.h"
 #include "api/objects.h"
 #include "base/fork.h"
+#include "base/immortal.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "cuda/device.h"
@@ -24,8 +25,8 @@ struct AllocatorObject {
 
 using AllocatorTable = HandleTable<AllocatorObject, HandleKind::allocator, 4096>;
 AllocatorTable& allocators() {
-  static auto* table = new AllocatorTable;
-  return *table;
+  static Immortal<AllocatorTable> table;
+  return table.get();
 }
 
 Result<AllocatorObject*> allocator_of(const void* context) {

@@ -2,13 +2,15 @@
 
 #include <unordered_map>
 
+#include "base/immortal.h"
+
 namespace fsccl {
 namespace {
 
 std::mutex engines_mutex;
 std::unordered_map<const Engine*, fsccl_comm_t>& engines() {
-  static auto* map = new std::unordered_map<const Engine*, fsccl_comm_t>;
-  return *map;
+  static Immortal<std::unordered_map<const Engine*, fsccl_comm_t>> map;
+  return map.get();
 }
 
 }  // namespace
@@ -42,16 +44,16 @@ Status bad_handle(HandleKind wanted, uint64_t bits) {
 
 // The tables outlive every thread that may look something up.
 CommTable& comms() {
-  static auto* table = new CommTable;
-  return *table;
+  static Immortal<CommTable> table;
+  return table.get();
 }
 PoolTable& pools() {
-  static auto* table = new PoolTable;
-  return *table;
+  static Immortal<PoolTable> table;
+  return table.get();
 }
 UnitTable& units() {
-  static auto* table = new UnitTable;
-  return *table;
+  static Immortal<UnitTable> table;
+  return table.get();
 }
 
 Result<Communicator*> comm_of(fsccl_comm_t handle) {

@@ -7,6 +7,7 @@
 #include "api/block_table.h"
 #include "api/guard.h"
 #include "base/fork.h"
+#include "base/immortal.h"
 #include "base/log.h"
 
 namespace fsccl {
@@ -19,8 +20,8 @@ struct Devices {
   BlockTable blocks;
 };
 Devices& devices() {
-  static auto* all = new Devices;
-  return *all;
+  static Immortal<Devices> all;
+  return all.get();
 }
 
 constexpr uint64_t kAlignment = 512;  // what PyTorch's kernels may expect of memory: its own allocator's

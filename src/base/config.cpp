@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/config_store.h"
+#include "base/immortal.h"
 #include "base/log.h"
 
 namespace fsccl {
@@ -70,8 +71,8 @@ class ProcessConfig {
 
 // Never destroyed: threads may still log and ask while the process ends.
 ProcessConfig& process_config() {
-  static ProcessConfig* const instance = new ProcessConfig;
-  return *instance;
+  static Immortal<ProcessConfig> instance;
+  return instance.get();
 }
 
 }  // namespace

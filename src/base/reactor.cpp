@@ -1,4 +1,5 @@
 #include "base/reactor.h"
+#include "base/immortal.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -42,8 +43,8 @@ int epoll_sleep(int epoll, epoll_event* events, int capacity, int64_t sleep_ns) 
 }  // namespace
 
 Reactor& Reactor::instance() {
-  static Reactor* const reactor = new Reactor;  // never destroyed: its thread may outlive static destructors
-  return *reactor;
+  static Immortal<Reactor> reactor;
+  return reactor.get();
 }
 
 Reactor::Reactor() { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/immortal.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -51,6 +52,7 @@ class Reactor {
     bool removed = false;
   };
 
+  friend class Immortal<Reactor>;
   Reactor();
   static void before_fork();
   static void after_fork_parent();

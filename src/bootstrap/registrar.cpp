@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/immortal.h"
 #include "base/reactor.h"
 #include "base/undo.h"
 
@@ -18,8 +19,8 @@ struct Open {
   std::vector<std::shared_ptr<Registrar>> list;
 };
 Open& open_registrars() {
-  static Open* const open = new Open;
-  return *open;
+  static Immortal<Open> open;
+  return open.get();
 }
 
 void answer(Channel& channel, FrameType type, ByteView payload) {

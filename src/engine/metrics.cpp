@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/immortal.h"
 #include "base/value_writer.h"
 #include "base/version.h"
 
@@ -73,8 +74,8 @@ struct Sources {
   std::vector<const MetricsSource*> living;
 };
 Sources& sources() {
-  static auto* all = new Sources;
-  return *all;
+  static Immortal<Sources> all;
+  return all.get();
 }
 std::atomic<uint64_t> sources_made{0};
 

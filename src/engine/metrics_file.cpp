@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "base/immortal.h"
 #include "base/log.h"
 #include "base/reactor.h"
 #include "base/whole_file.h"
@@ -41,8 +42,8 @@ struct MetricsFile::Shared {
 };
 
 MetricsFile::Shared& MetricsFile::shared() {
-  static auto* all = new Shared;
-  return *all;
+  static Immortal<Shared> all;
+  return all.get();
 }
 
 std::unique_ptr<MetricsFile> MetricsFile::create(const Config& settings, int rank) {

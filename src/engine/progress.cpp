@@ -38,8 +38,8 @@ int wait_any(const std::vector<FutexWait>& entries) {
 }  // namespace
 
 Progress& Progress::instance() {
-  static auto* progress = new Progress;  // lives as long as the service thread may run
-  return *progress;
+  static Immortal<Progress> progress;
+  return progress.get();
 }
 
 Progress::Progress() {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/immortal.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -33,6 +34,7 @@ class Progress {
   void settle();
 
  private:
+  friend class Immortal<Progress>;
   Progress();
   int64_t visit();
   bool move_on(uint32_t kicks);

@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include "base/immortal.h"
+
 namespace fsccl::shm {
 
 struct Mapping::All {
@@ -15,8 +17,8 @@ struct Mapping::All {
 };
 
 Mapping::All& Mapping::all() {
-  static All* const all = new All;  // channels may be closed after static destructors
-  return *all;
+  static Immortal<All> all;
+  return all.get();
 }
 
 Result<std::shared_ptr<Mapping>> Mapping::of(int fd, size_t offset, size_t bytes) {
