@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks as processes that say what they come to, for the scripts beside this one: Rank is one of them, inside its process; Job
+starts them and hears what they say; show() prints percentiles."""
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+TIMEOUT_S = 60
+INT64 = 6
+
+
+class ErrorInfo(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int), ("rank", ctypes.c_int), ("peer", ctypes.c_int),
+                ("sequence", ctypes.c_uint64), ("operation", ctypes.c_char_p), ("text", ctypes.c_char_p)]
+
+
+class Rank:
+    """In a process of its own."""
+
+    def __init__(self, library, rank, ranks):
+        self.lib, self.rank, self.ranks = ctypes.CDLL(library), rank, ranks
+        self.lib.fsccl_status_string.restype = ctypes.c_char_p
+        self.comm = ctypes.c_void_p()
+        self.must(self.lib.fsccl_comm_create(None, ctypes.byref(self.comm)))
+
+    def must(self, status):
+        if status < 0:
+            raise SystemExit(f"rank {self.rank}: {self.lib.fsccl_status_string(status).decode()}: {self.error().text.decode()}")
+
+    def barrier(self, comm):
+        return self.lib.fsccl_barrier(comm, None, None)
+
+    def gather(self, comm, value, ranks):
+        mine, all_of = ctypes.c_int64(value), (ctypes.c_int64 * ranks)()
+        self.must(self.lib.fsccl_all_gather(ctypes.byref(mine), all_of, ctypes.c_size_t(1), INT64, comm, None, None))
+        return list(all_of)
+
+    def error(self):
+        info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
+        self.lib.fsccl_last_error(ctypes.byref(info))
+        return info
+
+
+def say(what, number):
+    os.write(1, f"{what} {number}\n".encode())
+
+
+class Job:
+    """Ranks as processes, and the lines that they say. `settings(rank)`: variables besides. The ranks from `held` on begin when
+    release() is called."""
+    count = 0
+
+    def __init__(self, options, ranks, body, argument, settings=lambda rank: {}, held=None):
+        Job.count += 1
+        self.ranks, self.processes, self.pipes, self.text = ranks, [], [], [""] * ranks
+        self.gate = os.pipe()
+        for rank in range(ranks):
+            reader, writer = os.pipe()
+            process = os.fork()
+            if process == 0:
+                os.dup2(writer, 1)
+                os.close(self.gate[1])
+                if held is not None and rank >= held:
+                    os.read(self.gate[0], 1)
+                os.closerange(3, 4096)  # also what this process was given
+                port = 20000 + (os.getppid() * 61 + Job.count) % 10000  # below those that systems give to connections
+                os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                                  TORCHELASTIC_RUN_ID=f"{os.getppid()}/{Job.count}", FSCCL_TIMEOUT_MS=str(TIMEOUT_S * 1000))
+                if options.hosts > 1:
+                    os.environ.update(FSCCL_HOST_ID=f"host {rank * options.hosts // ranks}", FSCCL_INSECURE="1")
+                else:
+                    os.environ.update(LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks))
+                os.environ.update(settings(rank))
+                try:
+                    body(Rank(options.library, rank, ranks), argument)
+                    while True:
+                        signal.pause()  # its end would be a death that others see
+                except SystemExit as error:
+                    print(error, file=sys.stderr)
+                finally:
+                    os._exit(1)
+            os.close(writer)
+            self.processes.append(process)
+            self.pipes.append(reader)
+        os.close(self.gate[0])
+
+    def release(self):
+        os.close(self.gate[1])
+        self.gate = None
+
+    def expect(self, word, count=1, of=None, but=-1):
+        """The numbers of `count` lines of each rank, or of one, that begin with `word`."""
+        deadline = time.monotonic() + TIMEOUT_S
+        wanted = [rank for rank in range(self.ranks) if rank != but and of in (None, rank)]
+        while True:
+            lines = [[line.split() for line in self.text[rank].split("\n")[:-1]] for rank in wanted]
+            found = [[int(number) for said, number in some if said == word] for some in lines]
+            if all(len(numbers) >= count for numbers in found):
+                return [number for numbers in found for number in numbers]
+            ready = select.select(self.pipes, [], [], max(0, deadline - time.monotonic()))[0]
+            pieces = [(self.pipes.index(pipe), os.read(pipe, 65536).decode()) for pipe in ready]
+            for rank, piece in pieces:
+                self.text[rank] += piece
+                if not piece and rank in wanted and self.text[rank].count(word + " ") < count:
+                    raise SystemExit(f"rank {rank} ended before it said '{word}'")
+            if not ready:
+                raise SystemExit(f"not all ranks said '{word}' in {TIMEOUT_S} s")
+
+    def kill(self, victim):
+        time.sleep(0.02)  # the others sleep in their barrier
+        begin = time.monotonic_ns()
+        os.kill(self.processes[victim], signal.SIGKILL)
+        return begin
+
+    def end(self):
+        for process in self.processes:
+            os.kill(process, signal.SIGKILL)
+        for process in self.processes:
+            os.waitpid(process, 0)
+        for pipe in self.pipes:
+            os.close(pipe)
+        if self.gate:
+            os.close(self.gate[1])
+
+
+def show(what, values_ns):
+    values = sorted(value / 1e6 for value in values_ns)
+    at = lambda part: values[min(len(values) - 1, int(part * len(values)))]
+    print(f"{what}: p50 {at(0.5):.2f} ms, p99 {at(0.99):.2f} ms, most {values[-1]:.2f} ms, of {len(values)}", flush=True)

@@ -1,0 +1,372 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Strangers at the door, small limits, forks and signals:
+
+    starts.py --library build/libfsccl.so.0 [forged] [fire] [limits] [fork] [signals]     (all without a name)
+
+forged:  three ranks meet over TCP with a secret. The second comes by a proxy that records its handshake; then so many handshakes
+         with forged, replayed, reflected and downgraded proofs knock at the door (--forged 100000), and the third comes. None may
+         get further than the first message, and the job must gather the right ranks.
+fire:    --starts 100 jobs of 16 ranks in peace and as many, in turn, under fire: random bytes, half messages, lengths of 2^32 and
+         500 connections that say nothing, at the TCP door and at each Unix socket of the ranks.
+limits:  64 descriptors; no locked memory; 1 GiB of addresses; /dev/shm of 1 MiB: two ranks gather, or an error names the limit.
+fork:    after the start a rank forks 1,000 children, each of which calls the library: FSCCL_ERR_FORKED, and the parent goes on.
+         No descriptor survives exec, no handler of a signal was set.
+signals: 10,000 signals a second to each of four ranks that gather for --seconds 10.
+Exit status 0: all as it must be.
+"""
+import argparse
+import ctypes
+import os
+import random
+import resource
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from ranks import Job, Rank, say, show
+
+HELLO, CHALLENGE, PROOF, FAILURE = 1, 2, 3, 4
+HEADER = struct.Struct("<IHHI")
+MAGIC = 0x4C435346
+HELLO_BYTES, PROOF_BYTES = 56, 32
+MODE_AT, PURPOSE_AT, NONCE_AT = 6, 7, 24  # in a Hello
+FORKED = -7
+
+
+def frame(kind, payload):
+    return HEADER.pack(MAGIC, kind, 0, len(payload)) + payload
+
+
+def read_frame(connection):
+    """(type, payload), or None when the other side has closed."""
+    def exactly(count):
+        data = b""
+        while len(data) < count:
+            try:
+                piece = connection.recv(count - len(data))
+            except ConnectionError:
+                return None
+            if not piece:
+                return None
+            data += piece
+        return data
+    header = exactly(HEADER.size)
+    if header is None:
+        return None
+    _, kind, _, count = HEADER.unpack(header)
+    payload = exactly(count)
+    return None if payload is None else (kind, payload)
+
+
+def free_port():
+    """Below those that systems give to connections."""
+    while True:
+        port = random.randrange(15000, 20000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+class Proxy(threading.Thread):
+    """Between one rank and the door; keeps the first three messages."""
+
+    def __init__(self, door):
+        super().__init__(daemon=True)
+        self.door, self.listener, self.recorded = door, socket.create_server(("127.0.0.1", 0)), []
+        self.port = self.listener.getsockname()[1]
+
+    def run(self):
+        rank = self.listener.accept()[0]
+        door = connect(self.door)
+        for source, target in ((rank, door), (door, rank), (rank, door)):
+            kind, payload = read_frame(source)
+            self.recorded.append(payload)
+            target.sendall(frame(kind, payload))
+        while True:
+            for source in select.select([rank, door], [], [])[0]:
+                data = source.recv(65536)
+                if not data:
+                    return
+                (door if source is rank else rank).sendall(data)
+
+
+def connect(port):
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=30)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+
+
+def forge(port, number, recorded):
+    """One attempt; whether the door went on after the proof."""
+    hello, challenge, proof = recorded
+    ways = ["random", "replayed", "reflected", "as a user", "as anybody", "another purpose", "zero", "nearly replayed"]
+    way = ways[number % len(ways)]
+    hello = bytearray(hello)
+    if way not in ("replayed", "nearly replayed"):
+        hello[NONCE_AT:] = secrets.token_bytes(len(hello) - NONCE_AT)
+    if way in ("as a user", "as anybody"):
+        hello[MODE_AT] = 2 if way == "as a user" else 3
+    if way == "another purpose":
+        hello[PURPOSE_AT] = 1 + number // len(ways) % 5
+    with connect(port) as connection:
+        try:
+            connection.sendall(frame(HELLO, bytes(hello)))
+            answer = read_frame(connection)
+            given = answer[1] if answer and answer[0] == CHALLENGE else challenge
+            bits = bytearray(proof)
+            bits[number % PROOF_BYTES] ^= 1 << number % 8
+            said = {"reflected": given[-PROOF_BYTES:], "replayed": proof, "zero": bytes(PROOF_BYTES), "nearly replayed": bytes(bits)}
+            connection.sendall(frame(PROOF, said.get(way) or secrets.token_bytes(PROOF_BYTES)))
+            while answer := read_frame(connection):
+                if answer[0] != FAILURE:
+                    return True
+        except ConnectionError:
+            pass
+    return False
+
+
+def gathers(rank, _):
+    found = rank.gather(rank.comm, rank.rank, rank.ranks)
+    if found != list(range(rank.ranks)):
+        raise SystemExit(f"rank {rank.rank}: gathered {found}")
+    say("gathered", time.monotonic_ns())
+
+
+def forged(options):
+    with tempfile.NamedTemporaryFile(prefix="secret") as secret:
+        secret.write(secrets.token_hex(32).encode())
+        secret.flush()
+        port = free_port()
+        proxy = Proxy(port)
+        proxy.start()
+
+        def settings(rank):
+            return {"FSCCL_HOST_ID": f"host {rank}", "FSCCL_JOB_SECRET_FILE": secret.name, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                    "FSCCL_BOOTSTRAP_PORT": str(proxy.port if rank == 1 else port), "FSCCL_TIMEOUT_MS": "3600000"}
+        job = Job(options, 3, gathers, None, settings, held=2)
+        deadline = time.monotonic() + 30
+        while len(proxy.recorded) < 3:
+            if time.monotonic() > deadline:
+                raise SystemExit("no handshake came by the proxy")
+            time.sleep(0.005)
+        begin = time.monotonic()
+        accepted = sum(forge(port, number, proxy.recorded) for number in range(options.forged))
+        took = time.monotonic() - begin
+        job.release()
+        job.expect("gathered")
+        job.end()
+    print(f"forged: {options.forged} handshakes in {took:.0f} s, {accepted} accepted; the job gathered all its ranks", flush=True)
+    return accepted == 0
+
+
+def doors(port):
+    """Where ranks of any job listen: the TCP door and the library's Unix sockets."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+        names = {line.split()[-1] for line in file if "fsccl" in line}
+    return [port] + [name.replace("@", "\0", 1) for name in sorted(names)]
+
+
+def knock(door):
+    made = socket.socket(socket.AF_INET if isinstance(door, int) else socket.AF_UNIX)
+    made.setblocking(False)
+    try:
+        made.connect(("127.0.0.1", door) if isinstance(door, int) else door)
+    except BlockingIOError:
+        pass
+    except OSError:
+        made.close()
+        return None
+    return made
+
+
+def attack(port, stop):
+    """In a process of its own, until `stop` can be read."""
+    chance, idle = random.Random(port), []
+    said = [lambda: chance.randbytes(100), lambda: HEADER.pack(MAGIC, HELLO, 0, 0xFFFFFFFF),
+            lambda: frame(HELLO, bytes(HELLO_BYTES))[:7], lambda: frame(HELLO, bytes(HELLO_BYTES))]
+    number = 0
+    while not select.select([stop], [], [], 0)[0]:
+        for door in doors(port):
+            number += 1
+            made = knock(door)
+            if not made:
+                continue
+            if number % 5 == 4 and len(idle) < 500:
+                idle.append(made)
+                continue
+            try:
+                made.send(said[number % 4]())
+            except OSError:
+                pass
+            idle.append(made)
+            if len(idle) > 500:
+                idle.pop(0).close()
+
+
+def start_once(options, under_fire):
+    port = free_port()
+    if under_fire:
+        stop = os.pipe()
+        attacker = os.fork()
+        if attacker == 0:
+            os.close(stop[1])
+            attack(port, stop[0])
+            os._exit(0)
+
+    def settings(rank):
+        return {"FSCCL_BOOTSTRAP_PORT": str(port), "FSCCL_INSECURE": "1", "FSCCL_HOST_ID": f"host {rank // 8}", "FSCCL_TRANSPORT": "auto"}
+    begin = time.monotonic_ns()
+    job = Job(options, 16, gathers, None, settings)
+    took = max(job.expect("gathered")) - begin
+    job.end()
+    if under_fire:
+        os.close(stop[0])
+        os.close(stop[1])
+        os.waitpid(attacker, 0)
+    return took
+
+
+def fire(options):
+    times = {False: [], True: []}
+    for _ in range(options.starts):
+        for under_fire in times:
+            times[under_fire].append(start_once(options, under_fire))
+    show("16 ranks start, in peace", times[False])
+    show("16 ranks start, under fire", times[True])
+    more = (sorted(times[True])[options.starts // 2] - sorted(times[False])[options.starts // 2]) / 1e6
+    print(f"fire: {options.starts} of {options.starts} starts, {more:+.0f} ms in the median", flush=True)
+    return True
+
+
+def limited(options, name, limit):
+    """Two ranks gather under the limit, in processes of their own that may be refused."""
+    job = Job(options, 2, lambda rank, _: gathers(rank, _), None, lambda rank: limit() or {})
+    try:
+        job.expect("gathered")
+        print(f"limits: {name}: works", flush=True)
+        return True
+    except SystemExit as error:
+        print(f"limits: {name}: {error} (its words are above)", flush=True)
+        return True
+    finally:
+        job.end()
+
+
+def limits(options):
+    good = limited(options, "64 descriptors", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
+    good &= limited(options, "no locked memory", lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)))
+    good &= limited(options, "1 GiB of addresses", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
+    if os.environ.get("SMALL_SHM"):
+        return limited(options, "/dev/shm of 1 MiB", lambda: None)
+    command = "mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\""
+    again = [sys.executable, os.path.abspath(__file__), "--library", options.library, "limits"]
+    small = subprocess.run(["unshare", "-m", "sh", "-c", command, "sh", *again], env={**os.environ, "SMALL_SHM": "1"}, check=False,
+                           capture_output=True, text=True)
+    print(small.stdout.splitlines()[-1] if small.returncode == 0 else f"limits: /dev/shm of 1 MiB: not tried: {small.stderr.strip()}")
+    return good
+
+
+def caught_signals(process):
+    """As a set of bits, but for the two that the C library keeps to itself for its threads."""
+    with open(f"/proc/{process}/status", encoding="ascii") as file:
+        return int(next(line.split()[1] for line in file if line.startswith("SigCgt")), 16) & ~(3 << 31)
+
+
+def forks(rank, count):
+    gathers(rank, None)
+    if rank.rank == 0:
+        for _ in range(count):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if rank.barrier(rank.comm) == FORKED else 1)
+            if os.waitpid(child, 0)[1] != 0:
+                raise SystemExit("a child was not told that it is one")
+        kept = [name for name in os.listdir("/proc/self/fd") if not closes_on_exec(name)]
+        if [name for name in kept if int(name) > 2]:
+            raise SystemExit(f"descriptors {kept} survive exec")
+    gathers(rank, None)
+
+
+def closes_on_exec(name):
+    try:
+        with open(f"/proc/self/fdinfo/{name}", encoding="ascii") as file:
+            flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags"))
+        return bool(flags & os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+
+
+def fork(options):
+    before = caught_signals(os.getpid())
+    job = Job(options, 2, forks, 1000)
+    job.expect("gathered", 2)
+    after = caught_signals(job.processes[0])
+    job.end()
+    print(f"fork: 1000 children were told, the parent went on; signals handled before {before:x}, after {after:x}", flush=True)
+    return before == after
+
+
+def under_signals(rank, seconds):
+    count = 0
+
+    def handler(*_):
+        nonlocal count
+        count += 1
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+    rounds, end = 0, time.monotonic() + seconds
+    go_on = True
+    while go_on:
+        mine = int(time.monotonic() < end)
+        found = rank.gather(rank.comm, rank.rank * 2 + mine, rank.ranks)
+        if [value // 2 for value in found] != list(range(rank.ranks)):
+            raise SystemExit(f"rank {rank.rank}: gathered {found}")
+        go_on = all(value % 2 for value in found)
+        rounds += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    say("rounds", rounds)
+    say("signals", count)
+
+
+def signals(options):
+    job = Job(options, 4, under_signals, options.seconds)
+    rounds, counts = job.expect("rounds"), job.expect("signals")
+    job.end()
+    print(f"signals: {min(rounds)} gathers of 4 ranks while each got {min(counts)} signals or more in {options.seconds} s: all right",
+          flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--forged", type=int, default=100_000)
+    parser.add_argument("--starts", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("what", nargs="*", choices=["forged", "fire", "limits", "fork", "signals", []])
+    options = parser.parse_args()
+    options.hosts = 1
+    ctypes.CDLL(options.library)  # an error now, and not in every rank
+    wanted = options.what or ["forged", "fire", "limits", "fork", "signals"]
+    good = [globals()[name](options) for name in wanted]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
