@@ -33,7 +33,7 @@ import time
 
 from ranks import Job, Rank, say, show
 
-HELLO, CHALLENGE, PROOF, FAILURE = 1, 2, 3, 4
+HELLO, CHALLENGE, PROOF, FAILURE, REGISTER = 1, 2, 3, 4, 10
 HEADER = struct.Struct("<IHHI")
 MAGIC = 0x4C435346
 HELLO_BYTES, PROOF_BYTES = 56, 32
@@ -79,7 +79,7 @@ def free_port():
 
 
 class Proxy(threading.Thread):
-    """Between one rank and the door; keeps the first three messages."""
+    """Between one rank and the door; keeps the messages of the handshake and the one that follows, the rank's request."""
 
     def __init__(self, door):
         super().__init__(daemon=True)
@@ -89,7 +89,7 @@ class Proxy(threading.Thread):
     def run(self):
         rank = self.listener.accept()[0]
         door = connect(self.door)
-        for source, target in ((rank, door), (door, rank), (rank, door)):
+        for source, target in ((rank, door), (door, rank), (rank, door), (rank, door)):
             kind, payload = read_frame(source)
             self.recorded.append(payload)
             target.sendall(frame(kind, payload))
@@ -113,8 +113,8 @@ def connect(port):
 
 
 def forge(port, number, recorded):
-    """One attempt; whether the door went on after the proof."""
-    hello, challenge, proof = recorded
+    """One attempt; whether the door answered the request after the proof. (To grant it twice ends the job, too.)"""
+    hello, challenge, proof, request = recorded
     ways = ["random", "replayed", "reflected", "as a user", "as anybody", "another purpose", "zero", "nearly replayed"]
     way = ways[number % len(ways)]
     hello = bytearray(hello)
@@ -133,7 +133,7 @@ def forge(port, number, recorded):
             bits[number % PROOF_BYTES] ^= 1 << number % 8
             said = {"reflected": given[-PROOF_BYTES:], "replayed": proof, "zero": bytes(PROOF_BYTES),
                     "nearly replayed": bytes(bits)}
-            connection.sendall(frame(PROOF, said.get(way) or secrets.token_bytes(PROOF_BYTES)))
+            connection.sendall(frame(PROOF, said.get(way) or secrets.token_bytes(PROOF_BYTES)) + frame(REGISTER, request))
             while answer := read_frame(connection):
                 if answer[0] != FAILURE:
                     return True
@@ -163,7 +163,7 @@ def forged(options):
                     "FSCCL_TIMEOUT_MS": "3600000"}
         job = Job(options, 3, gathers, None, settings, held=2)
         deadline = time.monotonic() + 30
-        while len(proxy.recorded) < 3:
+        while len(proxy.recorded) < 4:
             if time.monotonic() > deadline:
                 raise SystemExit("no handshake came by the proxy")
             time.sleep(0.005)
