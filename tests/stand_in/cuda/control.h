@@ -1,0 +1,60 @@
+// What tests ask of the stand-in for CUDA's driver, and tell it. The functions are exported by the stand-in alone: StandIn finds
+// them in the libcuda.so.1 that the library under test uses.
+#pragma once
+#include <dlfcn.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+extern "C" {
+// Calls since the process began: "cuMemCreate", or "kernel NAME" for launches; null: of all functions.
+uint64_t fsccl_stand_in_calls(const char* name);
+// The nth call from now (1: the next) returns `code`.
+void fsccl_stand_in_fail(const char* function, int nth, int code);
+// As if work on the device had failed; 0: as if it never had.
+void fsccl_stand_in_break(int ordinal, int code);
+// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams", "events", "modules".
+int64_t fsccl_stand_in_live(const char* kind);
+uint64_t fsccl_stand_in_used_bytes(int ordinal);
+// Lines "3 events" for what exists, but modules; returns the text's size.
+size_t fsccl_stand_in_leaks(char* text, size_t capacity);
+// A line for each rule of the driver that a call broke.
+size_t fsccl_stand_in_broken_rules(char* text, size_t capacity, int forget);
+}
+
+namespace fsccl::stand_in {
+
+class Control {
+ public:
+  Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
+  // False: there is no driver, or a real one.
+  bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
+  uint64_t calls(const char* name = nullptr) const { return find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name); }
+  void fail(const char* function, int nth = 1, int code = 2) const {
+    find<decltype(fsccl_stand_in_fail)>("fsccl_stand_in_fail")(function, nth, code);
+  }
+  void break_device(int ordinal, int code) const { find<decltype(fsccl_stand_in_break)>("fsccl_stand_in_break")(ordinal, code); }
+  int64_t live(const char* kind) const { return find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind); }
+  uint64_t used_bytes(int ordinal) const { return find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal); }
+  std::string leaks() const {
+    char text[1024];
+    find<decltype(fsccl_stand_in_leaks)>("fsccl_stand_in_leaks")(text, sizeof text);
+    return text;
+  }
+  // They are forgotten.
+  std::string broken_rules() const {
+    char text[8192];
+    find<decltype(fsccl_stand_in_broken_rules)>("fsccl_stand_in_broken_rules")(text, sizeof text, 1);
+    return text;
+  }
+
+ private:
+  template <class Function>
+  Function* find(const char* name) const {
+    return reinterpret_cast<Function*>(dlsym(library_, name));
+  }
+  void* library_;
+};
+
+}  // namespace fsccl::stand_in

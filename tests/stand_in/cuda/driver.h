@@ -1,0 +1,60 @@
+// What every call of the stand-in begins with: it is counted, may be told to fail, and is refused where CUDA would. Who breaks a
+// rule gets the error that CUDA has for it, and a line in the list of broken rules, because callers may ignore an error.
+#pragma once
+#include <atomic>
+#include <cstdarg>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "abi.h"
+
+namespace fsccl::stand_in {
+
+class Stream;
+
+// A GPU with its primary context. All live until the process ends.
+struct Device {
+  int ordinal = 0;
+  int physical = 0;  // behind CUDA_VISIBLE_DEVICES: the same to every process
+  uint64_t bytes = 0;
+  std::atomic<uint64_t> used{0};
+  std::atomic<int> retained{0};
+  std::atomic<Code> broken{kSuccess};  // by work that failed: every later call does, too
+  std::mutex order;                    // of what is put on its streams
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::shared_ptr<Stream> null_stream;
+
+  // False: there is no room.
+  bool charge(uint64_t amount);
+  void refund(uint64_t amount) { used -= amount; }
+};
+
+const std::vector<Device*>& devices();
+Device* device_at(int ordinal);  // null: no such
+bool attribute(int which, int* value, const Device& device);
+int driver_version();
+
+enum class Needs { nothing, initialised, context };
+// The code that the call has to return at once; kSuccess: go on.
+Code enter(const char* function, Needs needs = Needs::initialised);
+Code initialise();
+// The device whose context is the thread's; after enter() with Needs::context there is one.
+Device* current();
+
+// Notes that a rule was broken, and returns the code.
+[[gnu::format(printf, 3, 4)]] Code refuse(const char* function, Code code, const char* format, ...);
+
+// Meanwhile calls of this thread are not permitted: it runs a function of launch_host.
+class InHostFunction {
+ public:
+  InHostFunction();
+  ~InHostFunction();
+};
+
+// How many of this kind exist. The text of those that should not be left when everything was given back.
+void count(const char* kind, int more);
+void count_call(const std::string& name);
+
+}  // namespace fsccl::stand_in

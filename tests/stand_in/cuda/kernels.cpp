@@ -1,0 +1,126 @@
+// Modules and launches. A kernel is a function of libfsccl_emulated_kernels.so, beside this library or named by
+// FSCCL_STAND_IN_KERNELS: `fsccl_emulated_NAME` runs the whole grid, `fsccl_emulated_sizes_NAME` are the bytes of each argument,
+// and 0 behind the last. Arguments are copied when a kernel is launched, as the driver does.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+#include "memory.h"
+#include "stream.h"
+
+using namespace fsccl::stand_in;
+
+namespace {
+
+struct ModuleHandle {
+  const void* image;
+};
+struct FunctionHandle {
+  ModuleHandle* module;
+  std::string name;
+  void (*run)(const unsigned grid[3], const unsigned block[3], void** arguments);
+  const unsigned* sizes;
+};
+
+struct Modules {
+  std::mutex mutex;
+  std::set<ModuleHandle*> modules;
+  std::set<FunctionHandle*> functions;
+};
+Modules& all() {
+  static Modules* const all = new Modules;
+  return *all;
+}
+
+void* kernels() {
+  static void* const library = [] {
+    if (const char* const path = std::getenv("FSCCL_STAND_IN_KERNELS")) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    Dl_info here;
+    if (!dladdr(reinterpret_cast<void*>(&kernels), &here)) return static_cast<void*>(nullptr);
+    std::string path = here.dli_fname;
+    path.resize(path.rfind('/') + 1);
+    return dlopen((path + "libfsccl_emulated_kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  }();
+  return library;
+}
+
+// A fat binary, an ELF file or text of PTX: what a driver takes.
+bool loadable(const void* image) {
+  static const unsigned char kFatBinary[4] = {0x50, 0xed, 0x55, 0xba};
+  return image && (std::memcmp(image, kFatBinary, 4) == 0 || std::memcmp(image, "\177ELF", 4) == 0 ||
+                   std::memcmp(image, "//", 2) == 0 || std::memcmp(image, ".ver", 4) == 0);
+}
+
+}  // namespace
+
+extern "C" {
+
+Code cuModuleLoadData(ModuleHandle** module, const void* image) {
+  if (const Code code = enter("cuModuleLoadData", Needs::context)) return code;
+  if (!module || !loadable(image)) return refuse("cuModuleLoadData", kInvalidImage, "%p is no image", image);
+  *module = new ModuleHandle{image};
+  const std::lock_guard lock(all().mutex);
+  all().modules.insert(*module);
+  count("modules", 1);
+  return kSuccess;
+}
+
+Code cuModuleUnload(ModuleHandle* module) {
+  if (const Code code = enter("cuModuleUnload", Needs::context)) return code;
+  const std::lock_guard lock(all().mutex);
+  if (!all().modules.erase(module)) return refuse("cuModuleUnload", kInvalidHandle, "module %p", static_cast<void*>(module));
+  for (auto function = all().functions.begin(); function != all().functions.end();)
+    function = (*function)->module == module ? all().functions.erase(function) : std::next(function);
+  count("modules", -1);
+  delete module;
+  return kSuccess;
+}
+
+Code cuModuleGetFunction(FunctionHandle** function, ModuleHandle* module, const char* name) {
+  if (const Code code = enter("cuModuleGetFunction", Needs::context)) return code;
+  const std::lock_guard lock(all().mutex);
+  if (!function || !name || !all().modules.count(module))
+    return refuse("cuModuleGetFunction", kInvalidHandle, "module %p", static_cast<void*>(module));
+  if (!kernels()) return refuse("cuModuleGetFunction", kNotFound, "there are no emulated kernels");
+  const std::string prefix = "fsccl_emulated_";
+  FunctionHandle found{module, name, nullptr, nullptr};
+  found.run = reinterpret_cast<decltype(found.run)>(dlsym(kernels(), (prefix + name).c_str()));
+  found.sizes = static_cast<const unsigned*>(dlsym(kernels(), (prefix + "sizes_" + name).c_str()));
+  if (!found.run || !found.sizes) return kNotFound;
+  *function = new FunctionHandle(found);
+  all().functions.insert(*function);
+  return kSuccess;
+}
+
+Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                    unsigned block_z, unsigned shared_bytes, StreamHandle handle, void** arguments, void** extra) {
+  if (const Code code = enter("cuLaunchKernel", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  const std::lock_guard lock(all().mutex);
+  if (!stream || !all().functions.count(function) || extra)
+    return refuse("cuLaunchKernel", kInvalidHandle, "function %p, stream %p", static_cast<void*>(function), handle);
+  const uint64_t threads = uint64_t{block_x} * block_y * block_z;
+  if (!grid_x || !grid_y || !grid_z || grid_x > 0x7fffffffu || grid_y > 65535 || grid_z > 65535 || !threads || threads > 1024 ||
+      block_z > 64 || shared_bytes > (48u << 10) || (function->sizes[0] && !arguments))
+    return refuse("cuLaunchKernel", kInvalidValue, "%s: a grid of %u x %u x %u blocks of %llu threads, %u bytes shared",
+                  function->name.c_str(), grid_x, grid_y, grid_z, static_cast<unsigned long long>(threads), shared_bytes);
+  std::vector<std::vector<std::max_align_t>> copies;
+  for (size_t i = 0; function->sizes[i]; i++) {
+    copies.emplace_back((function->sizes[i] + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
+    std::memcpy(copies.back().data(), arguments[i], function->sizes[i]);
+  }
+  count_call("kernel " + function->name);
+  submit(stream, {},
+         [run = function->run, copies = std::move(copies), grid_x, grid_y, grid_z, block_x, block_y, block_z]() mutable {
+           const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};
+           std::vector<void*> pointers;
+           for (auto& copy : copies) pointers.push_back(copy.data());
+           run(grid, block, pointers.data());
+           return Code{kSuccess};
+         });
+  return kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,98 @@
+// What the stand-in knows of memory: physical memory (a memfd each), reserved addresses, what is mapped where and for whom,
+// allocations and registered host memory. Device memory is memory of the process, so a kernel is ordinary code; but what no device
+// was given access to faults, and so does the page behind an allocation.
+//
+// Thread rules: Memory's functions from any thread. While a copy runs, nothing can be unmapped.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+
+#include "abi.h"
+#include "driver.h"
+
+namespace fsccl::stand_in {
+
+inline constexpr uint64_t kGranularity = 2u << 20;
+
+struct Physical {
+  int fd = -1;
+  uint64_t bytes = 0;
+  int handles = 0;            // the kinds it can be exported as
+  Device* charged = nullptr;  // null: imported, its maker pays
+  ~Physical();
+};
+
+struct Mapping {
+  uint64_t bytes = 0;
+  std::shared_ptr<Physical> physical;
+  uint64_t readers = 0, writers = 0;  // one bit a device
+  int device = 0;                     // what cuPointerGetAttribute says
+};
+
+struct Allocation {
+  uint64_t bytes = 0;
+  Device* device = nullptr;
+  uint64_t map_begin = 0, map_bytes = 0;  // with the page that faults
+};
+
+struct Registration {
+  uint64_t bytes = 0;
+  unsigned flags = 0;
+  Device* device = nullptr;
+};
+
+// What a range of addresses is. `foreign`: device memory that is not there, or that this device may not use, or only a part is.
+enum class Kind { host, registered, device, foreign };
+
+class Memory {
+ public:
+  // Reached by `device`, for writing or reading.
+  Kind kind(DevicePointer begin, uint64_t bytes, const Device& device, bool write);
+  // Runs `work` while nothing can be unmapped, when `allowed` says so of the kinds of both ranges; else kIllegalAddress.
+  Code touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
+             const std::function<void()>& work);
+  // Device or registered host memory, false: neither.
+  bool where(DevicePointer address, unsigned* type, int* ordinal);
+
+  std::shared_mutex mutex;
+  std::map<MemoryHandle, std::shared_ptr<Physical>> handles;
+  std::map<uint64_t, uint64_t> reservations;  // begin, bytes
+  std::map<uint64_t, Mapping> mappings;
+  std::map<uint64_t, Allocation> allocations;
+  std::map<uint64_t, Registration> registrations;
+  MemoryHandle next_handle = 0x1000;
+
+ private:
+  Kind kind_locked(DevicePointer begin, uint64_t bytes, const Device& device, bool write);
+};
+
+Memory& memory();
+
+// The entry of a map by addresses that covers `address`; end() when none does.
+template <class Map>
+auto covering(Map& map, uint64_t address, uint64_t (*bytes_of)(const typename Map::mapped_type&)) {
+  auto found = map.upper_bound(address);
+  if (found == map.begin()) return map.end();
+  --found;
+  return address - found->first < bytes_of(found->second) ? found : map.end();
+}
+
+template <class Entry>
+uint64_t bytes_of(const Entry& entry) {
+  if constexpr (std::is_integral_v<Entry>)
+    return entry;
+  else
+    return entry.bytes;
+}
+
+// Whether any entry lies in [begin, begin + bytes), even in part.
+template <class Map>
+bool overlaps(Map& map, uint64_t begin, uint64_t bytes) {
+  const auto after = map.lower_bound(begin);
+  if (after != map.end() && after->first - begin < bytes) return true;
+  return after != map.begin() && begin - std::prev(after)->first < bytes_of(std::prev(after)->second);
+}
+
+}  // namespace fsccl::stand_in

@@ -1,0 +1,386 @@
+// The stand-in keeps the rules of CUDA that the library relies on, and refuses what CUDA does: else a test over it would say
+// nothing. Called as the library calls it, through src/cuda/driver.h.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "control.h"
+#include "cuda/device.h"
+
+namespace fsccl::cuda {
+namespace {
+
+using stand_in::Control;
+constexpr size_t kUnit = 2 << 20;
+constexpr Code kIllegalAddress = 700, kInvalidHandle = 400, kInvalidContext = 201, kNotPermitted = 800;
+
+const Driver& d() {
+  static std::string why;
+  static const Driver* const driver = cuda::driver(&why);
+  if (!driver) std::abort();
+  return *driver;
+}
+
+uint32_t* words(DevicePointer address) { return reinterpret_cast<uint32_t*>(address); }
+DevicePointer address_of(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+
+AllocationProperties properties(int device = 0, int handles = kPosixHandle) {
+  AllocationProperties made;
+  made.handles = handles;
+  made.location.id = device;
+  return made;
+}
+
+class StandIn : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(control.there());
+    Result<const Device*> opened = Device::open(0);
+    ASSERT_TRUE(opened.ok());
+    device = opened.take();
+    current.emplace(*device);
+    for (Stream* stream : {&a, &b}) ASSERT_EQ(d().stream_create(stream, kNonBlockingStream, 0), kSuccess);
+    ASSERT_EQ(d().allocate(&memory, kUnit), kSuccess);
+    ASSERT_EQ(d().register_host(gates, sizeof gates, kHostPortable | kHostMapped), kSuccess);
+  }
+  void TearDown() override {
+    for (std::atomic<uint32_t>& gate : gates) gate = 1;
+    EXPECT_EQ(d().stream_synchronize(a), kSuccess);
+    EXPECT_EQ(d().stream_synchronize(b), kSuccess);
+    EXPECT_EQ(d().unregister_host(gates), kSuccess);
+    EXPECT_EQ(d().free(memory), kSuccess);
+    for (Stream stream : {a, b}) EXPECT_EQ(d().stream_destroy(stream), kSuccess);
+    EXPECT_EQ(control.leaks(), "");
+    current.reset();
+    control.broken_rules();
+  }
+  // The stream stands still until the gate is opened.
+  void close(Stream stream, int gate) {
+    MemoryOperation wait;
+    wait.operation = kWaitValue32;
+    wait.address = address_of(&gates[gate]);
+    wait.value = 1;
+    ASSERT_EQ(d().stream_values(stream, 1, &wait, 0), kSuccess);
+  }
+  bool idle(Stream stream) { return d().stream_query(stream) == kSuccess; }
+
+  const Control control;
+  const Device* device = nullptr;
+  std::optional<Current> current;
+  Stream a = nullptr, b = nullptr;
+  DevicePointer memory = 0;
+  std::atomic<uint32_t> gates[2] = {};
+};
+
+TEST_F(StandIn, AStreamIsInOrderAndTwoAreNot) {
+  close(a, 0);
+  ASSERT_EQ(d().fill_async(memory, 1, 4, a), kSuccess);
+  ASSERT_EQ(d().fill_async(memory, 2, 4, b), kSuccess);
+  ASSERT_EQ(d().stream_synchronize(b), kSuccess);
+  EXPECT_FALSE(idle(a));
+  EXPECT_EQ(*words(memory), 0x02020202u);
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  EXPECT_EQ(*words(memory), 0x01010101u);
+}
+
+TEST_F(StandIn, AnEventStandsForWhatWasPutBeforeItWasRecorded) {
+  Event event = nullptr;
+  ASSERT_EQ(d().event_create(&event, kEventWithoutTime), kSuccess);
+  EXPECT_EQ(d().event_query(event), kSuccess) << "never recorded";
+  close(a, 0);
+  ASSERT_EQ(d().event_record(event, a), kSuccess);
+  close(a, 1);
+  EXPECT_EQ(d().event_query(event), kNotReady);
+  ASSERT_EQ(d().stream_wait_event(b, event, 0), kSuccess);
+  ASSERT_EQ(d().event_record(event, a), kSuccess) << "what b waits for stays";
+  EXPECT_FALSE(idle(b));
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(b), kSuccess);
+  EXPECT_EQ(d().event_query(event), kNotReady);
+  ASSERT_EQ(d().event_destroy(event), kSuccess);
+  EXPECT_EQ(d().event_query(event), kInvalidHandle);
+}
+
+TEST_F(StandIn, TheDefaultStreamIsBeforeAndBehindThoseThatBlock) {
+  Stream blocking = nullptr;
+  ASSERT_EQ(d().stream_create(&blocking, 0, 0), kSuccess);
+  close(blocking, 0);
+  close(a, 1);
+  ASSERT_EQ(d().fill_async(memory, 3, 4, nullptr), kSuccess);
+  EXPECT_FALSE(idle(nullptr)) << "behind `blocking`, whose gate is closed";
+  ASSERT_EQ(d().fill_async(memory + 4, 3, 4, blocking), kSuccess);
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(nullptr), kSuccess);
+  EXPECT_FALSE(idle(a)) << "neither waits for it";
+  EXPECT_EQ(*words(memory), 0x03030303u);
+  ASSERT_EQ(d().stream_synchronize(blocking), kSuccess);
+  gates[0] = 0;
+  close(nullptr, 0);
+  ASSERT_EQ(d().fill_async(memory, 4, 4, blocking), kSuccess);
+  EXPECT_FALSE(idle(blocking)) << "behind the default stream";
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(blocking), kSuccess);
+  ASSERT_EQ(d().stream_destroy(blocking), kSuccess);
+}
+
+TEST_F(StandIn, ValuesAreComparedInACircle) {
+  MemoryOperation operations[3];
+  *words(memory) = 5;
+  operations[0] = {kWaitValue32, memory, 0xfffffff0u};  // 5 is 21 behind it
+  operations[1] = {kWriteValue32, memory, 7};
+  operations[2] = {kWriteValue64, memory + 8, uint64_t{1} << 40};
+  ASSERT_EQ(d().stream_values(a, 3, operations, 0), kSuccess);
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  EXPECT_EQ(*words(memory), 7u);
+  EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory + 8), uint64_t{1} << 40);
+  operations[0] = {kWaitValue64, memory + 8, (uint64_t{1} << 40) + 1};
+  ASSERT_EQ(d().stream_values(a, 1, operations, 0), kSuccess);
+  EXPECT_FALSE(idle(a));
+  operations[0].operation = kWriteValue64;
+  ASSERT_EQ(d().stream_values(b, 1, operations, 0), kSuccess);
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  operations[0] = {kWaitValue32, memory + 2, 0};
+  EXPECT_EQ(d().stream_values(a, 1, operations, 0), kInvalidValue) << "not aligned";
+  uint32_t plain = 0;
+  operations[0] = {kWriteValue32, address_of(&plain), 1};
+  EXPECT_EQ(d().stream_values(a, 1, operations, 0), kInvalidValue) << "not registered";
+}
+
+TEST_F(StandIn, OrdinaryMemoryMakesACopyWaitUnlessItIsASmallSource) {
+  uint32_t small = 11;
+  close(a, 0);
+  ASSERT_EQ(d().copy_async(memory, address_of(&small), 4, a), kSuccess);
+  small = 12;  // the copy has it already
+  gates[0] = 1;
+  uint32_t back = 0;
+  ASSERT_EQ(d().copy_async(address_of(&back), memory, 4, a), kSuccess);
+  EXPECT_EQ(back, 11u) << "and it is there when the call returns";
+}
+
+TEST_F(StandIn, ForeignMemoryInACopyIsRefused) {
+  DevicePointer reserved = 0;
+  ASSERT_EQ(d().reserve_addresses(&reserved, kUnit, 0, 0, 0), kSuccess);
+  EXPECT_EQ(d().copy_async(reserved, memory, 4, a), kInvalidValue);
+  EXPECT_EQ(d().copy_async(memory, memory + kUnit - 4, 8, a), kInvalidValue) << "beyond the end";
+  EXPECT_NE(control.broken_rules(), "");
+  ASSERT_EQ(d().free_addresses(reserved, kUnit), kSuccess);
+}
+
+TEST_F(StandIn, MemoryThatIsGoneWhenItsCopyRunsBreaksTheDevice) {
+  DevicePointer pointer = 0;
+  MemoryHandle handle = 0;
+  const AllocationProperties wanted = properties();
+  const AccessDescription access;
+  ASSERT_EQ(d().reserve_addresses(&pointer, kUnit, 0, 0, 0), kSuccess);
+  ASSERT_EQ(d().create_memory(&handle, kUnit, &wanted, 0), kSuccess);
+  ASSERT_EQ(d().map_memory(pointer, kUnit, 0, handle, 0), kSuccess);
+  EXPECT_EQ(d().copy_async(pointer, memory, 4, a), kInvalidValue) << "no access yet";
+  ASSERT_EQ(d().set_access(pointer, kUnit, &access, 1), kSuccess);
+  close(a, 0);
+  ASSERT_EQ(d().copy_async(pointer, memory, 4, a), kSuccess);
+  ASSERT_EQ(d().unmap_memory(pointer, kUnit), kSuccess);
+  gates[0] = 1;
+  EXPECT_EQ(d().stream_synchronize(a), kIllegalAddress);
+  Event event = nullptr;
+  EXPECT_EQ(d().event_create(&event, 0), kIllegalAddress) << "and so does everything that follows";
+  control.break_device(0, 0);
+  ASSERT_EQ(d().release_memory(handle), kSuccess);
+  ASSERT_EQ(d().free_addresses(pointer, kUnit), kSuccess);
+}
+
+TEST_F(StandIn, VirtualMemoryKeepsItsRules) {
+  DevicePointer pointer = 0;
+  MemoryHandle handle = 0, other = 0;
+  const AllocationProperties wanted = properties();
+  const AccessDescription access;
+  EXPECT_EQ(d().reserve_addresses(&pointer, kUnit + 4096, 0, 0, 0), kInvalidValue);
+  ASSERT_EQ(d().reserve_addresses(&pointer, 4 * kUnit, 0, 0, 0), kSuccess);
+  EXPECT_EQ(pointer % kUnit, 0u);
+  EXPECT_EQ(d().create_memory(&handle, 4096, &wanted, 0), kInvalidValue);
+  ASSERT_EQ(d().create_memory(&handle, 2 * kUnit, &wanted, 0), kSuccess);
+  EXPECT_EQ(d().map_memory(pointer, 4 * kUnit, 0, handle, 0), kInvalidValue) << "more than there is";
+  EXPECT_EQ(d().map_memory(pointer + 3 * kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue) << "beyond what is reserved";
+  ASSERT_EQ(d().map_memory(pointer, 2 * kUnit, 0, handle, 0), kSuccess);
+  EXPECT_EQ(d().map_memory(pointer + kUnit, 2 * kUnit, 0, handle, 0), kInvalidValue) << "mapped already";
+  EXPECT_EQ(d().set_access(pointer, 4 * kUnit, &access, 1), kInvalidValue) << "not all of it is mapped";
+  ASSERT_EQ(d().set_access(pointer, 2 * kUnit, &access, 1), kSuccess);
+  *words(pointer) = 9;
+  EXPECT_EQ(d().free_addresses(pointer, 4 * kUnit), kInvalidValue) << "still mapped";
+  EXPECT_EQ(d().unmap_memory(pointer, kUnit), kInvalidValue) << "a part";
+  int fd = -1;
+  ASSERT_EQ(d().export_memory(&fd, handle, kPosixHandle, 0), kSuccess);
+  EXPECT_EQ(d().export_memory(&fd, handle, kFabricHandle, 0), kInvalidValue) << "not made for it";
+  ASSERT_EQ(d().release_memory(handle), kSuccess);
+  EXPECT_EQ(d().release_memory(handle), kInvalidValue) << "twice";
+  EXPECT_EQ(control.used_bytes(0), 2 * kUnit + kUnit) << "the mapping keeps it, and `memory`";
+  ASSERT_EQ(d().import_memory(&other, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle), kSuccess);
+  ::close(fd);
+  ASSERT_EQ(d().map_memory(pointer + 2 * kUnit, 2 * kUnit, 0, other, 0), kSuccess);
+  ASSERT_EQ(d().set_access(pointer + 2 * kUnit, 2 * kUnit, &access, 1), kSuccess);
+  EXPECT_EQ(*words(pointer + 2 * kUnit), 9u);
+  ASSERT_EQ(d().release_memory(other), kSuccess);
+  ASSERT_EQ(d().unmap_memory(pointer, 4 * kUnit), kSuccess);
+  EXPECT_EQ(control.used_bytes(0), kUnit);
+  EXPECT_EQ(d().free_addresses(pointer, kUnit), kInvalidValue) << "not the size";
+  ASSERT_EQ(d().free_addresses(pointer, 4 * kUnit), kSuccess);
+}
+
+TEST_F(StandIn, DescriptorsOfOtherFilesAreNotImported) {
+  const int fd = memfd_create("other", MFD_CLOEXEC);
+  MemoryHandle handle = 0;
+  EXPECT_EQ(d().import_memory(&handle, reinterpret_cast<void*>(static_cast<intptr_t>(fd)), kPosixHandle), kInvalidValue);
+  ::close(fd);
+}
+
+TEST_F(StandIn, WhatNoDeviceMayUseFaults) {
+  DevicePointer pointer = 0;
+  MemoryHandle handle = 0;
+  const AllocationProperties wanted = properties();
+  ASSERT_EQ(d().reserve_addresses(&pointer, kUnit, 0, 0, 0), kSuccess);
+  ASSERT_EQ(d().create_memory(&handle, kUnit, &wanted, 0), kSuccess);
+  ASSERT_EQ(d().map_memory(pointer, kUnit, 0, handle, 0), kSuccess);
+  const pid_t child = fork();
+  if (child == 0) {
+    *words(pointer) = 1;
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
+  ASSERT_EQ(d().unmap_memory(pointer, kUnit), kSuccess);
+  ASSERT_EQ(d().release_memory(handle), kSuccess);
+  ASSERT_EQ(d().free_addresses(pointer, kUnit), kSuccess);
+}
+
+TEST_F(StandIn, MemoryIsFinite) {
+  size_t free_bytes = 0, total = 0;
+  ASSERT_EQ(d().memory_info(&free_bytes, &total), kSuccess);
+  EXPECT_EQ(total, uint64_t{1} << 30);
+  EXPECT_EQ(free_bytes, total - kUnit);
+  MemoryHandle handle = 0;
+  const AllocationProperties wanted = properties();
+  EXPECT_EQ(d().create_memory(&handle, free_bytes / kUnit * kUnit + kUnit, &wanted, 0), kOutOfMemory);
+  ASSERT_EQ(d().create_memory(&handle, free_bytes / kUnit * kUnit, &wanted, 0), kSuccess);
+  DevicePointer more = 0;
+  EXPECT_EQ(d().allocate(&more, kUnit), kOutOfMemory);
+  ASSERT_EQ(d().release_memory(handle), kSuccess);
+}
+
+TEST_F(StandIn, ABatchCopiesInAnyOrderAndOnlyWhatIsIndependent) {
+  if (!d().copy_batch_v2) GTEST_SKIP() << "this driver has no batches of this form";
+  std::vector<DevicePointer> to, from;
+  std::vector<size_t> sizes(8, 64), begins = {0};
+  std::vector<CopyAttributes> attributes(1);
+  for (unsigned i = 0; i < 8; i++) {
+    words(memory)[16 * i] = i + 1;
+    from.push_back(memory + 64 * i);
+    to.push_back(memory + 4096 + 64 * i);
+  }
+  const auto run = [&](Stream stream) {
+    return d().copy_batch_v2(to.data(), from.data(), sizes.data(), 8, attributes.data(), begins.data(), 1, stream);
+  };
+  EXPECT_EQ(run(nullptr), kInvalidValue) << "not the default stream";
+  ASSERT_EQ(run(a), kSuccess);
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  for (unsigned i = 0; i < 8; i++) EXPECT_EQ(words(to[i])[0], i + 1);
+  to[3] = from[5];
+  EXPECT_EQ(run(a), kInvalidValue) << "writes what another reads";
+}
+
+TEST_F(StandIn, AKernelHasTheArgumentsOfItsLaunch) {
+  static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
+  Module module = nullptr;
+  Function add = nullptr, none = nullptr;
+  EXPECT_NE(d().module_load(&module, "text"), kSuccess);
+  ASSERT_EQ(d().module_load(&module, image), kSuccess);
+  ASSERT_EQ(d().module_function(&add, module, "add"), kSuccess);
+  EXPECT_EQ(d().module_function(&none, module, "none"), 500);
+  unsigned more = 5;
+  DevicePointer values = memory;
+  void* arguments[] = {&values, &more};
+  const uint64_t before = control.calls("kernel add");
+  close(a, 0);
+  EXPECT_EQ(d().launch(add, 2, 1, 1, 2048, 1, 1, 0, a, arguments, nullptr), kInvalidValue);
+  ASSERT_EQ(d().launch(add, 2, 1, 1, 4, 1, 1, 0, a, arguments, nullptr), kSuccess);
+  more = 0;
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  EXPECT_EQ(words(memory)[7], 5u);
+  EXPECT_EQ(words(memory)[8], 0u);
+  EXPECT_EQ(control.calls("kernel add"), before + 1);
+  ASSERT_EQ(d().module_unload(module), kSuccess);
+}
+
+TEST_F(StandIn, AFunctionOfTheHostRunsInItsTurnAndMayNotCallCuda) {
+  struct Seen {
+    std::atomic<int> calls{0};
+    Code code = 0;
+  } seen;
+  const auto function = [](void* context) {
+    int count = 0;
+    static_cast<Seen*>(context)->code = d().device_count(&count);
+    static_cast<Seen*>(context)->calls++;
+  };
+  close(a, 0);
+  ASSERT_EQ(d().launch_host(a, function, &seen), kSuccess);
+  EXPECT_EQ(seen.calls, 0);
+  gates[0] = 1;
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  EXPECT_EQ(seen.calls, 1);
+  EXPECT_EQ(seen.code, kNotPermitted);
+}
+
+TEST_F(StandIn, CallsFailWhenToldAndAreCounted) {
+  Event event = nullptr;
+  const uint64_t before = control.calls("cuEventCreate"), all = control.calls();
+  control.fail("cuEventCreate", 2);
+  ASSERT_EQ(d().event_create(&event, 0), kSuccess);
+  ASSERT_EQ(d().event_destroy(event), kSuccess);
+  EXPECT_EQ(d().event_create(&event, 0), kOutOfMemory);
+  EXPECT_EQ(control.calls("cuEventCreate"), before + 2);
+  EXPECT_EQ(control.calls(), all + 3);
+}
+
+TEST_F(StandIn, WithoutAContextOrAfterAForkNothingWorks) {
+  current.reset();
+  DevicePointer pointer = 0;
+  EXPECT_EQ(d().allocate(&pointer, 4), kInvalidContext);
+  EXPECT_NE(control.broken_rules().find("cuMemAlloc_v2: no context"), std::string::npos);
+  current.emplace(*device);
+  const pid_t child = fork();
+  if (child == 0) _exit(d().allocate(&pointer, 4));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+}
+
+// A stream waits for a value that another process writes: memory that both map and each has registered.
+TEST_F(StandIn, AnotherProcessEndsAWait) {
+  auto* const shared = static_cast<uint32_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(d().register_host(shared, 4096, kHostPortable | kHostMapped), kSuccess);
+  MemoryOperation wait;
+  wait.operation = kWaitValue32;
+  wait.address = address_of(shared);
+  wait.value = 1;
+  ASSERT_EQ(d().stream_values(a, 1, &wait, 0), kSuccess);
+  EXPECT_FALSE(idle(a));
+  const pid_t child = fork();
+  if (child == 0) {
+    __atomic_store_n(shared, 1, __ATOMIC_RELEASE);
+    _exit(0);
+  }
+  ASSERT_EQ(d().stream_synchronize(a), kSuccess);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  ASSERT_EQ(d().unregister_host(shared), kSuccess);
+  munmap(shared, 4096);
+}
+
+}  // namespace
+}  // namespace fsccl::cuda

@@ -1,0 +1,167 @@
+// The driver's functions for streams, events, and functions of the host in a stream.
+#include <algorithm>
+#include <set>
+
+#include "stream.h"
+
+using namespace fsccl::stand_in;
+
+namespace {
+
+struct Event {
+  Device* device = nullptr;
+  Ticket recorded;
+};
+using EventHandle = Event*;
+
+// Guards what events exist and what they stand for.
+std::mutex& events_mutex() {
+  static std::mutex* const mutex = new std::mutex;
+  return *mutex;
+}
+std::set<EventHandle>& events() {
+  static auto* const events = new std::set<EventHandle>;
+  return *events;
+}
+
+// What the event stands for; false: there is no such event.
+bool find(EventHandle event, Device** device, Ticket* recorded) {
+  const std::lock_guard lock(events_mutex());
+  if (!events().count(event)) return false;
+  *device = event->device;
+  *recorded = event->recorded;
+  return true;
+}
+
+}  // namespace
+
+extern "C" {
+
+Code cuStreamCreateWithPriority(StreamHandle* handle, unsigned flags, int) {
+  if (const Code code = enter("cuStreamCreateWithPriority", Needs::context)) return code;
+  if (!handle || flags > 1) return refuse("cuStreamCreateWithPriority", kInvalidValue, "flags %u", flags);
+  Device& device = *current();
+  const auto stream = Stream::start(device, flags == 0);
+  const std::lock_guard lock(device.order);
+  device.streams.push_back(stream);
+  count("streams", 1);
+  *handle = stream.get();
+  return kSuccess;
+}
+
+Code cuStreamDestroy_v2(StreamHandle handle) {
+  if (const Code code = enter("cuStreamDestroy_v2", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  if (!stream || stream == stream->device.null_stream) return refuse("cuStreamDestroy_v2", kInvalidHandle, "stream %p", handle);
+  const std::lock_guard lock(stream->device.order);
+  auto& all = stream->device.streams;
+  all.erase(std::remove(all.begin(), all.end(), stream), all.end());
+  count("streams", -1);
+  stream->end();
+  return kSuccess;
+}
+
+Code cuStreamSynchronize(StreamHandle handle) {
+  if (const Code code = enter("cuStreamSynchronize", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  if (!stream) return refuse("cuStreamSynchronize", kInvalidHandle, "stream %p", handle);
+  uint64_t last = 0;
+  {
+    const std::lock_guard lock(stream->device.order);
+    last = stream->last;
+  }
+  stream->wait(last);
+  return stream->device.broken;
+}
+
+Code cuStreamQuery(StreamHandle handle) {
+  if (const Code code = enter("cuStreamQuery", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  if (!stream) return refuse("cuStreamQuery", kInvalidHandle, "stream %p", handle);
+  const std::lock_guard lock(stream->device.order);
+  const bool done = stream->done(stream->last);
+  if (const Code code = stream->device.broken) return code;
+  return done ? kSuccess : kNotReady;
+}
+
+Code cuStreamIsCapturing(StreamHandle handle, int* status) {
+  if (const Code code = enter("cuStreamIsCapturing")) return code;
+  if (!status || !stream_of(handle)) return refuse("cuStreamIsCapturing", kInvalidHandle, "stream %p", handle);
+  *status = 0;
+  return kSuccess;
+}
+
+Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
+  if (const Code code = enter("cuStreamWaitEvent", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  Device* device = nullptr;
+  Ticket recorded;
+  if (!stream || flags > 1 || !find(event, &device, &recorded))
+    return refuse("cuStreamWaitEvent", kInvalidHandle, "stream %p, event %p", handle, static_cast<void*>(event));
+  if (recorded.stream) submit(stream, {recorded}, nullptr);
+  return kSuccess;
+}
+
+Code cuLaunchHostFunc(StreamHandle handle, void (*function)(void*), void* context) {
+  if (const Code code = enter("cuLaunchHostFunc", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  if (!stream || !function) return refuse("cuLaunchHostFunc", kInvalidHandle, "stream %p", handle);
+  submit(stream, {}, [=] {
+    const InHostFunction here;
+    function(context);
+    return kSuccess;
+  });
+  return kSuccess;
+}
+
+Code cuEventCreate(EventHandle* handle, unsigned flags) {
+  if (const Code code = enter("cuEventCreate", Needs::context)) return code;
+  if (!handle || flags > 3) return refuse("cuEventCreate", kInvalidValue, "flags %u", flags);
+  auto* const event = new Event;
+  event->device = current();
+  const std::lock_guard lock(events_mutex());
+  events().insert(event);
+  count("events", 1);
+  *handle = event;
+  return kSuccess;
+}
+
+Code cuEventDestroy_v2(EventHandle event) {
+  if (const Code code = enter("cuEventDestroy_v2")) return code;
+  const std::lock_guard lock(events_mutex());
+  if (!events().erase(event)) return refuse("cuEventDestroy_v2", kInvalidHandle, "event %p", static_cast<void*>(event));
+  count("events", -1);
+  delete event;
+  return kSuccess;
+}
+
+Code cuEventRecord(EventHandle event, StreamHandle handle) {
+  if (const Code code = enter("cuEventRecord", Needs::context)) return code;
+  const auto stream = stream_of(handle);
+  const std::lock_guard lock(events_mutex());
+  if (!stream || !events().count(event) || event->device != &stream->device)
+    return refuse("cuEventRecord", kInvalidHandle, "event %p, stream %p, or of two devices", static_cast<void*>(event), handle);
+  event->recorded = submit(stream, {}, nullptr);
+  return kSuccess;
+}
+
+Code cuEventQuery(EventHandle event) {
+  if (const Code code = enter("cuEventQuery")) return code;
+  Device* device = nullptr;
+  Ticket recorded;
+  if (!find(event, &device, &recorded)) return refuse("cuEventQuery", kInvalidHandle, "event %p", static_cast<void*>(event));
+  const bool done = !recorded.stream || recorded.stream->done(recorded.number);
+  if (const Code code = device->broken) return code;
+  return done ? kSuccess : kNotReady;
+}
+
+Code cuEventSynchronize(EventHandle event) {
+  if (const Code code = enter("cuEventSynchronize", Needs::context)) return code;
+  Device* device = nullptr;
+  Ticket recorded;
+  if (!find(event, &device, &recorded)) return refuse("cuEventSynchronize", kInvalidHandle, "event %p", static_cast<void*>(event));
+  if (recorded.stream) recorded.stream->wait(recorded.number);
+  return device->broken;
+}
+
+}  // extern "C"
