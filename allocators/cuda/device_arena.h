@@ -2,6 +2,8 @@
 // one exportable handle of exactly the bytes that it was asked for (rounded up to the device's granularity); a pool whose schedule
 // was declared has one, one that grows has several, end to end. It goes to other processes as a file descriptor (POSIX handle), or
 // as a fabric handle where hosts share one; who imports it maps it at the same offset of a range of its own.
+//
+// Thread rules: one thread at a time. A child of fork() has no use of it.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -13,8 +15,8 @@ namespace fsccl {
 
 class DeviceArena {
  public:
-  // Addresses for `bytes` (rounded up); no memory yet.
-  static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes);
+  // Addresses for `bytes` (rounded up), the first a multiple of `alignment`, a power of two; no memory yet.
+  static Result<DeviceArena> reserve(const cuda::Device& device, uint64_t bytes, uint64_t alignment = 1);
   DeviceArena(DeviceArena&&) noexcept;
   DeviceArena& operator=(DeviceArena&&) noexcept;
   ~DeviceArena();  // nothing on the device may use it any more
@@ -29,9 +31,12 @@ class DeviceArena {
   // One more segment behind the last. An error changes nothing.
   Status grow(uint64_t bytes);
   Result<Fd> export_segment(size_t index) const;
+  // The same for processes of other hosts of one NVLink domain. FSCCL_ERR_NOT_AVAILABLE: this host is in none.
+  Result<cuda::FabricHandle> export_to_fabric(size_t index) const;
   uint64_t segment_bytes(size_t index) const { return segments_[index].bytes; }
   // Somebody else's segment, likewise behind the last. `bytes` as its owner says, checked by the driver.
   Status adopt(Fd fd, uint64_t bytes);
+  Status adopt(const cuda::FabricHandle& handle, uint64_t bytes);
   // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.
   uint64_t shrink(uint64_t bytes);
 
@@ -39,11 +44,18 @@ class DeviceArena {
   struct Segment {
     cuda::MemoryHandle handle;
     uint64_t bytes;
+    int handles;  // the kinds it can be exported as; one that was adopted, as none
   };
   DeviceArena() = default;
-  Status map(cuda::MemoryHandle handle, uint64_t bytes);
+  Status fits(uint64_t bytes) const;
+  Status import(void* shareable, cuda::HandleKind kind, uint64_t bytes);
+  Status append(Segment segment);
+  Status exported(void* shareable, size_t index, cuda::HandleKind kind, const char* others) const;
+  void drop_last();
+  void swap(DeviceArena& other) noexcept;
 
   const cuda::Device* device_ = nullptr;
+  cuda::AllocationProperties properties_;  // of memory to be made
   cuda::DevicePointer base_ = 0;
   uint64_t address_bytes_ = 0, bytes_ = 0, granularity_ = 0;
   std::vector<Segment> segments_;

@@ -147,7 +147,8 @@ FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* ups
  */
 
 /* From now on `allocator` serves `device` (0 or more) in this process; NULL: none does. Its memory must be such that the device can
- * use it: the library has host memory alone so far, a table of yours may give a device's. Any thread. */
+ * use it: fsccl_allocator_cuda(), adaptors over it, or a table of yours. Memory of another device is
+ * FSCCL_ERR_INVALID_ARGUMENT. Any thread. */
 FSCCL_API fsccl_status_t fsccl_torch_use(int device, const fsccl_allocator_t* allocator);
 /* NULL when there is no memory or no allocator: fsccl_last_error() and the log say why, and a torch.cuda.MemPool takes it for
  * out-of-memory. Also for 0 bytes, which is no error. `stream` is a cudaStream_t. Any thread. */

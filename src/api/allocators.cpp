@@ -6,6 +6,7 @@
 
 #include "allocators/adaptors/adaptors.h"
 #include "allocators/adaptors/outside_source.h"
+#include "allocators/cuda/device_source.h"
 #include "allocators/host/host_source.h"
 #include "api/block_table.h"
 #include "api/objects.h"
@@ -156,8 +157,10 @@ fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator) {
 
 fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator) {
   return guarded("fsccl_allocator_cuda", [&]() -> Status {
+    if (forked()) return forked_status();
     if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
-    return cuda::Device::open(device).take_status();
+    FSCCL_ASSIGN(const cuda::Device* const found, cuda::Device::open(device));
+    return put_out(make_device_source(*found), "cuda", allocator);
   });
 }
 

@@ -58,6 +58,9 @@ fsccl_status_t fsccl_torch_use(int device, const fsccl_allocator_t* allocator) {
     std::shared_ptr<MemorySource> source;
     if (allocator) {
       FSCCL_ASSIGN(source, source_of(allocator));
+      if (source->memory() == FSCCL_MEMORY_CUDA && source->device() != device)
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator gives memory of device {}, and is to serve device {}",
+                    source->device(), device);
     }
     const std::lock_guard lock(devices().mutex);
     if (source) {

@@ -37,6 +37,7 @@ Result<const Device*> Device::make(int ordinal) {
   made->capability_ = 10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
   made->posix_handles_ = attribute(Attribute::posix_handles) != 0;
   made->fabric_handles_ = attribute(Attribute::fabric_handles) != 0;
+  made->direct_rdma_ = attribute(Attribute::direct_rdma) != 0;
   made->wide_values_ = attribute(Attribute::stream_values_64) != 0;
   FSCCL_TRY(checked("cuDevicePrimaryCtxRetain", driver->primary_retain(&made->context_, made->device_)));
   return made.release();  // kept: streams and memory of the caller's may outlive everything of the library

@@ -20,6 +20,7 @@ class Device {
   int capability() const { return capability_; }  // 10 * major + minor
   bool posix_handles() const { return posix_handles_; }
   bool fabric_handles() const { return fabric_handles_; }
+  bool direct_rdma() const { return direct_rdma_; }  // NICs may reach exportable memory
   bool wide_values() const { return wide_values_; }  // stream operations on 64 bits
   bool batches() const { return driver_->copy_batch || driver_->copy_batch_v2; }
   const unsigned char* uuid() const { return uuid_; }  // 16 bytes
@@ -37,7 +38,7 @@ class Device {
   std::string name_;
   uint64_t memory_bytes_ = 0;
   int multiprocessors_ = 0, capability_ = 0;
-  bool posix_handles_ = false, fabric_handles_ = false, wide_values_ = false;
+  bool posix_handles_ = false, fabric_handles_ = false, direct_rdma_ = false, wide_values_ = false;
   unsigned char uuid_[16] = {};
 };
 

@@ -38,6 +38,7 @@ enum class Attribute : int {
   capability_minor = 76,
   virtual_memory = 102,
   posix_handles = 103,
+  direct_rdma = 110,
   stream_values_64 = 122,
   fabric_handles = 128,
 };

@@ -118,8 +118,8 @@ Device* device_at(int ordinal) {
 int driver_version() { return static_cast<int>(number("FSCCL_STAND_IN_VERSION", 13000)); }
 
 bool attribute(int which, int* value, const Device& device) {
-  static const std::map<int, int> usual = {{16, 4}, {34, 0},  {40, 2},  {50, 0},  {75, 9},
-                                           {76, 0}, {102, 1}, {103, 1}, {122, 1}, {128, 0}};
+  static const std::map<int, int> usual = {{16, 4},  {34, 0},  {40, 2},  {50, 0},  {75, 9}, {76, 0},
+                                           {102, 1}, {103, 1}, {110, 1}, {122, 1}, {128, 0}};
   for (const std::string& word : words("FSCCL_STAND_IN_ATTRIBUTES", ',')) {
     int number = 0, meant = 0;
     if (std::sscanf(word.c_str(), "%d=%d", &number, &meant) == 2 && number == which) {
