@@ -1,4 +1,4 @@
-// Modules and launches. A kernel is a function of libfsccl_emulated_kernels.so, beside this library or named by
+// Modules and launches. A kernel is a function of libfsccl_emulated_kernels.so, beside this library, above it, or named by
 // FSCCL_STAND_IN_KERNELS: `fsccl_emulated_NAME` runs the whole grid, `fsccl_emulated_sizes_NAME` are the bytes of each argument,
 // and 0 behind the last. Arguments are copied when a kernel is launched, as the driver does.
 #include <dlfcn.h>
@@ -41,7 +41,9 @@ void* kernels() {
     if (!dladdr(reinterpret_cast<void*>(&kernels), &here)) return static_cast<void*>(nullptr);
     std::string path = here.dli_fname;
     path.resize(path.rfind('/') + 1);
-    return dlopen((path + "libfsccl_emulated_kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::string file = "libfsccl_emulated_kernels.so";
+    void* const beside = dlopen((path + file).c_str(), RTLD_NOW | RTLD_LOCAL);
+    return beside ? beside : dlopen((path + "../" + file).c_str(), RTLD_NOW | RTLD_LOCAL);  // a driver that has less
   }();
   return library;
 }

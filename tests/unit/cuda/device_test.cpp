@@ -1,0 +1,154 @@
+// Devices, contexts, events, and what an address is, over the stand-in driver with three GPUs.
+#include "cuda/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "tests/stand_in/cuda/control.h"
+
+namespace fsccl::cuda {
+namespace {
+
+using stand_in::Control;
+
+const Device& device(int ordinal) {
+  Result<const Device*> opened = Device::open(ordinal);
+  if (!opened.ok()) std::abort();
+  return *opened.value();
+}
+
+TEST(Device, IsWhatTheDriverSays) {
+  ASSERT_TRUE(Control().there());
+  std::string why;
+  EXPECT_EQ(device_count(&why), 3);
+  const Device& first = device(0);
+  EXPECT_EQ(first.ordinal(), 0);
+  EXPECT_EQ(first.name(), "stand-in for a GPU");
+  EXPECT_EQ(first.memory_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(first.capability(), 90);
+  EXPECT_EQ(first.multiprocessors(), 4);
+  EXPECT_TRUE(first.posix_handles() && first.wide_values() && first.batches());
+  EXPECT_FALSE(first.fabric_handles());
+  EXPECT_NE(std::memcmp(first.uuid(), device(1).uuid(), 16), 0);
+}
+
+TEST(Device, IsMadeOnce) {
+  const Device* const first = &device(1);
+  const uint64_t before = Control().calls();
+  std::thread([&] { EXPECT_EQ(&device(1), first); }).join();
+  EXPECT_EQ(Control().calls(), before) << "a call of the driver";
+}
+
+TEST(Device, ThatIsNotThereIsRefused) {
+  for (const int ordinal : {-1, 3}) {
+    const Status status = Device::open(ordinal).take_status();
+    EXPECT_EQ(status.code(), FSCCL_ERR_NOT_AVAILABLE);
+    EXPECT_NE(status.text().find("this process sees 3"), std::string::npos) << status.text();
+  }
+}
+
+TEST(Device, ThatFailsIsRefusedAndMayComeLater) {
+  const Control control;
+  for (const char* function : {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetUuid_v2",
+                               "cuDevicePrimaryCtxRetain"}) {
+    control.fail(function, 1, 100);
+    const Status status = Device::open(2).take_status();
+    EXPECT_EQ(status.code(), FSCCL_ERR_NOT_AVAILABLE) << function;
+    EXPECT_NE(status.text().find("CUDA_ERROR_NO_DEVICE"), std::string::npos) << status.text();
+  }
+  setenv("FSCCL_STAND_IN_ATTRIBUTES", "102=0", 1);
+  EXPECT_NE(Device::open(2).take_status().text().find("no virtual memory management"), std::string::npos);
+  unsetenv("FSCCL_STAND_IN_ATTRIBUTES");
+  EXPECT_TRUE(Device::open(2).ok());
+}
+
+TEST(Device, ItsErrorsAreStatuses) {
+  const Device& first = device(0);
+  EXPECT_TRUE(first.check("cuMemCreate", kSuccess).ok());
+  EXPECT_EQ(first.check("cuMemCreate", kOutOfMemory).code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_EQ(first.check("cuMemCreate", kNotSupported).code(), FSCCL_ERR_NOT_AVAILABLE);
+  const Status status = first.check("cuMemCreate", 700);
+  EXPECT_EQ(status.code(), FSCCL_ERR_SYSTEM);
+  EXPECT_EQ(status.text(), "cuMemCreate: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)");
+}
+
+TEST(Current, NestsAndIsTheThreadsOwn) {
+  const Device &first = device(0), &second = device(1);
+  const auto memory_is_of = [&](const Device& expected) {
+    DevicePointer pointer = 0;
+    int ordinal = -1;
+    EXPECT_EQ(first.driver().allocate(&pointer, 256), kSuccess);
+    EXPECT_TRUE(device_memory(reinterpret_cast<void*>(pointer), &ordinal));
+    EXPECT_EQ(ordinal, expected.ordinal());
+    EXPECT_EQ(first.driver().free(pointer), kSuccess);
+  };
+  {
+    const Current outer(first);
+    memory_is_of(first);
+    {
+      const Current inner(second);
+      memory_is_of(second);
+      std::thread([&] {
+        const Current own(first);
+        memory_is_of(first);
+      }).join();
+    }
+    memory_is_of(first);
+  }
+  DevicePointer pointer = 0;
+  EXPECT_NE(first.driver().allocate(&pointer, 256), kSuccess) << "no context is left";
+}
+
+TEST(Pointers, OfTheHostAreOfNoDevice) {
+  int ordinal = -1, local = 0;
+  alignas(4096) static char registered[4096];
+  EXPECT_FALSE(device_memory(&local, &ordinal));
+  EXPECT_FALSE(device_memory(nullptr, &ordinal));
+  const Current current(device(0));
+  ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable), kSuccess);
+  EXPECT_FALSE(device_memory(registered, &ordinal));
+  ASSERT_EQ(device(0).driver().unregister_host(registered), kSuccess);
+}
+
+TEST(Events, OrderStreamsAndGo) {
+  const Control control;
+  const Device& first = device(0);
+  const Driver& driver = first.driver();
+  const int64_t before = control.live("events");
+  uint32_t gate = 0;
+  {
+    Result<OwnedEvent> made = OwnedEvent::create(first), other = OwnedEvent::create(first);
+    ASSERT_TRUE(made.ok() && other.ok());
+    OwnedEvent event = std::move(made.value());
+    event = std::move(other.value());
+    EXPECT_TRUE(event.complete()) << "never recorded";
+    const Current current(first);
+    ASSERT_EQ(driver.register_host(&gate, sizeof gate, kHostMapped | kHostPortable), kSuccess);
+    Stream a = nullptr, b = nullptr;
+    for (Stream* stream : {&a, &b}) ASSERT_EQ(driver.stream_create(stream, kNonBlockingStream, 0), kSuccess);
+    MemoryOperation wait;
+    wait.operation = kWaitValue32;
+    wait.address = reinterpret_cast<DevicePointer>(&gate);
+    wait.value = 1;
+    ASSERT_EQ(driver.stream_values(a, 1, &wait, 0), kSuccess);
+    EXPECT_TRUE(event.record(a).ok());
+    EXPECT_TRUE(event.make_wait(b).ok());
+    EXPECT_FALSE(event.complete());
+    EXPECT_EQ(driver.stream_query(b), kNotReady);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    EXPECT_EQ(driver.stream_synchronize(b), kSuccess);
+    EXPECT_TRUE(event.complete());
+    for (Stream stream : {a, b}) EXPECT_EQ(driver.stream_destroy(stream), kSuccess);
+    ASSERT_EQ(driver.unregister_host(&gate), kSuccess);
+    EXPECT_EQ(event.record(a).code(), FSCCL_ERR_SYSTEM) << "the stream is gone";
+  }
+  EXPECT_EQ(control.live("events"), before);
+  control.fail("cuEventCreate");
+  EXPECT_EQ(OwnedEvent::create(first).take_status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+}
+
+}  // namespace
+}  // namespace fsccl::cuda
