@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "source_stack.h"
+#include "tests/stand_in/cuda/control.h"
 
 namespace fsccl::testing {
 namespace {
@@ -198,6 +199,10 @@ std::vector<Adaptors> stacks() {
           {"log", "on_failure", "guard"},
           {"statistics", "guard", "statistics"}};
 }
+// None without the stand-in driver: memory of a GPU is not for these tests to write.
+std::vector<const char*> cuda() {
+  return stand_in::Control().there() ? std::vector<const char*>{"cuda"} : std::vector<const char*>{};
+}
 std::string name_of(const ::testing::TestParamInfo<Allocators::ParamType>& info) {
   std::string name = std::get<0>(info.param);
   for (const std::string& adaptor : std::get<1>(info.param)) name += "_" + adaptor;
@@ -208,6 +213,13 @@ INSTANTIATE_TEST_SUITE_P(Sources, Allocators, ::testing::Combine(::testing::Valu
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Adaptors, Allocators,
                          ::testing::Combine(::testing::Values("host", "pool", "outside"), ::testing::ValuesIn(stacks())), name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, Allocators,
+                         ::testing::Combine(::testing::ValuesIn(cuda()),
+                                            ::testing::Values(Adaptors{}, Adaptors{"limit"}, Adaptors{"statistics"},
+                                                              Adaptors{"log"}, Adaptors{"on_failure"},
+                                                              Adaptors{"limit", "statistics", "log"},
+                                                              Adaptors{"log", "on_failure", "limit"})),
+                         name_of);
 
 }  // namespace
 }  // namespace fsccl::testing

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/stand_in/cuda/control.h"
+
 namespace fsccl::testing {
 namespace {
 
@@ -53,6 +55,8 @@ SourceStack::SourceStack(const std::string& source, const std::vector<std::strin
   fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
   if (source == "host") {
     EXPECT_OK(fsccl_allocator_host(&table));
+  } else if (source == "cuda") {
+    EXPECT_OK(fsccl_allocator_cuda(0, &table));
   } else if (source == "pool") {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     config.limit_bytes = kCapacity;
@@ -90,7 +94,7 @@ SourceStack::~SourceStack() {
   EXPECT_OK(comm_ ? fsccl_comm_destroy(comm_) : FSCCL_OK);
 }
 
-bool SourceStack::bounded() const { return source_ != "host" || has(adaptors_, "limit"); }
+bool SourceStack::bounded() const { return source_ == "pool" || source_ == "outside" || has(adaptors_, "limit"); }
 bool SourceStack::shares() const { return source_ == "host" && !has(adaptors_, "guard"); }
 
 bool SourceStack::reads(int fd, uint64_t offset, const void* expected, size_t bytes) {
@@ -105,6 +109,12 @@ void SourceStack::expect_empty() {
   if (outside_) {
     EXPECT_EQ(outside_->out, 0u);
     EXPECT_EQ(outside_->wrong_frees, 0);
+  }
+  if (source_ == "cuda") {
+    const stand_in::Control control;
+    EXPECT_EQ(control.leaks(), "");
+    EXPECT_EQ(control.used_bytes(0), 0u);
+    EXPECT_EQ(control.broken_rules(), "");
   }
   if (pool_) {
     fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;

@@ -1,0 +1,101 @@
+// fsccl_allocator_cuda() over the stand-in driver: what it is beside a source like any other (allocators_test.cpp), and as
+// PyTorch's.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "refusing_source.h"
+#include "tests/stand_in/cuda/control.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr uint64_t kPage = 2 << 20;
+
+class CudaSource : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(control.there()) << "the stand-in driver was not found: LD_LIBRARY_PATH";
+    ASSERT_OK(fsccl_allocator_cuda(1, &table));
+  }
+  void TearDown() override {
+    EXPECT_OK(fsccl_torch_use(1, nullptr));
+    EXPECT_OK(table.destroy(table.context));
+    EXPECT_EQ(control.leaks(), "");
+    EXPECT_EQ(control.used_bytes(0) + control.used_bytes(1), 0u);
+    EXPECT_EQ(control.broken_rules(), "");
+  }
+  const stand_in::Control control;
+  fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
+};
+
+TEST_F(CudaSource, IsOfItsDevice) {
+  EXPECT_EQ(table.memory, FSCCL_MEMORY_CUDA);
+  EXPECT_EQ(table.device, 1);
+  EXPECT_STREQ(table.name, "cuda");
+  fsccl_allocator_t limited = FSCCL_ALLOCATOR_INIT;
+  ASSERT_OK(fsccl_allocator_limit(&table, 1000, &limited));
+  EXPECT_EQ(limited.memory, FSCCL_MEMORY_CUDA);
+  EXPECT_EQ(limited.device, 1);
+  EXPECT_OK(limited.destroy(limited.context));
+  fsccl_allocator_t none = FSCCL_ALLOCATOR_INIT;
+  EXPECT_ERROR(fsccl_allocator_guard(&table, nullptr, nullptr, &none), FSCCL_ERR_NOT_AVAILABLE, "device memory");
+  EXPECT_ERROR(fsccl_allocator_cuda(2, &none), FSCCL_ERR_NOT_AVAILABLE, "device 2", "sees 2");
+  EXPECT_ERROR(fsccl_allocator_cuda(-1, &none), FSCCL_ERR_NOT_AVAILABLE, "device -1");
+  EXPECT_ERROR(fsccl_allocator_cuda(0, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");
+}
+
+TEST_F(CudaSource, TakesWholePagesOfTheDevice) {
+  void *one = nullptr, *two = nullptr;
+  ASSERT_OK(get(table, 1, &one));
+  ASSERT_OK(get(table, kPage + 1, &two));
+  EXPECT_EQ(control.used_bytes(1), 3 * kPage);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(one) % kPage, 0u);
+  EXPECT_OK(give(table, two, kPage + 1));
+  EXPECT_EQ(control.used_bytes(1), kPage);
+  EXPECT_OK(give(table, one, 1));
+}
+
+TEST_F(CudaSource, AFullDeviceIsOutOfMemoryAndRecovers) {
+  void *first = nullptr, *second = nullptr, *none = nullptr;
+  ASSERT_OK(get(table, 600 << 20, &first));
+  EXPECT_ERROR(get(table, 600 << 20, &none), FSCCL_ERR_OUT_OF_MEMORY, "device 1 has no 629145600 bytes more", "are free");
+  ASSERT_OK(get(table, 400 << 20, &second));
+  EXPECT_OK(give(table, first, 600 << 20));
+  ASSERT_OK(get(table, 600 << 20, &first));
+  EXPECT_OK(give(table, first, 600 << 20));
+  EXPECT_OK(give(table, second, 400 << 20));
+}
+
+TEST_F(CudaSource, ServesPyTorch) {
+  ASSERT_OK(fsccl_torch_use(1, &table));
+  EXPECT_ERROR(fsccl_torch_use(0, &table), FSCCL_ERR_INVALID_ARGUMENT, "device 1", "device 0");
+  void* const block = fsccl_torch_malloc(1000, 1, nullptr);
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(control.used_bytes(1), kPage);
+  EXPECT_EQ(fsccl_torch_malloc(int64_t{2} << 30, 1, nullptr), nullptr);
+  EXPECT_EQ(last_error().code, FSCCL_ERR_OUT_OF_MEMORY);
+  fsccl_torch_free(block, 1000, 1, nullptr);
+  EXPECT_EQ(control.used_bytes(1), 0u);
+}
+
+TEST_F(CudaSource, AChildOfForkIsTold) {
+  void* block = nullptr;
+  ASSERT_OK(get(table, 1000, &block));
+  const pid_t child = fork();
+  if (child == 0) {
+    void* none = nullptr;
+    fsccl_allocator_t other;
+    const bool told = get(table, 100, &none) == FSCCL_ERR_FORKED && give(table, block, 1000) == FSCCL_ERR_FORKED &&
+                      fsccl_allocator_cuda(0, &other) == FSCCL_ERR_FORKED;
+    _exit(told ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_OK(give(table, block, 1000));
+}
+
+}  // namespace
+}  // namespace fsccl::testing
