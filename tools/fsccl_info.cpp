@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fsccl/fsccl.h"
+#include "info_devices.h"
 #include "info_error.h"
 #include "info_explain.h"
 #include "info_layout.h"
@@ -161,11 +162,13 @@ int main(int argc, char** argv) {
   version->add_flag("--json", json, "as JSON");
   CLI::App* transports = app.add_subcommand("transports", "what moves bytes between ranks, and what is missing");
   transports->add_flag("--json", json, "as JSON");
+  const DevicesCommand devices(app);
   const LayoutCommand layout(app);
   const TopologyCommand topology(app);
   const ExplainCommand explain(app);
   CLI11_PARSE(app, argc, argv);
 
+  if (devices.parsed()) return devices.run();
   if (layout.parsed()) return layout.run();
   if (topology.parsed()) return topology.run();
   if (explain.parsed()) return explain.run();

@@ -917,6 +917,25 @@ typedef struct fsccl_transport_info {
  * lives during the call. Any thread. */
 FSCCL_API fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_transport_info_t* info), void* context);
 
+typedef struct fsccl_device_info {
+  int device;      /* as this process counts (CUDA_VISIBLE_DEVICES) */
+  int available;   /* 1: pools, units and collectives can use it */
+  const char* why; /* why it is not available; "" when it is, and else there is nothing more */
+  const char* name;
+  uint64_t memory_bytes;
+  int capability; /* 90 for 9.0 */
+  int multiprocessors;
+  int copy_engines;
+  int descriptors; /* 1: its memory goes to other processes of the host as file descriptors */
+  int fabric;      /* 1: and to other hosts of an NVLink domain */
+  int values_64;   /* 1: streams wait for and write values of 64 bits */
+  int batches;     /* 1: the driver takes copies in batches */
+  int driver;      /* the CUDA that the driver is for: 13000 for 13.0 */
+} fsccl_device_info_t;
+/* Calls visit(context, info) once for each GPU of this process; `info` lives during the call. Nothing is made on them. Without any
+ * it is FSCCL_ERR_NOT_AVAILABLE, and the text says what is missing. Any thread. */
+FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device_info_t* info), void* context);
+
 /*
  * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
  * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:

@@ -5,6 +5,7 @@
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/fork.h"
+#include "cuda/device.h"
 #include "engine/explain.h"
 #include "engine/metrics.h"
 #include "engine/recorder.h"
@@ -22,6 +23,40 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_tra
       std::string why;
       const bool usable = usable_transport(known.name, &why) != nullptr;
       const fsccl_transport_info_t info{known.name.data(), usable ? 1 : 0, why.c_str()};
+      visit(context, &info);
+    }
+    return success();
+  });
+}
+
+fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device_info_t* info), void* context) {
+  return guarded("fsccl_device_list", [&]() -> Status {
+    if (forked()) return forked_status();
+    if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL");
+    std::string why;
+    const int count = cuda::device_count(&why);
+    if (!count) return fail(FSCCL_ERR_NOT_AVAILABLE, "there is no GPU to use: {}", why);
+    for (int i = 0; i < count; i++) {
+      const Result<cuda::Device> looked = cuda::Device::look(i);
+      fsccl_device_info_t info = {};
+      info.device = i;
+      info.available = looked.ok();
+      info.why = info.name = "";
+      if (looked.ok()) {
+        const cuda::Device& device = looked.value();
+        info.name = device.name().c_str();
+        info.memory_bytes = device.memory_bytes();
+        info.capability = device.capability();
+        info.multiprocessors = device.multiprocessors();
+        info.copy_engines = device.copy_engines();
+        info.descriptors = device.posix_handles();
+        info.fabric = device.fabric_handles();
+        info.values_64 = device.wide_values();
+        info.batches = device.batches();
+        info.driver = device.driver().version;
+      } else {
+        info.why = looked.status().text().c_str();
+      }
       visit(context, &info);
     }
     return success();

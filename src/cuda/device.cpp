@@ -1,13 +1,12 @@
 #include "cuda/device.h"
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <utility>
 
 namespace fsccl::cuda {
 
-Result<const Device*> Device::make(int ordinal) {
+Result<Device> Device::look(int ordinal) {
   std::string why;
   const Driver* const driver = cuda::driver(&why);
   if (!driver) return fail(FSCCL_ERR_NOT_AVAILABLE, "there is no GPU to use: {}", why);
@@ -15,42 +14,43 @@ Result<const Device*> Device::make(int ordinal) {
   FSCCL_TRY(cuda::check(*driver, "cuDeviceGetCount", driver->device_count(&count)));
   if (ordinal < 0 || ordinal >= count)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} is not there: this process sees {} (CUDA_VISIBLE_DEVICES)", ordinal, count);
-  std::unique_ptr<Device> made(new Device);
-  made->driver_ = driver;
-  made->ordinal_ = ordinal;
-  const auto checked = [&](const char* what, Code code) { return made->check(what, code); };
-  FSCCL_TRY(checked("cuDeviceGet", driver->device_get(&made->device_, ordinal)));
+  Device made;
+  made.driver_ = driver;
+  made.ordinal_ = ordinal;
+  const auto checked = [&](const char* what, Code code) { return made.check(what, code); };
+  FSCCL_TRY(checked("cuDeviceGet", driver->device_get(&made.device_, ordinal)));
   const auto attribute = [&](Attribute which) {
     int value = 0;
-    return driver->device_attribute(&value, which, made->device_) == kSuccess ? value : 0;
+    return driver->device_attribute(&value, which, made.device_) == kSuccess ? value : 0;
   };
   if (!attribute(Attribute::virtual_memory))
     return fail(FSCCL_ERR_NOT_AVAILABLE, "device {} has no virtual memory management, which pools are made of", ordinal);
   char name[256] = "";
-  FSCCL_TRY(checked("cuDeviceGetName", driver->device_name(name, sizeof name, made->device_)));
-  made->name_ = name;
+  FSCCL_TRY(checked("cuDeviceGetName", driver->device_name(name, sizeof name, made.device_)));
+  made.name_ = name;
   size_t bytes = 0;
-  FSCCL_TRY(checked("cuDeviceTotalMem", driver->device_memory(&bytes, made->device_)));
-  made->memory_bytes_ = bytes;
-  FSCCL_TRY(checked("cuDeviceGetUuid", driver->device_uuid(made->uuid_, made->device_)));
-  made->multiprocessors_ = attribute(Attribute::multiprocessors);
-  made->capability_ = 10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
-  made->posix_handles_ = attribute(Attribute::posix_handles) != 0;
-  made->fabric_handles_ = attribute(Attribute::fabric_handles) != 0;
-  made->direct_rdma_ = attribute(Attribute::direct_rdma) != 0;
-  made->wide_values_ = attribute(Attribute::stream_values_64) != 0;
-  FSCCL_TRY(checked("cuDevicePrimaryCtxRetain", driver->primary_retain(&made->context_, made->device_)));
-  return made.release();  // kept: streams and memory of the caller's may outlive everything of the library
+  FSCCL_TRY(checked("cuDeviceTotalMem", driver->device_memory(&bytes, made.device_)));
+  made.memory_bytes_ = bytes;
+  FSCCL_TRY(checked("cuDeviceGetUuid", driver->device_uuid(made.uuid_, made.device_)));
+  made.copy_engines_ = attribute(Attribute::copy_engines);
+  made.multiprocessors_ = attribute(Attribute::multiprocessors);
+  made.capability_ = 10 * attribute(Attribute::capability_major) + attribute(Attribute::capability_minor);
+  made.posix_handles_ = attribute(Attribute::posix_handles) != 0;
+  made.fabric_handles_ = attribute(Attribute::fabric_handles) != 0;
+  made.direct_rdma_ = attribute(Attribute::direct_rdma) != 0;
+  made.wide_values_ = attribute(Attribute::stream_values_64) != 0;
+  return made;
 }
 
 Result<const Device*> Device::open(int ordinal) {
   static std::mutex mutex;
-  static std::map<int, const Device*> devices;
+  // Kept, like what is in it: streams and memory of the caller's may outlive everything of the library.
+  static auto& devices = *new std::map<int, const Device*>;
   const std::lock_guard lock(mutex);
   if (const auto found = devices.find(ordinal); found != devices.end()) return found->second;
-  FSCCL_ASSIGN(const Device* device, make(ordinal));
-  devices.emplace(ordinal, device);
-  return device;
+  FSCCL_ASSIGN(Device looked, look(ordinal));
+  FSCCL_TRY(looked.check("cuDevicePrimaryCtxRetain", looked.driver_->primary_retain(&looked.context_, looked.device_)));
+  return devices.emplace(ordinal, new Device(std::move(looked))).first->second;
 }
 
 int device_count(std::string* why) {

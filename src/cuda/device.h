@@ -11,12 +11,15 @@ class Device {
  public:
   // Of this ordinal (0 ..). FSCCL_ERR_NOT_AVAILABLE: no driver, no such device, or it lacks what the library needs. Any thread.
   static Result<const Device*> open(int ordinal);
+  // The same, to be read and no more: no context is made.
+  static Result<Device> look(int ordinal);
 
   const Driver& driver() const { return *driver_; }
   int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
   uint64_t memory_bytes() const { return memory_bytes_; }
   int multiprocessors() const { return multiprocessors_; }
+  int copy_engines() const { return copy_engines_; }
   int capability() const { return capability_; }  // 10 * major + minor
   bool posix_handles() const { return posix_handles_; }
   bool fabric_handles() const { return fabric_handles_; }
@@ -30,14 +33,13 @@ class Device {
  private:
   friend class Current;
   Device() = default;
-  static Result<const Device*> make(int ordinal);
 
   const Driver* driver_ = nullptr;
   int ordinal_ = 0, device_ = 0;
   Context context_ = nullptr;
   std::string name_;
   uint64_t memory_bytes_ = 0;
-  int multiprocessors_ = 0, capability_ = 0;
+  int multiprocessors_ = 0, copy_engines_ = 0, capability_ = 0;
   bool posix_handles_ = false, fabric_handles_ = false, direct_rdma_ = false, wide_values_ = false;
   unsigned char uuid_[16] = {};
 };
