@@ -81,7 +81,9 @@ OwnedEvent& OwnedEvent::operator=(OwnedEvent&& other) noexcept {
 }
 
 OwnedEvent::~OwnedEvent() {
-  if (event_) (void)device_->driver().event_destroy(event_);
+  if (!event_) return;
+  const Current current(*device_);
+  (void)device_->driver().event_destroy(event_);
 }
 
 Status OwnedEvent::record(Stream stream) const {

@@ -45,8 +45,10 @@ Kind Memory::kind(DevicePointer begin, uint64_t bytes, const Device& device, boo
 Code Memory::touch(const Device& device, DevicePointer destination, DevicePointer source, uint64_t bytes,
                    const std::function<void()>& work) {
   const std::shared_lock lock(mutex);
-  if (destination && kind_locked(destination, bytes, device, true) == Kind::foreign) return kIllegalAddress;
-  if (source && kind_locked(source, bytes, device, false) == Kind::foreign) return kIllegalAddress;
+  const bool good_destination = !destination || kind_locked(destination, bytes, device, true) != Kind::foreign;
+  if (!good_destination || (source && kind_locked(source, bytes, device, false) == Kind::foreign))
+    return refuse("work in a stream", kIllegalAddress, "%llu bytes at %llx are not there any more",
+                  static_cast<unsigned long long>(bytes), good_destination ? source : destination);
   work();
   return kSuccess;
 }
@@ -60,7 +62,7 @@ bool Memory::where(DevicePointer address, unsigned* type, int* ordinal) {
   }
   if (const auto mapping = covering(mappings, address, bytes_of); mapping != mappings.end()) {
     *type = 2;
-    *ordinal = mapping->second.device;
+    *ordinal = mapping->second.physical->ordinal;
     return true;
   }
   const auto registration = covering(registrations, address, bytes_of);

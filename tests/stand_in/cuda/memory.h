@@ -21,6 +21,7 @@ struct Physical {
   uint64_t bytes = 0;
   int handles = 0;            // the kinds it can be exported as
   Device* charged = nullptr;  // null: imported, its maker pays
+  int ordinal = -1;           // of the device that has it; -1: one that this process does not see
   ~Physical();
 };
 
@@ -28,7 +29,6 @@ struct Mapping {
   uint64_t bytes = 0;
   std::shared_ptr<Physical> physical;
   uint64_t readers = 0, writers = 0;  // one bit a device
-  int device = 0;                     // what cuPointerGetAttribute says
 };
 
 struct Allocation {

@@ -127,7 +127,7 @@ Code cuEventCreate(EventHandle* handle, unsigned flags) {
 }
 
 Code cuEventDestroy_v2(EventHandle event) {
-  if (const Code code = enter("cuEventDestroy_v2")) return code;
+  if (const Code code = enter("cuEventDestroy_v2", Needs::context)) return code;
   const std::lock_guard lock(events_mutex());
   if (!events().erase(event)) return refuse("cuEventDestroy_v2", kInvalidHandle, "event %p", static_cast<void*>(event));
   count("events", -1);

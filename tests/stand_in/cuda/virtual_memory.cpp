@@ -49,6 +49,8 @@ Code import_descriptor(int fd, MemoryHandle* handle) {  // takes it
   auto physical = std::make_shared<Physical>();
   physical->fd = fd;
   physical->bytes = static_cast<uint64_t>(file.st_size);
+  for (const Device* const device : devices())
+    if (std::string(name).rfind(prefix + std::to_string(device->physical) + " ", 0) == 0) physical->ordinal = device->ordinal;
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   *handle = m.next_handle++;
@@ -137,6 +139,7 @@ Code cuMemCreate(MemoryHandle* handle, size_t bytes, const AllocationProperties*
   physical->bytes = bytes;
   physical->handles = properties->handles;
   physical->charged = device;
+  physical->ordinal = device->ordinal;
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   *handle = m.next_handle++;
@@ -171,7 +174,6 @@ Code cuMemMap(DevicePointer address, size_t bytes, size_t offset, MemoryHandle h
   Mapping mapping;
   mapping.bytes = bytes;
   mapping.physical = found->second;
-  mapping.device = mapping.physical->charged ? mapping.physical->charged->ordinal : -1;
   m.mappings[address] = std::move(mapping);
   count("mappings", 1);
   return kSuccess;
@@ -207,7 +209,6 @@ Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription
       const uint64_t bit = uint64_t{1} << access[i].location.id;
       there.readers = access[i].flags & 1 ? there.readers | bit : there.readers & ~bit;
       there.writers = access[i].flags & 2 ? there.writers | bit : there.writers & ~bit;
-      if (there.device < 0) there.device = access[i].location.id;
     }
     const int rights = (there.readers ? PROT_READ : 0) | (there.writers ? PROT_WRITE : 0);
     if (mprotect(pointer(mapping->first), there.bytes, rights) != 0) return kOutOfMemory;

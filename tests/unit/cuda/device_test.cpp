@@ -42,6 +42,15 @@ TEST(Device, IsMadeOnce) {
   EXPECT_EQ(Control().calls(), before) << "a call of the driver";
 }
 
+TEST(Device, IsLookedAtWithoutAContext) {
+  const uint64_t before = Control().calls("cuDevicePrimaryCtxRetain");
+  const Result<Device> looked = Device::look(1);
+  ASSERT_TRUE(looked.ok());
+  EXPECT_EQ(looked.value().copy_engines(), 2);
+  EXPECT_EQ(looked.value().ordinal(), 1);
+  EXPECT_EQ(Control().calls("cuDevicePrimaryCtxRetain"), before);
+}
+
 TEST(Device, ThatIsNotThereIsRefused) {
   for (const int ordinal : {-1, 3}) {
     const Status status = Device::open(ordinal).take_status();
