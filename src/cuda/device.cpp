@@ -4,6 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/immortal.h"
+
 namespace fsccl::cuda {
 
 Result<Device> Device::look(int ordinal) {
@@ -45,7 +47,8 @@ Result<Device> Device::look(int ordinal) {
 Result<const Device*> Device::open(int ordinal) {
   static std::mutex mutex;
   // Kept, like what is in it: streams and memory of the caller's may outlive everything of the library.
-  static auto& devices = *new std::map<int, const Device*>;
+  static Immortal<std::map<int, const Device*>> kept;
+  auto& devices = kept.get();
   const std::lock_guard lock(mutex);
   if (const auto found = devices.find(ordinal); found != devices.end()) return found->second;
   FSCCL_ASSIGN(Device looked, look(ordinal));
