@@ -73,8 +73,11 @@ Code cuModuleUnload(ModuleHandle* module) {
   if (const Code code = enter("cuModuleUnload", Needs::context)) return code;
   const std::lock_guard lock(all().mutex);
   if (!all().modules.erase(module)) return refuse("cuModuleUnload", kInvalidHandle, "module %p", static_cast<void*>(module));
-  for (auto function = all().functions.begin(); function != all().functions.end();)
-    function = (*function)->module == module ? all().functions.erase(function) : std::next(function);
+  std::erase_if(all().functions, [&](FunctionHandle* function) {
+    const bool gone = function->module == module;
+    if (gone) delete function;
+    return gone;
+  });
   count("modules", -1);
   delete module;
   return kSuccess;
