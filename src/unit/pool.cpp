@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/round_up.h"
 #include "engine/progress.h"
+#include "unit/pool_report.h"
 
 namespace fsccl {
 namespace {
@@ -90,13 +91,6 @@ std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Ev
   return events;
 }
 
-Result<std::unique_ptr<Journal>> open_journal(const Config& settings, const Communicator& comm) {
-  std::string path = settings.pool_log;
-  const std::string rank = std::to_string(comm.job_rank(comm.rank()));
-  for (size_t at = path.find("%r"); at != std::string::npos; at = path.find("%r", at + rank.size())) path.replace(at, 2, rank);
-  return Journal::open(static_cast<size_t>(settings.pool_history), path);
-}
-
 }  // namespace
 
 Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
@@ -144,7 +138,7 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   }
   FSCCL_TRY(exchange(comm, OpCode::broadcast, nullptr, &terms, sizeof terms, 0));
   Result<HostArena> arena = open_arena(comm, terms, std::move(made), source);
-  Result<std::unique_ptr<Journal>> journal = open_journal(*settings, comm);
+  Result<std::unique_ptr<Journal>> journal = pool_report::open_journal(*settings, comm);
   Status ready = !arena.ok() ? arena.take_status() : !journal.ok() ? journal.take_status() : same_debug(debug, terms);
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
@@ -250,22 +244,7 @@ bool Pool::withdraw_kept() {
 
 // Who has how much, the most first.
 std::string Pool::holders() const {
-  constexpr size_t kListed = 8;
-  std::vector<MemoryUse> uses = journal_->uses();
-  std::erase_if(uses, [](const MemoryUse& use) { return use.live == 0; });
-  std::stable_sort(uses.begin(), uses.end(), [](const MemoryUse& a, const MemoryUse& b) { return a.live > b.live; });
-  std::string text;
-  uint64_t others = 0;
-  for (size_t i = 0; i < uses.size(); i++) {
-    if (i >= kListed) {
-      others += uses[i].live;
-      continue;
-    }
-    text += fmt::format("{}{} bytes of {}{}", text.empty() ? "" : ", ", uses[i].live, name_of(uses[i].kind),
-                        uses[i].unit.empty() ? "" : fmt::format(" of unit '{}'", uses[i].unit));
-  }
-  if (others) text += fmt::format(", {} bytes of {} others", others, uses.size() - kListed);
-  if (text.empty()) text = "nothing";
+  std::string text = pool_report::holders(*journal_);
   if (const uint64_t bytes = comm_.engine().transport_bytes())
     text += fmt::format("; beside it the transport of '{}' has {} bytes", comm_.name(), bytes);
   return text;
