@@ -14,6 +14,7 @@ class DeviceSource : public EndSource {
   explicit DeviceSource(const cuda::Device& device) : device_(device) {}
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device() const override { return device_.ordinal(); }
+  bool is_system() const override { return true; }  // segments of a pool are mapped by others, at places of its own
 
  private:
   Result<void*> make(const MemoryRequest& request) override {

@@ -31,6 +31,7 @@ void find_all(LoadedLibrary& library, Driver& d) {
   library.find(d.primary_release, "cuDevicePrimaryCtxRelease_v2");
   library.find(d.push_context, "cuCtxPushCurrent_v2");
   library.find(d.pop_context, "cuCtxPopCurrent_v2");
+  library.find(d.synchronize, "cuCtxSynchronize");
   library.find(d.memory_info, "cuMemGetInfo_v2");
   library.find(d.granularity, "cuMemGetAllocationGranularity");
   library.find(d.reserve_addresses, "cuMemAddressReserve");
@@ -76,6 +77,8 @@ Loaded load() {
   find_all(library, found);
   if (library.missing())
     return {std::nullopt, fmt::format("libcuda.so.1 has no {}: install a driver for CUDA 12.0 or later", library.missing())};
+  library.find(found.allocate_async, "cuMemAllocAsync");
+  library.find(found.free_async, "cuMemFreeAsync");
   library.find(found.copy_batch, "cuMemcpyBatchAsync");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");
   Code code = found.driver_version(&found.version);

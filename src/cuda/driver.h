@@ -104,6 +104,7 @@ struct Driver {
   Code (*primary_release)(int device);
   Code (*push_context)(Context context);
   Code (*pop_context)(Context* context);
+  Code (*synchronize)();  // the current context
 
   Code (*memory_info)(size_t* free, size_t* total);
   Code (*granularity)(size_t* bytes, const AllocationProperties* properties, int recommended);
@@ -118,6 +119,8 @@ struct Driver {
   Code (*import_memory)(MemoryHandle* handle, void* shareable, int kind);
   Code (*allocate)(DevicePointer* pointer, size_t bytes);
   Code (*free)(DevicePointer pointer);
+  Code (*allocate_async)(DevicePointer* pointer, size_t bytes, Stream stream);  // may be null
+  Code (*free_async)(DevicePointer pointer, Stream stream);                     // may be null
   Code (*register_host)(void* pointer, size_t bytes, unsigned flags);
   Code (*unregister_host)(void* pointer);
   Code (*host_device_pointer)(DevicePointer* device, void* host, unsigned flags);

@@ -31,6 +31,12 @@ Code cuMemGetInfo_v2(size_t* free, size_t* total) {
   return kSuccess;
 }
 
+Code cuCtxSynchronize() {
+  if (const Code code = enter("cuCtxSynchronize", Needs::context)) return code;
+  synchronise(*current());
+  return kSuccess;
+}
+
 // Its end lies before a page that faults, as near as the alignment lets it.
 Code cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   if (const Code code = enter("cuMemAlloc_v2", Needs::context)) return code;
