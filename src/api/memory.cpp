@@ -7,6 +7,24 @@ using namespace fsccl;
 
 namespace {
 
+// What pools of both kinds do under one name.
+template <class Do>
+Status with_pool(fsccl_pool_t handle, Do&& act) {
+  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+  return object->device ? act(*object->device) : act(*object->pool);
+}
+
+// Streams of a pool on a GPU are CUDA's, so events and waits are said to CUDA.
+Result<Pool*> pool_with_told_streams(fsccl_pool_t handle) {
+  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+  if (object->pool) return object->pool.get();
+  return fail(
+      FSCCL_ERR_INVALID_ARGUMENT,
+      "pool '{}' is on a GPU, where streams and events are CUDA's: order them with cudaEventRecord and cudaStreamWaitEvent, "
+      "and the pool follows",
+      object->device->name());
+}
+
 // Every rank must declare the same.
 Status compare(Pool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
@@ -36,29 +54,34 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     fsccl_pool_config_t config;
     FSCCL_TRY(read_config(given, fsccl_pool_config_t FSCCL_POOL_CONFIG_INIT, &config));
-    if (config.memory != FSCCL_MEMORY_HOST)
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "pools of device memory come with a later release: use FSCCL_MEMORY_HOST");
+    if (config.memory != FSCCL_MEMORY_HOST && config.memory != FSCCL_MEMORY_CUDA)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "memory is {}, which is not a fsccl_memory_t", static_cast<int>(config.memory));
     auto object = std::make_unique<PoolObject>();
     Result<std::shared_ptr<MemorySource>> source = std::shared_ptr<MemorySource>();
     if (config.source) source = source_of(config.source);
-    FSCCL_ASSIGN(object->pool, Pool::create(*comm, config, std::move(source)));
-    Pool* const made = object->pool.get();
+    if (config.memory == FSCCL_MEMORY_HOST) {
+      FSCCL_ASSIGN(object->pool, Pool::create(*comm, config, std::move(source)));
+    } else {
+      FSCCL_ASSIGN(object->device, DevicePool::create(*comm, config, std::move(source)));
+    }
+    PoolObject* const made = object.get();
     FSCCL_ASSIGN(const uint64_t bits, pools().add(std::move(object)));
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
-    if (config.on_pressure)
-      made->set_pressure([ask = config.on_pressure, context = config.on_pressure_context, handle = *pool](uint64_t bytes) {
-        ask(context, handle, bytes);
-      });
+    if (!config.on_pressure) return success();
+    const auto ask = [call = config.on_pressure, context = config.on_pressure_context, handle = *pool](uint64_t bytes) {
+      call(context, handle, bytes);
+    };
+    made->device ? made->device->set_pressure(ask) : made->pool->set_pressure(ask);
     return success();
   });
 }
 
 fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
   return guarded("fsccl_pool_destroy", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_TRY(any_pool_of(handle).take_status());
     if (Notifications::calling())
       return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
-    FSCCL_TRY(pool->check_empty());
+    FSCCL_TRY(with_pool(handle, [](auto& pool) { return pool.check_empty(); }));
     pools().take(bits_of(handle));
     return success();
   });
@@ -67,23 +90,31 @@ fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
 fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream, void** pointer) {
   return guarded("fsccl_pool_alloc", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
     if (bytes > uint64_t{1} << 47) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
-    FSCCL_ASSIGN(*pointer, pool->alloc(bytes, stream));
+    FSCCL_ASSIGN(*pointer, object->device ? object->device->alloc(bytes, static_cast<cuda::Stream>(stream), 1)
+                                          : object->pool->alloc(bytes, stream));
     return success();
   });
 }
 
 fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream) {
   return guarded("fsccl_pool_free", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    return pointer ? pool->free(pointer, stream) : success();
+    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    if (!pointer) return success();
+    return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(stream)) : object->pool->free(pointer, stream);
   });
 }
 
 fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t bytes) {
   return guarded("fsccl_pool_import", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    if (object->device)
+      return fail(
+          FSCCL_ERR_NOT_AVAILABLE,
+          "pool '{}' is on a GPU, whose driver exchanges no pages under memory that is there: copy into a block of the pool",
+          object->device->name());
+    Pool* const pool = object->pool.get();
     return pool->import(pointer, bytes);
   });
 }
@@ -92,46 +123,47 @@ fsccl_status_t fsccl_pool_stats(fsccl_pool_t handle, fsccl_pool_stats_t* stats) 
   return guarded("fsccl_pool_stats", [&]() -> Status {
     if (!stats || stats->size < sizeof(*stats))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "stats is NULL, or not initialised with FSCCL_POOL_STATS_INIT");
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    pool->stats(stats);
-    return success();
+    return with_pool(handle, [&](auto& pool) {
+      pool.stats(stats);
+      return success();
+    });
   });
 }
 
 fsccl_status_t fsccl_pool_trim(fsccl_pool_t handle, uint64_t* released) {
   return guarded("fsccl_pool_trim", [&]() -> Status {
     if (!released) return fail(FSCCL_ERR_INVALID_ARGUMENT, "released is NULL");
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    *released = pool->trim();
-    return success();
+    return with_pool(handle, [&](auto& pool) {
+      *released = pool.trim();
+      return success();
+    });
   });
 }
 
 fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
   return guarded("fsccl_pool_snapshot", [&]() -> Status {
     if (!path || !*path) return fail(FSCCL_ERR_INVALID_ARGUMENT, "path is {}: name the file to write", path ? "empty" : "NULL");
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    return pool->snapshot(path);
+    return with_pool(handle, [&](auto& pool) { return pool.snapshot(path); });
   });
 }
 
 fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream, int writes) {
   return guarded("fsccl_pool_use", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
     return pool->blocks().use(pointer, bytes, stream, writes != 0);
   });
 }
 
 fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_record", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
     return pool->blocks().record(event, stream);
   });
 }
 
 fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_wait", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
     return pool->blocks().wait(event, stream);
   });
 }
@@ -139,9 +171,10 @@ fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* str
 fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) {
   return guarded("fsccl_pool_uses", [&]() -> Status {
     if (!visit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "visit is NULL: it is called for each owner of memory");
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    pool->uses(visit, context);
-    return success();
+    return with_pool(handle, [&](auto& pool) {
+      pool.uses(visit, context);
+      return success();
+    });
   });
 }
 
@@ -157,10 +190,7 @@ fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* eve
 }
 
 fsccl_status_t fsccl_pool_step(fsccl_pool_t handle) {
-  return guarded("fsccl_pool_step", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
-    return pool->end_step();
-  });
+  return guarded("fsccl_pool_step", [&]() -> Status { return with_pool(handle, [](auto& pool) { return pool.end_step(); }); });
 }
 
 }  // extern "C"

@@ -68,11 +68,18 @@ Result<Communicator*> comm_of(fsccl_comm_t handle) {
               "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
 }
 
-Result<Pool*> pool_of(fsccl_pool_t handle) {
+Result<PoolObject*> any_pool_of(fsccl_pool_t handle) {
   PoolObject* object = pools().find(bits_of(handle));
   if (!object || forked()) [[unlikely]]
     return bad_handle(HandleKind::pool, bits_of(handle));
-  return object->pool.get();
+  return object;
+}
+
+Result<Pool*> pool_of(fsccl_pool_t handle) {
+  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+  if (object->pool) [[likely]]
+    return object->pool.get();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' is on a GPU, and this takes a pool of host memory", object->device->name());
 }
 
 Result<Unit*> unit_of(fsccl_unit_t handle) {

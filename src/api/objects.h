@@ -7,6 +7,7 @@
 
 #include "api/guard.h"
 #include "api/handle.h"
+#include "device/device_pool.h"
 #include "engine/communicator.h"
 #include "unit/unit.h"
 
@@ -17,11 +18,12 @@ struct CommObject {
   std::atomic<Communicator*> ready{nullptr};
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
-  std::thread creator;  // of a nonblocking creation
+  std::thread creator;                                // of a nonblocking creation
   std::map<std::pair<int, int>, fsccl_comm_t> pairs;  // by (from, to): on which this rank sends and receives, made when first used
 };
-struct PoolObject {
+struct PoolObject {  // one of both
   std::unique_ptr<Pool> pool;
+  std::unique_ptr<DevicePool> device;
 };
 struct UnitObject {
   std::unique_ptr<Unit> unit;
@@ -47,7 +49,8 @@ inline Communicator* live_comm(fsccl_comm_t handle) {
 
 // The object behind a handle, or the error for the caller.
 Result<Communicator*> comm_of(fsccl_comm_t handle);
-Result<Pool*> pool_of(fsccl_pool_t handle);
+Result<PoolObject*> any_pool_of(fsccl_pool_t handle);
+Result<Pool*> pool_of(fsccl_pool_t handle);  // of host memory: else an error
 Result<Unit*> unit_of(fsccl_unit_t handle);
 
 // A work names an operation: its communicator's slot and generation, and the low half of its sequence number. It needs no memory.

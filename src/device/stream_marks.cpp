@@ -1,0 +1,119 @@
+#include "device/stream_marks.h"
+
+#include <algorithm>
+#include <ctime>
+
+namespace fsccl {
+namespace {
+
+constexpr uintptr_t kLegacyStream = 1, kStreamOfThread = 2;  // special handles of CUDA
+
+}  // namespace
+
+Result<uint32_t> StreamMarks::number(cuda::Stream stream) {
+  if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
+  for (size_t s = 0; s < streams_.size(); s++)
+    if (streams_[s].stream == stream) return static_cast<uint32_t>(s);
+  if (reinterpret_cast<uintptr_t>(stream) == kStreamOfThread)
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "cudaStreamPerThread is another stream in every thread, which the pool cannot tell apart: give it a stream that was "
+        "created");
+  if (streams_.size() == kMostStreams)
+    return fail(FSCCL_ERR_LIMIT, "{} would be the stream number {} of the pool: use fewer, or use them again",
+                static_cast<void*>(stream), kMostStreams + 1);
+  if (streams_.size() == 1) FSCCL_TRY(record(0));  // from now on marks are waited for
+  streams_.emplace_back().stream = stream;
+  return static_cast<uint32_t>(streams_.size() - 1);
+}
+
+void StreamMarks::drop_first(Stream& stream) {
+  unused_.push_back(std::move(stream.events.front().event));
+  stream.events.pop_front();
+}
+
+// For the last tick.
+Status StreamMarks::record(uint32_t number) {
+  Stream& stream = streams_[number];
+  if (stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks)) return success();
+  if (stream.events.size() >= kMostEvents) look(number);
+  if (stream.events.size() >= kMostEvents) drop_first(stream);
+  if (unused_.empty()) {
+    FSCCL_ASSIGN(cuda::OwnedEvent made, cuda::OwnedEvent::create(device_));
+    unused_.push_back(std::move(made));
+  }
+  const cuda::Current current(device_);
+  FSCCL_TRY(unused_.back().record(stream.stream));
+  stream.events.push_back({stream.ticks, std::move(unused_.back())});
+  unused_.pop_back();
+  return success();
+}
+
+Result<StreamMark> StreamMarks::set(uint32_t number) {
+  Stream& stream = streams_[number];
+  stream.ticks++;
+  if (streams_.size() > 1) FSCCL_TRY(record(number));
+  return StreamMark{number, stream.ticks};
+}
+
+Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
+  if (mark.stream == number || known_over(mark)) return success();
+  Stream &waiter = streams_[number], &other = streams_[mark.stream];
+  waiter.known.resize(std::max<size_t>(waiter.known.size(), streams_.size()));
+  uint64_t& known = waiter.known[mark.stream];
+  if (known >= mark.tick) return success();
+  look(mark.stream);
+  if (known_over(mark)) return success();
+  const auto event = std::lower_bound(other.events.begin(), other.events.end(), mark.tick,
+                                      [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
+  if (event == other.events.end()) return fail(FSCCL_ERR_INTERNAL, "a mark of a stream has no event");
+  const cuda::Current current(device_);
+  FSCCL_TRY(event->event.make_wait(waiter.stream));
+  known = event->tick;
+  return success();
+}
+
+void StreamMarks::look(uint32_t number) {
+  Stream& stream = streams_[number];
+  if (stream.events.empty()) return;
+  const cuda::Current current(device_);
+  while (!stream.events.empty() && stream.events.front().event.complete()) {
+    stream.over = stream.events.front().tick;
+    drop_first(stream);
+  }
+}
+
+Status StreamMarks::record_all() {
+  for (uint32_t s = 0; s < streams_.size(); s++) FSCCL_TRY(record(s));
+  return success();
+}
+
+Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
+  FSCCL_TRY(record_all());
+  for (uint32_t s = 0; s < streams_.size(); s++) {
+    for (look(s); !streams_[s].events.empty(); look(s)) {
+      if (deadline.passed()) return false;
+      const timespec pause{0, 50'000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  return true;
+}
+
+Result<bool> StreamMarks::finish(Deadline deadline) {
+  const auto recorded = [](const Stream& stream) {
+    return stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks);
+  };
+  if (std::all_of(streams_.begin(), streams_.end(), recorded)) return wait_for_all(deadline);
+  const cuda::Current current(device_);
+  FSCCL_TRY(device_.check("cuCtxSynchronize", device_.driver().synchronize()));
+  return true;
+}
+
+size_t StreamMarks::events() const {
+  size_t sum = unused_.size();
+  for (const Stream& stream : streams_) sum += stream.events.size();
+  return sum;
+}
+
+}  // namespace fsccl

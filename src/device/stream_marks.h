@@ -1,0 +1,67 @@
+// How far streams have got. A mark stands for all that a stream had been given when it was set; other streams wait for it, and so
+// can the host. Streams have numbers, and marks of one stream follow one another: who waits for one has waited for those before.
+//
+// A mark is an event of CUDA only where somebody may wait: while a pool knows one stream alone, to set a mark counts and no more.
+// Events are used again; of a stream whose marks stay open for long only the youngest kMostEvents have one, and an older mark is
+// then waited for by the next one that has: a little more than was asked for, and still nothing that was put on the stream later
+// than the wait. So a stream must live while others are used with the pool (PyTorch's live for ever); at the end it may be gone.
+//
+// One thread at a time.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/clock.h"
+#include "cuda/device.h"
+
+namespace fsccl {
+
+struct StreamMark {
+  uint32_t stream = 0;
+  uint64_t tick = 0;  // 0: nothing
+};
+
+class StreamMarks {
+ public:
+  static constexpr size_t kMostEvents = 64;  // of a stream
+  static constexpr size_t kMostStreams = 1024;
+
+  explicit StreamMarks(const cuda::Device& device) : device_(device) {}
+
+  // The number of the stream, which is new perhaps.
+  Result<uint32_t> number(cuda::Stream stream);
+  cuda::Stream stream(uint32_t number) const { return streams_[number].stream; }
+  size_t streams() const { return streams_.size(); }
+
+  Result<StreamMark> set(uint32_t stream);
+  // What `stream` is given from now on begins after the mark. Nothing is done where that is so already.
+  Status make_wait(uint32_t stream, const StreamMark& mark);
+  bool known_over(const StreamMark& mark) const { return mark.tick <= streams_[mark.stream].over; }
+  void look(uint32_t stream);  // how far it has got
+  Status record_all();         // so that a later look at any stream can tell, also where it is alone
+  // Waits for everything; false at the deadline. The host does so when memory goes back to the system, and never else.
+  Result<bool> wait_for_all(Deadline deadline);
+  Result<bool> finish(Deadline deadline);  // the same for the last time, when streams may have been destroyed
+  size_t events() const;                   // that exist
+
+ private:
+  struct Recorded {
+    uint64_t tick;
+    cuda::OwnedEvent event;
+  };
+  struct Stream {
+    cuda::Stream stream = nullptr;
+    uint64_t ticks = 0, over = 0;
+    std::deque<Recorded> events;  // later than `over`, in order
+    std::vector<uint64_t> known;  // by number of a stream: the mark of it that this one is ordered behind
+  };
+  Status record(uint32_t number);
+  void drop_first(Stream& stream);
+
+  const cuda::Device& device_;
+  std::deque<Stream> streams_;
+  std::vector<cuda::OwnedEvent> unused_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,126 @@
+// What tests of device memory need: streams that stand still until a gate is opened, bytes there and back, and the stand-in's word
+// that nothing is left and no rule was broken. Written against the driver alone.
+#pragma once
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cuda/device.h"
+#include "tests/stand_in/cuda/control.h"
+
+namespace fsccl::testing {
+
+inline const cuda::Device& gpu(int ordinal = 0) {
+  Result<const cuda::Device*> opened = cuda::Device::open(ordinal);
+  if (!opened.ok()) throw std::runtime_error(opened.status().text());
+  return *opened.value();
+}
+
+class TestStream {
+ public:
+  explicit TestStream(const cuda::Device& device = gpu()) : device_(device) {
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().stream_create(&stream_, cuda::kNonBlockingStream, 0), cuda::kSuccess);
+  }
+  ~TestStream() {
+    finish();
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().stream_destroy(stream_), cuda::kSuccess);
+  }
+  TestStream(const TestStream&) = delete;
+  cuda::Stream get() const { return stream_; }
+  operator cuda::Stream() const { return stream_; }
+  void finish() const {
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().stream_synchronize(stream_), cuda::kSuccess);
+  }
+  bool idle() const {
+    const cuda::Current current(device_);
+    return device_.driver().stream_query(stream_) == cuda::kSuccess;
+  }
+  void fill(cuda::DevicePointer at, uint8_t value, size_t bytes) const {
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().fill_async(at, value, bytes, stream_), cuda::kSuccess);
+  }
+  void copy(cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes) const {
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().copy_async(to, from, bytes, stream_), cuda::kSuccess);
+  }
+
+ private:
+  const cuda::Device& device_;
+  cuda::Stream stream_ = nullptr;
+};
+
+// A page of host memory that devices can use: words that streams wait for, and room for bytes that come back.
+class HostPage {
+ public:
+  static constexpr size_t kBytes = 1 << 16;
+  explicit HostPage(const cuda::Device& device = gpu()) : device_(device) {
+    memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().register_host(memory_, kBytes, cuda::kHostPortable | cuda::kHostMapped), cuda::kSuccess);
+    EXPECT_EQ(device_.driver().host_device_pointer(&address_, memory_, 0), cuda::kSuccess);
+  }
+  ~HostPage() {
+    const cuda::Current current(device_);
+    EXPECT_EQ(device_.driver().unregister_host(memory_), cuda::kSuccess);
+    munmap(memory_, kBytes);
+  }
+  HostPage(const HostPage&) = delete;
+  std::atomic<uint32_t>& word(size_t index) { return static_cast<std::atomic<uint32_t>*>(memory_)[index]; }
+  cuda::MemoryOperation until(size_t index, uint32_t value) const {
+    return {.operation = cuda::kWaitValue32, .address = address_ + index * sizeof(uint32_t), .value = value};
+  }
+  void hold(cuda::Stream stream, size_t index, uint32_t value = 1) const {  // stands still until the word has the value
+    const cuda::Current current(device_);
+    cuda::MemoryOperation wait = until(index, value);
+    EXPECT_EQ(device_.driver().stream_values(stream, 1, &wait, 0), cuda::kSuccess);
+  }
+  // Room for bytes, in the second half.
+  cuda::DevicePointer room() const { return address_ + kBytes / 2; }
+  const uint8_t* seen() const { return static_cast<const uint8_t*>(memory_) + kBytes / 2; }
+
+ private:
+  const cuda::Device& device_;
+  void* memory_ = nullptr;
+  cuda::DevicePointer address_ = 0;
+};
+
+// The first byte there, after everything that the stream was given.
+inline int byte_at(cuda::DevicePointer at, const TestStream& stream, const HostPage& page) {
+  stream.copy(page.room(), at, 1);
+  stream.finish();
+  return page.seen()[0];
+}
+
+// A test over the stand-in, which is to find everything given back at its end.
+class OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(control.there()) << "there is no stand-in for CUDA's driver (LD_LIBRARY_PATH)";
+    leaks_ = control.leaks();
+  }
+  void TearDown() override {
+    if (!control.there()) return;
+    EXPECT_EQ(control.leaks(), leaks_);
+    EXPECT_EQ(control.broken_rules(), "");
+  }
+  uint64_t memory_calls() const {
+    uint64_t sum = 0;
+    for (const char* name : {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuMemAddressReserve",
+                             "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle", "cuEventCreate"})
+      sum += control.calls(name);
+    return sum;
+  }
+  const stand_in::Control control;
+
+ private:
+  std::string leaks_;
+};
+
+}  // namespace fsccl::testing

@@ -1,0 +1,154 @@
+// Slots grow on all ranks or on none, and who reaches whom.
+#include "pool_ranks.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr uint64_t kMb = 1 << 20;
+
+class SlotGrowth : public OnDevice {
+ protected:
+  // A call that one of the ranks makes fails; all end with an error, and go on as if nothing had been.
+  void fails_once(const char* function) {
+    run_pools(3, [&](const PoolRank& rank) {
+      const uint64_t first = rank.take(1, kMb);
+      rank.barrier();
+      const uint64_t reserved = rank.stats().reserved_bytes, hash = rank.stats().collective_live_bytes;
+      if (rank.self.rank == 0) control.fail(function);
+      rank.barrier();
+      const Result<uint64_t> refused = rank.pool.take(2, 40 * kMb, true, rank.stream);
+      EXPECT_FALSE(refused.ok());
+      EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY) << text_of(refused.status());
+      EXPECT_EQ(rank.stats().reserved_bytes, reserved);
+      EXPECT_EQ(rank.stats().collective_live_bytes, hash);
+      const uint64_t second = rank.take(2, 40 * kMb);
+      rank.expect_alike(second);
+      const HostPage page;
+      rank.stream.fill(rank.slot(second), static_cast<uint8_t>(rank.self.rank + 1), 40 * kMb);
+      rank.stream.finish();
+      rank.barrier();
+      for (int peer = 0; peer < 3; peer++) EXPECT_EQ(byte_at(rank.slot(second, peer) + 40 * kMb - 1, rank.stream, page), peer + 1);
+      rank.barrier();
+      EXPECT_EQ(first, 0u);
+      rank.give(1);
+      rank.give(2);
+    });
+  }
+};
+
+// Somebody else has it.
+TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
+  cuda::DevicePointer others = 0;
+  {
+    const cuda::Current current(gpu(1));
+    ASSERT_EQ(gpu(1).driver().allocate(&others, 1000 * kMb), cuda::kSuccess);
+  }
+  run_pools(
+      2,
+      [&](const PoolRank& rank) {
+        const uint64_t first = rank.take(1, 10 * kMb), reserved = rank.stats().reserved_bytes;
+        const Result<uint64_t> refused = rank.pool.take(2, 40 * kMb, true, rank.stream);
+        EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+        EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
+        EXPECT_EQ(rank.stats().reserved_bytes, reserved);
+        rank.barrier();
+        if (rank.self.rank == 1) {
+          const cuda::Current current(gpu(1));
+          EXPECT_EQ(gpu(1).driver().free(others), cuda::kSuccess);
+        }
+        rank.barrier();
+        rank.expect_alike(rank.take(2, 40 * kMb));
+        EXPECT_EQ(first, 0u);
+        rank.give(1);
+        rank.give(2);
+      },
+      [](fsccl_pool_config_t& config, int rank) { config.device = rank; });
+}
+
+TEST_F(SlotGrowth, APeersMemoryThatCannotBeMappedEndsItOnAllRanks) { fails_once("cuMemImportFromShareableHandle"); }
+
+TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
+  run_pools(
+      2,
+      [](const PoolRank& rank) {
+        rank.take(1, 6 * kMb);
+        const Result<uint64_t> refused = rank.pool.take(2, 3 * kMb, true, rank.stream);
+        EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+        EXPECT_THAT(refused.status().text(), ::testing::HasSubstr("parameters"));
+        rank.expect_alike(rank.take(3, 2 * kMb));
+        rank.give(1);
+        rank.give(3);
+      },
+      [](fsccl_pool_config_t& config, int rank) { config.limit_bytes = (rank ? 8 : 100) * kMb; });
+}
+
+// Of one rank's blocks only: its peers have the room.
+TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
+  run_pools(
+      2,
+      [](const PoolRank& rank) {
+        void* block = nullptr;
+        if (rank.self.rank == 1) block = rank.pool.alloc(30 * kMb, rank.stream, 1).take();
+        const Result<uint64_t> refused = rank.pool.take(1, 6 * kMb, true, rank.stream);
+        EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+        EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank == 1 ? "of block" : "rank 1"));
+        if (block) {
+          EXPECT_GOOD(rank.pool.free(block, rank.stream));
+        }
+        rank.expect_alike(rank.take(1, 6 * kMb));  // what the block was in has gone back
+        rank.give(1);
+      },
+      [](fsccl_pool_config_t& config, int) { config.limit_bytes = 32 * kMb; });
+}
+
+TEST_F(SlotGrowth, WithoutPeerToPeerNobodyIsReachedAndThePoolWorks) {
+  const Settings settings{{"FSCCL_DEVICE_TRANSPORT", "staged"}};
+  run_pools(2, [](const PoolRank& rank) {
+    EXPECT_TRUE(rank.pool.reaches(rank.self.rank));
+    EXPECT_FALSE(rank.pool.reaches(1 - rank.self.rank));
+    rank.expect_alike(rank.take(1, kMb));
+    rank.give(1);
+  });
+  EXPECT_EQ(control.live("mappings"), 0);
+}
+
+TEST_F(SlotGrowth, ARankWithoutItsDeviceEndsTheCreationOnAll) {
+  run_ranks(2, [](Rank& self) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.memory = FSCCL_MEMORY_CUDA;
+    config.device = self.rank ? 99 : 0;
+    const auto made = DevicePool::create(*live_comm(self.comm), config);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), FSCCL_ERR_NOT_AVAILABLE);
+    EXPECT_THAT(made.status().text(), ::testing::HasSubstr(self.rank ? "device 99" : "rank 1"));
+  });
+}
+
+TEST_F(SlotGrowth, TheDefaultLimitIsSharedByTheRanksOfADevice) {
+  run_pools(
+      3,
+      [](const PoolRank& rank) {
+        const uint64_t all = 1024 * kMb / 10 * 9;
+        EXPECT_NEAR(static_cast<double>(rank.stats().limit_bytes), static_cast<double>(rank.self.rank == 2 ? all : all / 2),
+                    static_cast<double>(8 * kMb));
+      },
+      [](fsccl_pool_config_t& config, int rank) {
+        config.limit_bytes = 0;
+        config.device = rank == 2;
+      });
+}
+
+TEST_F(SlotGrowth, ModesThatDifferAreNamed) {
+  run_ranks(2, [](Rank& self) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.memory = FSCCL_MEMORY_CUDA;
+    config.debug = self.rank;
+    const auto made = DevicePool::create(*live_comm(self.comm), config);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.status().code(), FSCCL_ERR_MISMATCH);
+    EXPECT_THAT(made.status().text(), ::testing::HasSubstr("debug mode"));
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing
