@@ -71,7 +71,8 @@ FSCCL_API fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator);
  * FSCCL_ERR_NOT_AVAILABLE without a driver or such a device. Any thread. */
 FSCCL_API fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator);
 
-/* Blocks of `pool`, as of fsccl_pool_alloc() with any alignment up to a page. The pool may be destroyed when none is out; the
+/* Blocks of `pool`, as of fsccl_pool_alloc() with any alignment up to a page (of a GPU: 2 MiB). The memory is the pool's: of a pool
+ * on a GPU the allocator gives FSCCL_MEMORY_CUDA, and its streams are CUDA's. The pool may be destroyed when none is out; the
  * allocator is of no use from then on. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_allocator(fsccl_pool_t pool, fsccl_allocator_t* allocator);
 
@@ -120,8 +121,8 @@ FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* ups
 /* -------------------------------------------------------------------------------------------- sources of a pool ---- */
 
 /*
- * fsccl_pool_config_t.source, of host memory. It lives longer than the pool; each rank gives its own, all of them or none where it
- * is from outside.
+ * fsccl_pool_config_t.source, of the pool's kind of memory. It lives longer than the pool; each rank gives its own, all of them or
+ * none where it is from outside.
  *
  * Adaptors over fsccl_allocator_host(): the pool's arena is the library's own as ever, and each growth of what a rank hosts (its
  * slots and blocks, and on one rank the shared ones) passes through the adaptors of that rank. What they refuse the pool refuses,
@@ -133,6 +134,9 @@ FSCCL_API fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* ups
  * a little more. The file that it shares is mapped by all of them, and reserved as the pool grows. Memory that has no file serves a
  * communicator with one rank on this host, without imports and FSCCL_SHARING_COPY_ON_WRITE; for more ranks it is
  * FSCCL_ERR_NOT_AVAILABLE. Adaptors above it see the growth, not the arena.
+ *
+ * A pool on a GPU takes adaptors over fsccl_allocator_cuda() of its device: each growth passes through them, and the memory is a
+ * segment of the pool's own, which peers can map. Other sources are FSCCL_ERR_INVALID_ARGUMENT.
  */
 
 /* ------------------------------------------------------------------------------------------------------ PyTorch ---- */

@@ -351,12 +351,13 @@ typedef struct fsccl_pool_config {
   fsccl_memory_t memory;
   int device;           /* for device memory */
   uint64_t limit_bytes; /* the most this rank may reserve, shared slots counted on every rank; 0: FSCCL_POOL_LIMIT. Slots together
-                           keep below the smallest of the ranks' limits, so that a slot beyond it is refused on all of them */
+                           keep below the smallest of the ranks' limits, so that a slot beyond it is refused on all of them. On a
+                           GPU without either: 90 % of its free memory, shared by the ranks of `comm` that are on it */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   const char* name;
   int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
                   real, no memory is reserved or touched (the caller's neither), contents are undefined. For models that do not
-                  fit; all ranks alike; units with a replicate_comm are refused. 0 (default): no */
+                  fit; all ranks alike; units with a replicate_comm are refused. 0 (default): no. On host memory only */
   /* Asked for memory before the pool refuses: when `bytes` more would pass the soft limit or the limit, or the machine has no more.
    * It may free blocks of this pool and memory of its own, and returns how many bytes that were; 0: it cannot. Called in the
    * thread that asked the pool, which holds no lock then; at most once for one request; must not call collective functions.
@@ -366,7 +367,8 @@ typedef struct fsccl_pool_config {
   uint64_t soft_limit_bytes; /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it does
                                 not refuse. 0: FSCCL_POOL_SOFT_LIMIT */
   int debug;                 /* 1: watched for wrong use, as with FSCCL_POOL_DEBUG=1; all ranks alike. What is found is
-                                FSCCL_ERR_INVALID_STATE of the call that can see it, said once, or SIGSEGV (docs/memory.md) */
+                                FSCCL_ERR_INVALID_STATE of the call that can see it, said once, or SIGSEGV (docs/memory.md). On a
+                                GPU: fresh and freed bytes are 0xFF, a NaN, and nothing else is watched */
   const struct fsccl_allocator* source; /* where the memory comes from (allocator.h), copied; NULL: the library's own */
 } fsccl_pool_config_t;
 #define FSCCL_POOL_CONFIG_INIT \
@@ -377,6 +379,14 @@ typedef struct fsccl_pool_config {
  * at all. Collective over `comm`; blocking. On a communicator of several hosts it is a pool for each host. The arena is an
  * anonymous file: it vanishes with its processes, whatever ends them. Memory is reserved when the pool grows: a shortage is
  * FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
+ *
+ * With FSCCL_MEMORY_CUDA it is memory of this rank's GPU `device` (the driver is loaded when it is there; else
+ * FSCCL_ERR_NOT_AVAILABLE, and all ranks then have an error). Ranks of a host whose GPUs are the same or peers map each other's
+ * slots; the others are not reached, and the pool works all the same (FSCCL_DEVICE_TRANSPORT, alike on all ranks). Streams are
+ * CUDA's (cudaStream_t; NULL: the legacy default stream; not cudaStreamPerThread), and no call waits for the device but those that
+ * give memory back to it. A stream must live while others are used with the pool; it may be gone when the pool is destroyed.
+ * fsccl_pool_import is FSCCL_ERR_NOT_AVAILABLE there, fsccl_pool_use, _record and _wait are FSCCL_ERR_INVALID_ARGUMENT: what CUDA
+ * is told of events and streams, the pool follows.
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
 /* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, and the text lists them, blocks
@@ -384,10 +394,11 @@ FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_c
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
- * A block of `bytes` bytes, aligned to 64 (to 4096 from 64 KiB on), from the local region: any rank may allocate alone. Contents
- * are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for collectives. `stream`
- * is the one whose work uses it first. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed;
- * then nothing was allocated, and the next call goes on.
+ * A block of `bytes` bytes, aligned to 64 (to 4096 from 64 KiB on; on a GPU to 512), from the local region: any rank may allocate
+ * alone. Contents are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for
+ * collectives. `stream` is the one whose work uses it first: on a GPU what it is given from now on follows the last use of these
+ * bytes. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed; then nothing was allocated, and
+ * the next call goes on.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
 /* Gives a block back, or ends an import, when the work is done that `stream` has been given so far. NULL is allowed. A foreign or
@@ -437,16 +448,18 @@ typedef struct fsccl_pool_stats_s {
 /* What the pool holds and has done so far. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t* stats);
 
-/* Gives unused memory at the end of each region back to the system. *released: bytes. Not collective. */
+/* Gives unused memory at the end of each region back to the system. *released: bytes. Not collective. On a GPU it waits for what
+ * streams have been given so far, and gives whole segments back that lie above all blocks. */
 FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 
 /*
- * Streams of host memory: any address but NULL names a queue of the caller's own in which work runs in order (a thread, say); NULL
- * is the program itself: its work is done when the call is made, and what a stream is given later follows it. The program's own
- * work follows that of a stream only where it says that it has waited (fsccl_pool_wait with stream = NULL). A block that was freed
- * on one stream is given to another only when events order that behind its last use. An event is any address, too; to record it
- * again replaces it, and one that was never recorded orders nothing. A pool knows at most 8 streams, NULL among them
- * (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but tell the pool. Any thread.
+ * Streams of host memory (those of a pool on a GPU are CUDA's, and these functions are not for it): any address but NULL names a
+ * queue of the caller's own in which work runs in order (a thread, say); NULL is the program itself: its work is done when the call
+ * is made, and what a stream is given later follows it. The program's own work follows that of a stream only where it says that it
+ * has waited (fsccl_pool_wait with stream = NULL). A block that was freed on one stream is given to another only when events order
+ * that behind its last use. An event is any address, too; to record it again replaces it, and one that was never recorded orders
+ * nothing. A pool knows at most 8 streams, NULL among them (FSCCL_ERR_LIMIT). None of these functions waits, or does anything but
+ * tell the pool. Any thread.
  */
 
 /* Work on `stream` reads, or writes, [pointer, pointer + bytes), which lies inside one block or import; else
