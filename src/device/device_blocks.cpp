@@ -82,7 +82,7 @@ Status DeviceBlocks::claim(uint64_t begin, uint64_t end, uint32_t stream) {
   return status;
 }
 
-uint64_t DeviceBlocks::free_tail(uint32_t stream) const {
+uint64_t DeviceBlocks::free_tail() const {
   uint64_t begin = bytes_;
   for (bool found = true; found;) {
     found = false;
@@ -93,21 +93,20 @@ uint64_t DeviceBlocks::free_tail(uint32_t stream) const {
       found = true;
     };
     look(everybodys_);
-    for (uint32_t s = 0; s < streams_.size(); s++)
-      if (stream == kNobody || s == stream) look(streams_[s]);
+    for (const FreeRanges& ranges : streams_) look(ranges);
   }
   return begin;
 }
 
 // Behind what is free at the end already. Without the lock other threads may grow it, too.
-Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, std::unique_lock<std::mutex>& lock) {
+Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool* asked, std::unique_lock<std::mutex>& lock) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
-  const uint64_t begin = round_up(free_tail(kNobody), alignment);
+  const uint64_t begin = round_up(free_tail(), alignment);
   const uint64_t needed = round_up(begin + room - std::min(bytes_, begin + room), granularity);
   const uint64_t left = memory_.left() / granularity * granularity;
   const uint64_t more = std::max(needed, std::min(round_up(kSegment, granularity), left));
   lock.unlock();
-  Status status = memory_.grow(DevicePart::blocks, more);
+  Status status = memory_.grow(DevicePart::blocks, more, asked);
   lock.lock();
   const uint64_t exist = memory_.bytes(DevicePart::blocks);
   if (exist > bytes_) everybodys_.add(bytes_, exist, 0);
@@ -117,8 +116,8 @@ Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, std::unique_lock<st
 
 Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t stream, std::unique_lock<std::mutex>& lock) {
   std::optional<uint64_t> found = find(room, alignment, stream);
-  for (Status grown; !found; found = find(room, alignment, stream)) {
-    grown = grow(room, alignment, lock);
+  for (bool asked = false; !found; found = find(room, alignment, stream)) {
+    Status grown = grow(room, alignment, &asked, lock);
     if (grown.ok()) continue;
     found = find(room, alignment, stream);  // the program may have freed some when it was asked
     if (!found) return grown;

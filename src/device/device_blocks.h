@@ -51,8 +51,8 @@ class DeviceBlocks {
   std::optional<uint64_t> find_together(uint64_t room, uint64_t alignment, uint32_t stream) const;
   Status claim(uint64_t begin, uint64_t end, uint32_t stream);
   Result<uint64_t> place(uint64_t room, uint64_t alignment, uint32_t stream, std::unique_lock<std::mutex>& lock);
-  Status grow(uint64_t room, uint64_t alignment, std::unique_lock<std::mutex>& lock);
-  uint64_t free_tail(uint32_t stream) const;
+  Status grow(uint64_t room, uint64_t alignment, bool* asked, std::unique_lock<std::mutex>& lock);
+  uint64_t free_tail() const;  // where it begins
   Status fill(uint64_t begin, uint64_t end, cuda::Stream stream) const;
 
   DeviceMemory& memory_;

@@ -50,12 +50,12 @@ Status DeviceMemory::refuse(uint64_t bytes) const {
               pool_, rank_, held(), bytes, limits_.all, held() + bytes, relief_.holders ? relief_.holders() : "");
 }
 
-Status DeviceMemory::grow(DevicePart part, uint64_t bytes) {
-  for (bool asked = false;; asked = true) {
-    const uint64_t soft = limits_.soft && !asked ? std::min(limits_.soft, limits_.all) : limits_.all;
+Status DeviceMemory::grow(DevicePart part, uint64_t bytes, bool* asked) {
+  for (;; *asked = true) {
+    const uint64_t soft = limits_.soft && !*asked ? std::min(limits_.soft, limits_.all) : limits_.all;
     const uint64_t held = this->held(), over = held + bytes > soft ? held + bytes - soft : 0;
     Status status = over ? refuse(bytes) : extend(part, bytes);
-    if (status.ok() || asked || !is_shortage(status.code())) return status;
+    if (status.ok() || *asked || !is_shortage(status.code())) return status;
     if (relief_.trim) relief_.trim();
     if (relief_.ask) relief_.ask(over ? over : bytes);
     if (relief_.trim) relief_.trim();

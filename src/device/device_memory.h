@@ -47,8 +47,8 @@ class DeviceMemory {
   void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
   void leak();                                                // something on the device may use the memory for ever: it stays
 
-  // One more segment of `bytes`, a multiple of the granularity.
-  Status grow(DevicePart part, uint64_t bytes);
+  // One more segment of `bytes`, a multiple of the granularity. *asked: the program has been, for this request.
+  Status grow(DevicePart part, uint64_t bytes, bool* asked);
   // Gives the segments up that lie whole at or above `bytes`, which nothing uses any more; returns how much that was.
   uint64_t shrink(DevicePart part, uint64_t bytes);
   uint64_t kept_by_shrink(DevicePart part, uint64_t bytes) const;  // what would be left

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/round_up.h"
+#include "base/undo.h"
 #include "unit/pool_report.h"
 
 namespace fsccl {
@@ -149,15 +150,21 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cud
                 comm_.rank(), pool_report::holders(*journal_));
   }
   const Held slot{grant.value().offset, round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment)};
-  Status status = slots_->grow(region_->extent());
-  if (status.ok()) status = order(slot, stream);
-  if (!status.ok()) {
+  Undo undo([&] {
+    held_.erase(key);
     (void)region_->give_back(key, ++position_).ok();
+  });
+  if (Status grown = slots_->grow(slot.offset + slot.bytes); !grown.ok()) {
     journal_->slot_refused(key, bytes, memory_->left());
-    return status;
+    return grown;
   }
   held_.insert_or_assign(key, slot);
   journal_->slot_taken(key, kSlotsInJournal, slots(comm_.rank()) + slot.offset, slot.bytes, bytes);
+  if (Status ordered = order(slot, stream); !ordered.ok()) {
+    journal_->slot_given_back(key, kSlotsInJournal);
+    return ordered;
+  }
+  undo.keep();
   return slot.offset;
 }
 
@@ -180,8 +187,10 @@ Status DevicePool::give_back(uint64_t key, cuda::Stream stream, std::vector<cuda
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const StreamMark marked, mark(slot, stream, &waits));
   released_.add(slot.offset, slot.offset + slot.bytes, marked, std::move(waits));
-  held_.erase(held);
+  Undo undo([&] { released_.forget(slot.offset, slot.offset + slot.bytes); });
   FSCCL_TRY(region_->give_back(key, ++position_));
+  undo.keep();
+  held_.erase(held);
   publish();
   journal_->slot_given_back(key, kSlotsInJournal);
   return success();

@@ -48,7 +48,8 @@ Status SlotMemory::adopt(const std::vector<uint64_t>& tags, uint64_t bytes) {
 Status SlotMemory::grow_together(uint64_t extent) {
   const uint64_t before = bytes(), more = round_up(extent, granularity_) - before;
   const uint64_t tag = mix_hash(mix_hash(comm_.tag(), 0x6770757365676d74), comm_.context().next_arena_number()) | 1;
-  Status status = memory_.grow(DevicePart::slots, more);
+  bool asked = false;
+  Status status = memory_.grow(DevicePart::slots, more, &asked);
   Undo undo([&] { (void)shrink(before); });
   if (status.ok()) status = publish(tag);
   Undo withdraw([&] { comm_.context().job().withdraw_fd(tag); });

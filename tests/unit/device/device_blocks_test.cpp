@@ -173,6 +173,7 @@ TEST_F(DeviceBlocksTest, PressureIsPutOnTheProgramOnceAndItsBlocksServe) {
         EXPECT_EQ(asked, 2u);
         EXPECT_THAT(refused.status().text(), ::testing::HasSubstr("FSCCL_POOL_LIMIT"));
         give(rank, block, rank.stream);
+        EXPECT_EQ(rank.stats().local_live_bytes, 0u);
       },
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 20 * kMb; });
 }
