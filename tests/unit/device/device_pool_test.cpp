@@ -105,6 +105,7 @@ TEST_F(DevicePools, PeersThatStillReadAreWaitedFor) {
     HostPage page;
     const uint64_t offset = rank.take(1, kMb);
     rank.stream.fill(rank.slot(offset), 1, kMb);
+    rank.stream.finish();
     rank.give(1, rank.stream, {page.until(1, 5), page.until(2, 3)});
     EXPECT_EQ(rank.take(2, kMb), offset);
     rank.stream.fill(rank.slot(offset), 2, kMb);
