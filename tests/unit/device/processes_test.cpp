@@ -74,7 +74,8 @@ TEST(DeviceProcesses, MapEachOthersSlots) {
 TEST(DeviceProcesses, OneThatIsKilledIsNamedAndLeavesNothing) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("victim", rank, 2, job(rank, 2, 20471));
-  ASSERT_TRUE(processes.wait_for_output(1, "ready", kLimitMs)) << processes.report();
+  for (int rank = 0; rank < 2; rank++)  // both are behind the barrier
+    ASSERT_TRUE(processes.wait_for_output(rank, rank ? "ready" : "wrong: ", kLimitMs)) << processes.report();
   processes.kill(1, SIGKILL);
   processes.finish(kLimitMs);
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
