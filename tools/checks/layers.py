@@ -16,7 +16,8 @@ ALLOWED['allocators'] = {PUBLIC, 'src/base', 'src/cuda', 'allocators'}
 ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/cuda', 'src/kernels', 'src/plan', 'transports'}
 ALLOWED[PUBLIC] = {PUBLIC}
 # These test or measure the inside, so they may include all of it.
-INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'perf/gpu', 'perf/micro', 'perf/pool')
+INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'tests/stand_in/cuda/emulated_kernels', 'perf/gpu',
+            'perf/micro', 'perf/pool')
 # Several processes meet before there is a communicator: what joins them is tested below the public header. A stand-in's own test
 # calls it as the library does.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}

@@ -5,6 +5,7 @@
 // A table of pieces is made once, when a unit is; it lies in device memory, and a launch takes it with the addresses that change
 // from step to step. Launches are put on a stream and return at once.
 #pragma once
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -46,21 +47,35 @@ enum class CastBase : uint8_t { destinations, sources, both };
 class CastTable;    // pieces in device memory
 class ReduceTable;  // likewise, and the scratch of the norm
 
+// A table must outlive what was launched with it.
 class DeviceKernels {
  public:
   // Loaded once for each device. FSCCL_ERR_NOT_AVAILABLE: the library was built without nvcc, or for no such GPU. Any thread.
   static Result<const DeviceKernels*> of(const Device& device);
-  virtual ~DeviceKernels() = default;
 
-  virtual Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces, CastBase base) const = 0;
+  // Upload the pieces and wait for that, but for nothing else on the device.
+  Result<std::shared_ptr<const CastTable>> make_casts(const std::vector<CastPiece>& pieces, CastBase base) const;
   // Sources' base is `source_base`, destinations' `destination_base`; what the table has as addresses ignores them.
-  virtual Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const = 0;
+  Status cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const;
 
-  virtual Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces, int sources) const = 0;
-  // `bases`: of the sources, as many as the table was made for. norm: null, or device memory for a DeviceNorm, which is written.
-  // One launch of a table at a time.
-  virtual Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
-                        Stream stream) const = 0;
+  // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
+  Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces, int sources) const;
+  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or device memory for a DeviceNorm,
+  // which is written. One launch of a table at a time.
+  Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
+                Stream stream) const;
+
+ private:
+  DeviceKernels(const Device& device, Stream uploads) : device_(device), uploads_(uploads) {}
+  static Result<const DeviceKernels*> load(const Device& device);
+  Status find(const char* name, Function& function) const;
+  Status upload(const std::vector<std::byte>& bytes, DevicePointer to) const;
+  Status launch(Function function, uint32_t blocks, uint32_t threads, void* argument, const char* name, Stream stream) const;
+
+  const Device& device_;
+  Stream uploads_;
+  Module module_ = nullptr;
+  Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr;
 };
 
 }  // namespace fsccl::cuda

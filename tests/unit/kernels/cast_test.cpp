@@ -8,41 +8,7 @@ namespace {
 
 using namespace reference;
 
-constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 constexpr uint64_t kSeed = 20240613;
-
-// Values of `type` that are likely to go wrong: all of them for 16 bits; else those around every value of 16 bits and the ties
-// between them, and random bits.
-std::vector<uint8_t> interesting(fsccl_dtype_t type) {
-  std::vector<uint8_t> bytes;
-  const auto add = [&](auto value) {
-    const size_t at = bytes.size();
-    bytes.resize(at + sizeof value);
-    std::memcpy(bytes.data() + at, &value, sizeof value);
-  };
-  std::mt19937_64 random(kSeed);
-  for (uint32_t bits = 0; bits < 65536; ++bits) {
-    const auto half = static_cast<uint16_t>(bits);
-    if (dtype_size(type) == 2) {
-      add(half);
-      continue;
-    }
-    for (const fsccl_dtype_t narrow : {FSCCL_FLOAT16, FSCCL_BFLOAT16}) {
-      const double low = decode_half(narrow, half);
-      const double tie = (low + decode_half(narrow, static_cast<uint16_t>(half + 1))) / 2;
-      for (const double value : {low, tie}) {
-        if (type == FSCCL_FLOAT32) {
-          const float single = static_cast<float>(value);
-          add(single), add(std::nextafter(single, 1e38f)), add(std::nextafter(single, -1e38f));
-        } else {
-          add(value), add(std::nextafter(value, 1e308)), add(std::nextafter(value, -1e308));
-        }
-      }
-    }
-    type == FSCCL_FLOAT32 ? add(static_cast<uint32_t>(random())) : add(static_cast<uint64_t>(random()));
-  }
-  return bytes;
-}
 
 bool is_nan(fsccl_dtype_t type, const void* at) { return std::isnan(read_float(type, at)); }
 

@@ -1,0 +1,201 @@
+#include "kernels/cuda/device_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "kernels/cuda/image.h"
+#include "kernels/cuda/tables.h"
+
+namespace fsccl::cuda {
+namespace {
+
+// Of a device, freed with this. To free waits until the device is idle.
+class DeviceBytes {
+ public:
+  static Result<std::unique_ptr<DeviceBytes>> allocate(const Device& device, size_t bytes) {
+    std::unique_ptr<DeviceBytes> made(new DeviceBytes(device));
+    FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&made->begin_, bytes)));
+    return made;
+  }
+  ~DeviceBytes() {
+    const Current current(device_);
+    if (begin_) (void)device_.driver().free(begin_);
+  }
+  DeviceBytes(const DeviceBytes&) = delete;
+  DeviceBytes& operator=(const DeviceBytes&) = delete;
+
+  DevicePointer begin() const { return begin_; }
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(begin_ + offset);
+  }
+
+ private:
+  explicit DeviceBytes(const Device& device) : device_(device) {}
+  const Device& device_;
+  DevicePointer begin_ = 0;
+};
+
+// What is uploaded: array behind array, each at a multiple of 16 bytes.
+class Image {
+ public:
+  template <class T>
+  size_t add(const std::vector<T>& values) {
+    const size_t offset = bytes_.size(), size = values.size() * sizeof(T);
+    bytes_.resize(offset + (size + 15) / 16 * 16);
+    if (size) std::memcpy(bytes_.data() + offset, values.data(), size);
+    return offset;
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+class CastTable {
+ public:
+  std::unique_ptr<DeviceBytes> memory;
+  size_t tiles = 0;  // behind the pieces: bytes
+  uint32_t tile_count = 0;
+  CastBase base = CastBase::both;
+};
+
+class ReduceTable {
+ public:
+  std::unique_ptr<DeviceBytes> memory;
+  size_t tiles = 0, sums = 0, bases = 0;  // bytes
+  uint32_t tile_count = 0, sources = 0;
+};
+
+Status DeviceKernels::find(const char* name, Function& function) const {
+  return device_.check(name, device_.driver().module_function(&function, module_, name));
+}
+
+Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
+  if (!kKernelImage.bytes)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "this library has no kernels for GPUs: it was built without nvcc; build it with a CUDA toolkit (meson setup "
+                "-Dcuda=enabled)");
+  const Driver& driver = device.driver();
+  const Current current(device);
+  Stream uploads = nullptr;
+  FSCCL_TRY(device.check("cuStreamCreate", driver.stream_create(&uploads, kNonBlockingStream, 0)));
+  std::unique_ptr<DeviceKernels> made(new DeviceKernels(device, uploads));
+  Status status = device.check("cuModuleLoadData", driver.module_load(&made->module_, kKernelImage.bytes));
+  if (!status.ok()) {
+    status =
+        fail(FSCCL_ERR_NOT_AVAILABLE,
+             "the kernels for GPUs do not load on device {} ({}, compute capability {}.{}), they are built for {}: {}; install a "
+             "newer driver (this one is for CUDA {}.{}), or build the library with a toolkit that knows this GPU",
+             device.ordinal(), device.name(), device.capability() / 10, device.capability() % 10, kKernelImage.architectures,
+             status.text(), driver.version / 1000, driver.version % 1000 / 10);
+  }
+  if (status.ok()) status = made->find("fsccl_cast", made->cast_);
+  if (status.ok()) status = made->find("fsccl_reduce", made->reduce_);
+  if (status.ok()) status = made->find("fsccl_put_bases", made->put_bases_);
+  if (status.ok()) return made.release();  // kept: as the device is
+  if (made->module_) (void)driver.module_unload(made->module_);
+  (void)driver.stream_destroy(uploads);
+  return status;
+}
+
+Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
+  static std::mutex mutex;
+  static std::map<const Device*, const DeviceKernels*> loaded;
+  const std::lock_guard lock(mutex);
+  if (const auto found = loaded.find(&device); found != loaded.end()) return found->second;
+  FSCCL_ASSIGN(const DeviceKernels* kernels, load(device));
+  loaded.emplace(&device, kernels);
+  return kernels;
+}
+
+// On a stream of its own: the legacy one would wait for others, and cannot be used while one is captured.
+Status DeviceKernels::upload(const std::vector<std::byte>& bytes, DevicePointer to) const {
+  const Driver& driver = device_.driver();
+  FSCCL_TRY(
+      device_.check("cuMemcpyAsync", driver.copy_async(to, reinterpret_cast<DevicePointer>(bytes.data()), bytes.size(), uploads_)));
+  return device_.check("cuStreamSynchronize", driver.stream_synchronize(uploads_));
+}
+
+Status DeviceKernels::launch(Function function, uint32_t blocks, uint32_t threads, void* argument, const char* name,
+                             Stream stream) const {
+  void* arguments[] = {argument};
+  return device_.check(name, device_.driver().launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr));
+}
+
+Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(const std::vector<CastPiece>& pieces, CastBase base) const {
+  FSCCL_ASSIGN(const Cut cut, cut_casts(pieces));
+  auto table = std::make_shared<CastTable>();
+  table->base = base;
+  table->tile_count = static_cast<uint32_t>(cut.tiles.size());
+  if (cut.tiles.empty()) return std::shared_ptr<const CastTable>(std::move(table));
+  Image image;
+  image.add(cut.pieces);
+  table->tiles = image.add(cut.tiles);
+  const Current current(device_);
+  FSCCL_ASSIGN(table->memory, DeviceBytes::allocate(device_, image.bytes().size()));
+  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  return std::shared_ptr<const CastTable>(std::move(table));
+}
+
+Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base, DevicePointer destination_base, Stream stream) const {
+  if (!table.tile_count) return success();
+  CastLaunch launch{};
+  launch.pieces = table.memory->at<const Piece>(0);
+  launch.tiles = table.memory->at<const Tile>(table.tiles);
+  launch.source_base = table.base == CastBase::destinations ? 0 : source_base;
+  launch.destination_base = table.base == CastBase::sources ? 0 : destination_base;
+  launch.tile_count = table.tile_count;
+  const Current current(device_);
+  const auto most = static_cast<uint32_t>(device_.multiprocessors()) * kBlocksPerMultiprocessor;
+  return this->launch(cast_, even_grid(table.tile_count, most), kCastThreads, &launch, "launch of fsccl_cast", stream);
+}
+
+Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std::vector<ReducePiece>& pieces, int sources) const {
+  if (sources < 1) return fail(FSCCL_ERR_INVALID_ARGUMENT, "a reduce of {} sources", sources);
+  FSCCL_ASSIGN(const Cut cut, cut_reduces(pieces));
+  auto table = std::make_shared<ReduceTable>();
+  table->tile_count = static_cast<uint32_t>(cut.tiles.size());
+  table->sources = static_cast<uint32_t>(sources);
+  Image image;
+  image.add(cut.pieces);
+  table->tiles = image.add(cut.tiles);
+  table->sums = image.add(std::vector<uint64_t>(cut.tiles.size(), kNoSum));
+  table->bases = image.add(std::vector<uint64_t>(table->sources > kBasesInside ? table->sources : 0));
+  if (cut.tiles.empty()) return std::shared_ptr<const ReduceTable>(std::move(table));
+  const Current current(device_);
+  FSCCL_ASSIGN(table->memory, DeviceBytes::allocate(device_, image.bytes().size()));
+  FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
+  return std::shared_ptr<const ReduceTable>(std::move(table));
+}
+
+Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue,
+                             DevicePointer norm, Stream stream) const {
+  if (!table.tile_count && !norm) return success();
+  ReduceLaunch launch = reduce_launch(bases, table.sources, epilogue);
+  launch.norm = reinterpret_cast<void*>(norm);
+  launch.tile_count = table.tile_count;
+  const Current current(device_);
+  if (table.tile_count) {
+    launch.pieces = table.memory->at<const Piece>(0);
+    launch.tiles = table.memory->at<const Tile>(table.tiles);
+    launch.sums = table.memory->at<uint64_t>(table.sums);
+    launch.more_bases = table.memory->at<const uint64_t>(table.bases);
+    for (uint32_t first = 0; table.sources > kBasesInside && first < table.sources; first += kBasesPut) {
+      PutLaunch put{};
+      put.to = table.memory->at<uint64_t>(table.bases) + first;
+      put.count = std::min(table.sources - first, kBasesPut);
+      std::copy_n(bases + first, put.count, put.bases);
+      FSCCL_TRY(this->launch(put_bases_, 1, kBasesPut, &put, "launch of fsccl_put_bases", stream));
+    }
+  }
+  const auto most = static_cast<uint32_t>(device_.multiprocessors()) * kBlocksPerMultiprocessor;
+  const uint32_t blocks = even_grid(table.tile_count, most) + (norm != 0);
+  return this->launch(reduce_, blocks, kReduceThreads, &launch, "launch of fsccl_reduce", stream);
+}
+
+}  // namespace fsccl::cuda

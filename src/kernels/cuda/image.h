@@ -1,0 +1,14 @@
+// The kernels as they were compiled, for all GPUs at once: a fat binary, in the library as bytes. embed.py writes the source.
+#pragma once
+#include <cstddef>
+
+namespace fsccl::cuda {
+
+struct KernelImage {
+  const void* bytes;          // null: the library was built without nvcc
+  size_t size;                // bytes
+  const char* architectures;  // "sm_80 sm_90 sm_100 compute_100", the last as PTX
+};
+extern const KernelImage kKernelImage;
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,59 @@
+// What the kernels are given and read: shared by the host, which fills it, and the kernels, whichever compiler makes them.
+#pragma once
+#include <cstdint>
+
+namespace fsccl::cuda {
+
+// The elements that kernels convert, and bytes, which they copy.
+enum Element : uint32_t { kFp16, kBf16, kFp32, kFp64, kBytes };
+
+// A piece of a table. Its addresses are offsets where the launch names a base; `count` is of elements, or of bytes.
+struct Piece {
+  uint64_t source, destination, count;
+  uint32_t from, to;  // Element; kBytes only both
+};
+
+// What a block does at a time: part `index` of a piece. A list of these, not a search, says whose turn it is: many small pieces are
+// dealt to blocks as a large one's parts are.
+struct Tile {
+  uint32_t piece, index;
+};
+
+inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;  // elements; bytes
+// Those that fold, and one more warp, which adds the squares of what they stored before. A tile is a block of the norm.
+inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduceTile = 4096;
+inline constexpr uint32_t kBlocksPerMultiprocessor = 5;  // of either kernel, by their registers
+
+struct CastLaunch {
+  const Piece* pieces;
+  const Tile* tiles;
+  uint64_t source_base, destination_base;
+  uint32_t tile_count;
+};
+
+// So many bases lie in the launch itself; more are put into device memory before it.
+inline constexpr uint32_t kBasesInside = 64, kBasesPut = 480;
+
+// A tile's sum of squares on its way to the block that adds them: a double that is not negative, its sign bit set when an element
+// was not finite. This one means: not there yet.
+inline constexpr uint64_t kNoSum = ~uint64_t{0};
+
+struct ReduceLaunch {
+  const Piece* pieces;  // `source`: behind each base
+  const Tile* tiles;
+  const uint64_t* more_bases;  // where there are more than kBasesInside
+  uint64_t* sums;              // one a tile, kNoSum before the launch and after it
+  void* norm;                  // a DeviceNorm, or null: no sums are taken
+  double scale;
+  uint32_t tile_count, sources, accumulate;
+  uint32_t misalignment;  // the low bits of all bases, joined by or
+  uint64_t bases[kBasesInside];
+};
+
+struct PutLaunch {
+  uint64_t* to;
+  uint32_t count;
+  uint64_t bases[kBasesPut];
+};
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,339 @@
+// The reduce of n sources with its epilogue, and its norm, in one launch, with the host's bits.
+//
+// A tile is a block of the norm. Its squares must be added in a fixed order, 16 chains side by side, which takes longer than
+// loading it: so a warp of the block does nothing else, one stage (what the other threads hold at once) behind them. And tiles'
+// sums must be added in the order of the tiles, one chain more: the last block of the grid does only that, while the others still
+// work. It waits for blocks that wait for nobody.
+#pragma once
+#include "kernels/cuda/elements.cuh"
+
+namespace fsccl::cuda {
+
+// Elements of a stage that are one worker's: 64 bytes. It holds all of them at once as vectors, else half of them.
+template <class A>
+inline constexpr unsigned kOfWorker = 64 / sizeof(A);
+template <bool kVectors, class A>
+inline constexpr unsigned kHeld = kVectors ? kOfWorker<A> : kOfWorker<A> / 2;
+template <class A>
+inline constexpr unsigned kStage = kOfWorker<A>* kWorkers;
+constexpr unsigned kStageBytes = 64 * kWorkers, kChains = 16;
+static_assert(kReduceTile % kStage<float> == 0 && kStage<double> % kChains == 0 && kStageBytes >= 8 * kWorkers);
+
+// What workers stored, and where in its tile it is.
+struct Deposit {
+  alignas(16) unsigned char stored[kStageBytes];
+  unsigned tile, count;
+  bool wide, opens, closes;  // of fp64; the first, the last of its tile
+};
+
+// What is between workers and the adding warp is here, not in registers that both would have to keep.
+struct ReduceShared {
+  Deposit deposits[2];
+  double chains[kChains];
+  int finite[kChains];
+};
+
+// Which element of a stage a worker's j-th is: of vectors four in a row, else one, so that neighbours are neighbours in memory. In
+// two parts, the second a constant.
+template <bool kVectors>
+__device__ __forceinline__ unsigned place(unsigned thread) {
+  return kVectors ? thread * 4 : thread;
+}
+template <bool kVectors>
+__device__ __forceinline__ constexpr unsigned step(unsigned j) {
+  return kVectors ? j / 4 * kWorkers * 4 + j % 4 : j * kWorkers;
+}
+
+// From a worker's first element on, of which there are `left` in the stage.
+template <bool kVectors, class T, class A>
+__device__ __forceinline__ void load(const T* mine, unsigned left, A (&to)[kHeld<kVectors, A>]) {
+  if constexpr (kVectors) {
+    Quad<T> in[kHeld<kVectors, A> / 4];
+    FSCCL_UNROLL
+    for (unsigned k = 0; k < kHeld<kVectors, A> / 4; k++) in[k] = load_quad(mine + step<true>(4 * k));
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) to[j] = widen<A>(element(in[j / 4], static_cast<int>(j % 4)));
+  } else {
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++)
+      to[j] = step<false>(j) < left ? widen<A>(load_single(mine + step<false>(j))) : A(0);
+  }
+}
+
+// At `offset` behind every base. Vectors of 16 bits are loaded from two sources at a time, to have as many
+// bytes under way as of 32.
+template <bool kVectors, class From, class A>
+__device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset, unsigned left, A (&sum)[kHeld<kVectors, A>]) {
+  const auto source = [&](unsigned s) {
+    return at<const From>((launch.sources <= kBasesInside ? launch.bases[s] : launch.more_bases[s]) + offset);
+  };
+  FSCCL_UNROLL
+  for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = A(-0.0);  // plus x is x, for -0 as well
+  unsigned s = 0;
+  A first[kHeld<kVectors, A>];
+  if constexpr (kVectors && sizeof(From) == 2) {
+    FSCCL_ROLLED
+    for (; s + 1 < launch.sources; s += 2) {
+      A second[kHeld<kVectors, A>];
+      load<kVectors>(source(s), left, first);
+      load<kVectors>(source(s + 1), left, second);
+      FSCCL_UNROLL
+      for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = sum[j] + first[j] + second[j];
+    }
+  }
+  FSCCL_ROLLED
+  for (; s < launch.sources; s++) {
+    load<kVectors>(source(s), left, first);
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] += first[j];
+  }
+}
+
+// One NaN for all: the bits of others differ between machines.
+__device__ __forceinline__ float plain(float x) { return x == x ? x : __uint_as_float(0x7fc00000u); }
+__device__ __forceinline__ double plain(double x) { return x == x ? x : __longlong_as_double(0x7ff8ll << 48); }
+
+// Scale, add what is there, round, store; what was stored goes to `deposit` for the norm.
+template <bool kVectors, class To, class A>
+__device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, unsigned left, A (&sum)[kHeld<kVectors, A>],
+                                       A* deposit) {
+  const A scale = static_cast<A>(launch.scale);
+  FSCCL_UNROLL
+  for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] *= scale;
+  if (launch.accumulate) {
+    A old[kHeld<kVectors, A>];
+    load<kVectors>(static_cast<const To*>(mine), left, old);
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = old[j] + sum[j];
+  }
+  if constexpr (kVectors) {
+    FSCCL_UNROLL
+    for (unsigned k = 0; k < kHeld<kVectors, A> / 4; k++) {
+      Quad<To> out;
+      Quad<A> back;
+      FSCCL_UNROLL
+      for (int i = 0; i < 4; i++) {
+        const To rounded = convert(plain(sum[4 * k + static_cast<unsigned>(i)]), To());
+        set_element(out, i, rounded);
+        set_element(back, i, widen<A>(rounded));
+      }
+      store_quad(mine + step<true>(4 * k), out);
+      if (launch.norm) {
+        auto* const words = reinterpret_cast<uint4*>(deposit + step<true>(4 * k));
+        FSCCL_UNROLL
+        for (unsigned w = 0; w < sizeof(A); w += 4)
+          words[w / 4] = make_uint4(back.words[w], back.words[w + 1], back.words[w + 2], back.words[w + 3]);
+      }
+    }
+  } else {
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) {
+      const To rounded = convert(plain(sum[j]), To());
+      if (step<false>(j) < left) store_single(mine + step<false>(j), rounded);
+      if (launch.norm) deposit[step<false>(j)] = widen<A>(rounded);
+    }
+  }
+}
+
+// As many elements as the workers hold, from `first` of the piece on; fewer if `count` is less.
+template <bool kVectors, class A>
+__device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Piece& piece, uint64_t first, unsigned count,
+                                            A* stored) {
+  const unsigned thread = thread_anew(), left = count > thread ? count - thread : 0;
+  first += place<kVectors>(thread);
+  const uint64_t source = piece.source + first * element_bytes(piece.from);
+  const uint64_t destination = piece.destination + first * element_bytes(piece.to);
+  A* const deposit = stored + place<kVectors>(thread);
+  A sum[kHeld<kVectors, A>];
+  switch (piece.from) {
+    case kFp16:
+      fold<kVectors, Fp16>(launch, source, left, sum);
+      break;
+    case kBf16:
+      fold<kVectors, Bf16>(launch, source, left, sum);
+      break;
+    case kFp32:
+      fold<kVectors, float>(launch, source, left, sum);
+      break;
+    default:
+      if constexpr (sizeof(A) == 8) fold<kVectors, double>(launch, source, left, sum);
+  }
+  switch (piece.to) {
+    case kFp16:
+      return finish<kVectors>(launch, at<Fp16>(destination), left, sum, deposit);
+    case kBf16:
+      return finish<kVectors>(launch, at<Bf16>(destination), left, sum, deposit);
+    case kFp32:
+      return finish<kVectors>(launch, at<float>(destination), left, sum, deposit);
+    default:
+      if constexpr (sizeof(A) == 8) finish<kVectors>(launch, at<double>(destination), left, sum, deposit);
+  }
+}
+
+// Elements first .. first + count of a piece. A stage begins at a multiple of 1024 elements, so a piece's alignment is its own.
+template <class A>
+__device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const Piece& piece, uint64_t first, unsigned count,
+                                             void* shared) {
+  A* const stored = static_cast<A*>(shared);
+  const bool aligned =
+      (piece.source | launch.misalignment) % quad_bytes(piece.from) == 0 && piece.destination % quad_bytes(piece.to) == 0;
+  if (aligned && count == kStage<A>) {
+    reduce_held<true>(launch, piece, first, count, stored);
+    return;
+  }
+  constexpr unsigned kAtOnce = kHeld<false, A> * kWorkers;
+  FSCCL_ROLLED
+  for (unsigned done = 0; done < count; done += kAtOnce)
+    reduce_held<false>(launch, piece, first + done, count - done, stored + done);
+}
+
+template <class A>
+__device__ __forceinline__ void add_squares(const A* stored, unsigned count, unsigned chain, double& sum, bool& finite) {
+  constexpr int kAtOnce = 8;
+  unsigned i = chain;
+  FSCCL_ROLLED
+  for (; i + (kAtOnce - 1) * kChains < count; i += kAtOnce * kChains) {
+    double x[kAtOnce];
+    FSCCL_UNROLL
+    for (int k = 0; k < kAtOnce; k++) x[k] = stored[i + static_cast<unsigned>(k) * kChains];
+    FSCCL_UNROLL
+    for (int k = 0; k < kAtOnce; k++) {
+      sum += x[k] * x[k];
+      finite = finite && fabs(x[k]) <= 1.7976931348623157e308;
+    }
+  }
+  FSCCL_ROLLED
+  for (; i < count; i += kChains) {
+    const double x = stored[i];
+    sum += x * x;
+    finite = finite && fabs(x) <= 1.7976931348623157e308;
+  }
+}
+
+template <unsigned kHalf>
+__device__ __forceinline__ void add_halves(double (&folded)[kChains]) {
+  FSCCL_UNROLL
+  for (unsigned k = 0; k < kHalf; k++) folded[k] += folded[k + kHalf];
+  if constexpr (kHalf > 1) add_halves<kHalf / 2>(folded);
+}
+
+// By the first 16 lanes of the last warp.
+__device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceShared& shared, const Deposit& deposit) {
+  const unsigned chain = threadIdx.x - kWorkers;
+  double sum = deposit.opens ? 0 : shared.chains[chain];
+  bool finite = deposit.opens || shared.finite[chain];
+  if (deposit.wide) {
+    add_squares(reinterpret_cast<const double*>(deposit.stored), deposit.count, chain, sum, finite);
+  } else {
+    add_squares(reinterpret_cast<const float*>(deposit.stored), deposit.count, chain, sum, finite);
+  }
+  shared.chains[chain] = sum;
+  shared.finite[chain] = finite;
+  if (!deposit.closes) return;
+  __syncwarp(0xffff);
+  if (chain == 0) {
+    double folded[kChains];
+    bool all = true;
+    FSCCL_UNROLL
+    for (unsigned k = 0; k < kChains; k++) folded[k] = shared.chains[k], all = all && shared.finite[k];
+    add_halves<kChains / 2>(folded);
+    const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(folded[0])));
+    *const_cast<volatile uint64_t*>(launch.sums + deposit.tile) = bits | (all ? 0 : 1ull << 63);
+  }
+  __syncwarp(0xffff);  // until then the chains are not written again
+}
+
+// Tile after tile, from blockIdx.x on, every `step`.
+__device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared, unsigned step) {
+  const bool worker = threadIdx.x < kWorkers, chain = !worker && threadIdx.x < kWorkers + kChains;
+  if (!worker && !launch.norm) return;
+  unsigned turn = 0;
+  bool before = false;  // there is a deposit
+  Tile next = {};
+  if (blockIdx.x < launch.tile_count) next = launch.tiles[blockIdx.x];
+  FSCCL_ROLLED
+  for (unsigned i = blockIdx.x; i < launch.tile_count; i += step) {
+    const Tile tile = next;
+    if (i + step < launch.tile_count) next = launch.tiles[i + step];
+    const Piece* const piece = launch.pieces + tile.piece;
+    const bool wide = piece->from == kFp64 || piece->to == kFp64;
+    const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile, left = piece->count - begin;
+    const auto length = static_cast<unsigned>(left < kReduceTile ? left : kReduceTile);
+    const unsigned most = wide ? kStage<double> : kStage<float>;
+    FSCCL_ROLLED
+    for (unsigned done = 0; done < length; done += most, turn ^= 1) {
+      const unsigned count = length - done < most ? length - done : most;
+      Deposit& deposit = shared.deposits[turn];
+      if (worker && wide) reduce_stage<double>(launch, *piece, begin + done, count, deposit.stored);
+      if (worker && !wide) reduce_stage<float>(launch, *piece, begin + done, count, deposit.stored);
+      if (!launch.norm) continue;
+      if (threadIdx.x == 0) {
+        deposit.tile = i, deposit.count = count;
+        deposit.wide = wide, deposit.opens = done == 0, deposit.closes = done + count == length;
+      }
+      if (chain && before) take_deposit(launch, shared, shared.deposits[turn ^ 1]);
+      before = true;
+      __syncthreads();
+    }
+  }
+  if (chain && before) take_deposit(launch, shared, shared.deposits[turn ^ 1]);
+}
+
+// When it is there. The place is made ready for the next launch.
+__device__ __forceinline__ double take_sum(uint64_t* place) {
+  volatile uint64_t* const shown = place;
+  uint64_t bits;
+  do bits = *shown;
+  while (bits == kNoSum);
+  *shown = kNoSum;
+  return __longlong_as_double(static_cast<long long>(bits));
+}
+
+// Workers gather the sums of a row of tiles, and one thread adds those of the row before.
+__device__ __forceinline__ void add_tiles(const ReduceLaunch& launch, ReduceShared& shared) {
+  double sum = 0;
+  bool finite = true;
+  unsigned turn = 0;
+  for (unsigned first = 0; first < launch.tile_count + kWorkers; first += kWorkers, turn ^= 1) {
+    if (threadIdx.x < kWorkers) {
+      const unsigned tile = first + threadIdx.x;
+      if (tile < launch.tile_count)
+        reinterpret_cast<double*>(shared.deposits[turn].stored)[threadIdx.x] = take_sum(launch.sums + tile);
+    } else if (threadIdx.x == kWorkers && first) {
+      const auto* const row = reinterpret_cast<const double*>(shared.deposits[turn ^ 1].stored);
+      const unsigned left = launch.tile_count - (first - kWorkers), count = left < kWorkers ? left : kWorkers;
+      FSCCL_UNROLL_BY_8
+      for (unsigned k = 0; k < count; k++) {
+        sum += fabs(row[k]);
+        finite = finite && __double_as_longlong(row[k]) >= 0;
+      }
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x != kWorkers) return;
+  struct Norm {
+    double sum;
+    int finite, unused;
+  };
+  *static_cast<Norm*>(launch.norm) = {plain(sum), finite, 0};
+}
+
+}  // namespace fsccl::cuda
+
+// With a norm, the grid has a block more than work on tiles.
+extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads, fsccl::cuda::kBlocksPerMultiprocessor)
+    fsccl_reduce(const __grid_constant__ fsccl::cuda::ReduceLaunch launch) {
+  __shared__ fsccl::cuda::ReduceShared shared;
+  const unsigned working = launch.norm ? gridDim.x - 1 : gridDim.x;
+  if (blockIdx.x < working) {
+    fsccl::cuda::reduce_tiles(launch, shared, working);
+  } else {
+    fsccl::cuda::add_tiles(launch, shared);
+  }
+}
+
+// Addresses that do not fit into a launch, into device memory: in the order of the stream, and no memory of the host is read.
+extern "C" __global__ void __launch_bounds__(fsccl::cuda::kBasesPut)
+    fsccl_put_bases(const __grid_constant__ fsccl::cuda::PutLaunch launch) {
+  if (threadIdx.x < launch.count) launch.to[threadIdx.x] = launch.bases[threadIdx.x];
+}

@@ -1,0 +1,25 @@
+// Tables of pieces as kernels read them: each piece once, and a list of the tiles that blocks are dealt. No device is needed here.
+#pragma once
+#include <vector>
+
+#include "kernels/cuda/device_kernels.h"
+#include "kernels/cuda/launches.h"
+
+namespace fsccl::cuda {
+
+struct Cut {
+  std::vector<Piece> pieces;
+  std::vector<Tile> tiles;
+};
+
+// FSCCL_ERR_NOT_AVAILABLE: types that kernels do not convert. FSCCL_ERR_INVALID_ARGUMENT: more tiles than a launch can count.
+Result<Cut> cut_casts(const std::vector<CastPiece>& pieces);
+Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces);  // a tile is a block of the norm
+
+// Blocks for so many tiles: at most `most`, and of those as few as have no more rounds, so that all are busy to the end.
+uint32_t even_grid(uint32_t tiles, uint32_t most);
+
+// A launch as far as the table and the call say it. The bases lie within, if there are not too many.
+ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue);
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,159 @@
+#include "cuda_on_host.h"
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+thread_local Dimensions threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+constexpr size_t kStackBytes = 64 << 10;
+constexpr unsigned kWarp = 32;
+
+[[noreturn]] void stop(const char* what) {
+  std::fprintf(stderr, "emulated kernel: %s (block %u, thread %u)\n", what, blockIdx.x, threadIdx.x);
+  std::abort();
+}
+
+// How many have come, and how often it has opened.
+struct Barrier {
+  unsigned come = 0, opened = 0;
+  void come_to(unsigned expected) {
+    if (++come == expected) come = 0, opened++;
+  }
+};
+
+struct Fiber {
+  ucontext_t context;
+  char* stack = nullptr;
+  bool over = false;
+  const Barrier* waits_for = nullptr;
+  unsigned until = 0;  // it has opened so often
+#if defined(__SANITIZE_ADDRESS__)
+  void* sanitizer_stack = nullptr;
+#endif
+};
+
+// Kept by the thread of the system that runs blocks one after the other.
+char* stack_of(unsigned thread) {
+  static thread_local std::vector<std::unique_ptr<char[]>> stacks;
+  while (stacks.size() <= thread) stacks.emplace_back(new char[kStackBytes]);
+  return stacks[thread].get();
+}
+
+// The threads of one block.
+class Block {
+ public:
+  Block(unsigned threads, void (*thread)(void*), void* launch)
+      : fibers_(threads), warps_((threads + kWarp - 1) / kWarp), thread_(thread), launch_(launch), running_(threads) {}
+
+  void run() {
+    for (unsigned i = 0; i < fibers_.size(); i++) start(fibers_[i], stack_of(i));
+    while (running_) {
+      bool moved = false;
+      for (unsigned i = 0; i < fibers_.size(); i++) {
+        Fiber& fiber = fibers_[i];
+        if (fiber.over || (fiber.waits_for && fiber.waits_for->opened == fiber.until)) continue;
+        fiber.waits_for = nullptr;
+        enter(i);
+        moved = true;
+      }
+      if (!moved) stop("threads wait at barriers that others never come to");
+    }
+  }
+
+  void wait(Barrier& barrier, unsigned expected) {
+    Fiber& fiber = fibers_[threadIdx.x];
+    fiber.waits_for = &barrier;
+    fiber.until = barrier.opened;
+    barrier.come_to(expected);
+    leave(fiber);
+  }
+  void wait_for_all() { wait(all_, running_); }
+  void wait_for_lanes(unsigned mask) { wait(warps_[threadIdx.x / kWarp], static_cast<unsigned>(__builtin_popcount(mask))); }
+
+ private:
+  static void begin();
+  static void start(Fiber& fiber, char* stack) {
+    fiber.stack = stack;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack = {fiber.stack, 0, kStackBytes};
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, begin, 0);
+  }
+  void enter(unsigned i) {
+    threadIdx = {i, 0, 0};
+#if defined(__SANITIZE_ADDRESS__)
+    void* here = nullptr;
+    __sanitizer_start_switch_fiber(&here, fibers_[i].stack, kStackBytes);
+#endif
+    swapcontext(&scheduler_, &fibers_[i].context);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(here, nullptr, nullptr);
+#endif
+  }
+  void leave(Fiber& fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fiber.over ? nullptr : &fiber.sanitizer_stack, scheduler_stack_, scheduler_bytes_);
+#endif
+    swapcontext(&fiber.context, &scheduler_);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fiber.sanitizer_stack, &scheduler_stack_, &scheduler_bytes_);
+#endif
+  }
+
+  std::vector<Fiber> fibers_;
+  std::vector<Barrier> warps_;
+  Barrier all_;
+  void (*thread_)(void*);
+  void* launch_;
+  unsigned running_;
+  ucontext_t scheduler_;
+  const void* scheduler_stack_ = nullptr;
+  size_t scheduler_bytes_ = 0;
+};
+
+thread_local Block* current_block;
+
+void Block::begin() {
+  Block& block = *current_block;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &block.scheduler_stack_, &block.scheduler_bytes_);
+#endif
+  block.thread_(block.launch_);
+  Fiber& fiber = block.fibers_[threadIdx.x];
+  fiber.over = true;
+  block.running_--;
+  // Barriers are of the threads that still run.
+  if (block.running_ && block.all_.come == block.running_) block.all_.come = 0, block.all_.opened++;
+  block.leave(fiber);
+}
+
+}  // namespace
+
+void __syncthreads() { current_block->wait_for_all(); }
+void __syncwarp(unsigned mask) { current_block->wait_for_lanes(mask); }
+void misaligned(const void* address, unsigned bytes) {
+  std::fprintf(stderr, "emulated kernel: %u bytes at %p, which is misaligned\n", bytes, address);
+  std::abort();
+}
+
+void run_grid(const unsigned grid[3], const unsigned block[3], void (*thread)(void*), void* launch) {
+  if (grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1) stop("grids and blocks of one dimension only");
+  gridDim = {grid[0], 1, 1};
+  blockDim = {block[0], 1, 1};
+  for (unsigned i = 0; i < grid[0]; i++) {
+    blockIdx = {i, 0, 0};
+    Block running(block[0], thread, launch);
+    current_block = &running;
+    running.run();
+  }
+}

@@ -1,0 +1,100 @@
+// As much of CUDA's C++ as the library's kernels use, for a CPU: the same source is compiled by the host's compiler, and a launch
+// runs block after block in the calling thread. The threads of a block are fibers, which change hands at barriers only; where a
+// kernel has none, each runs to its end. Blocks run in the order of their numbers: one that waits for a later one would wait for
+// ever.
+//
+// Arithmetic is the CPU's: build without contraction. What a GPU's hardware converts is spelled out in integers here.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+#define FSCCL_UNROLL
+#define FSCCL_UNROLL_BY_8
+#define FSCCL_ROLLED
+
+struct Dimensions {
+  unsigned x, y, z;
+};
+extern thread_local Dimensions threadIdx, blockIdx, blockDim, gridDim;
+
+void __syncthreads();
+// Of the lanes of a warp that `mask` names, all of which must come.
+void __syncwarp(unsigned mask);
+
+// Runs `thread` for each thread of each block.
+void run_grid(const unsigned grid[3], const unsigned block[3], void (*thread)(void* launch), void* launch);
+
+struct uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+// A GPU's vectors must be aligned to their size: elsewhere it fails, and so does this.
+[[noreturn]] void misaligned(const void* address, unsigned bytes);
+template <class T>
+T __ldcs(const T* from) {
+  if (reinterpret_cast<uintptr_t>(from) % sizeof(T)) misaligned(from, sizeof(T));
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class T>
+void __stcs(T* to, T value) {
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(T)) misaligned(to, sizeof(T));
+  std::memcpy(to, &value, sizeof value);
+}
+
+template <class To, class From>
+To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __uint_as_float(unsigned bits) { return bits_as<float>(bits); }
+inline unsigned __float_as_uint(float value) { return bits_as<unsigned>(value); }
+inline double __longlong_as_double(long long bits) { return bits_as<double>(bits); }
+inline long long __double_as_longlong(double value) { return bits_as<long long>(value); }
+inline int __double2loint(double value) { return static_cast<int>(bits_as<uint64_t>(value)); }
+inline int __double2hiint(double value) { return static_cast<int>(bits_as<uint64_t>(value) >> 32); }
+inline double __hiloint2double(int high, int low) {
+  return bits_as<double>(uint64_t{static_cast<unsigned>(high)} << 32 | static_cast<unsigned>(low));
+}
+
+namespace fsccl::cuda {
+
+inline unsigned thread_anew() { return threadIdx.x; }
+
+inline float float_of_half(unsigned short bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  float value =
+      exponent ? std::ldexp(static_cast<float>(1024 + mantissa), exponent - 25) : std::ldexp(static_cast<float>(mantissa), -24);
+  if (exponent == 31) value = mantissa ? __uint_as_float(0x7fffffff) : __uint_as_float(0x7f800000);  // NaN as hardware makes it
+  return bits & 0x8000 && value == value ? -value : value;
+}
+
+// Round to nearest even.
+inline unsigned short half_of_float(float value) {
+  const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return 0x7fff;
+  if (magnitude >= 0x477ff000) return static_cast<unsigned short>(sign | 0x7c00);
+  // Below the least normal number the last place stands still.
+  const int exponent = static_cast<int>(magnitude >> 23), shift = exponent < 113 ? 126 - exponent : 13;
+  if (shift > 25) return static_cast<unsigned short>(sign);
+  const unsigned whole = exponent < 113 ? (magnitude & 0x7fffff) | 0x800000 : magnitude - (112u << 23);
+  const unsigned down = whole >> shift, rest = whole & ((1u << shift) - 1), half = 1u << (shift - 1);
+  return static_cast<unsigned short>(sign | (down + (rest > half || (rest == half && down & 1))));
+}
+
+}  // namespace fsccl::cuda

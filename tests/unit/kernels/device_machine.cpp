@@ -1,0 +1,135 @@
+#include "device_machine.h"
+
+#include "kernels/cuda/tables.h"
+
+extern "C" {
+void fsccl_emulated_fsccl_cast(const unsigned grid[3], const unsigned block[3], void** arguments);
+void fsccl_emulated_fsccl_reduce(const unsigned grid[3], const unsigned block[3], void** arguments);
+}
+
+namespace fsccl::cuda {
+namespace {
+
+// What a call has, with the arena at `begin`.
+std::vector<CastPiece> placed(const CastCall& call, DevicePointer begin) {
+  std::vector<CastPiece> pieces = call.pieces;
+  for (CastPiece& piece : pieces) {
+    if (call.base == CastBase::destinations) piece.source += begin;
+    if (call.base == CastBase::sources) piece.destination += begin;
+  }
+  return pieces;
+}
+std::vector<ReducePiece> placed(const ReduceCall& call, DevicePointer begin) {
+  std::vector<ReducePiece> pieces = call.pieces;
+  for (ReducePiece& piece : pieces) piece.destination += begin;
+  return pieces;
+}
+std::vector<DevicePointer> bases_at(const ReduceCall& call, DevicePointer begin) {
+  std::vector<DevicePointer> bases;
+  for (const size_t base : call.bases) bases.push_back(begin + base);
+  return bases;
+}
+
+void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t blocks, uint32_t threads, void* launch) {
+  const unsigned grid[3] = {blocks, 1, 1}, block[3] = {threads, 1, 1};
+  kernel(grid, block, &launch);
+}
+
+// Few blocks, so that each has several tiles.
+constexpr uint32_t kBlocks = 3;
+
+class Emulated : public Machine {
+ public:
+  void cast(Arena& arena, const CastCall& call) override {
+    const auto begin = reinterpret_cast<DevicePointer>(arena.data());
+    const Cut cut = cut_casts(placed(call, begin)).take();
+    CastLaunch launch{};
+    launch.pieces = cut.pieces.data(), launch.tiles = cut.tiles.data();
+    launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
+    launch.source_base = call.base == CastBase::destinations ? 0 : begin + call.source_base;
+    launch.destination_base = call.base == CastBase::sources ? 0 : begin + call.destination_base;
+    run(fsccl_emulated_fsccl_cast, even_grid(launch.tile_count, kBlocks), kCastThreads, &launch);
+  }
+
+  void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) override {
+    const auto begin = reinterpret_cast<DevicePointer>(arena.data());
+    const Cut cut = cut_reduces(placed(call, begin)).take();
+    const std::vector<DevicePointer> bases = bases_at(call, begin);
+    const std::vector<uint64_t> more(bases.begin(), bases.end());
+    std::vector<uint64_t> sums(cut.tiles.size(), kNoSum);
+    ReduceLaunch launch = reduce_launch(bases.data(), static_cast<uint32_t>(bases.size()), call.epilogue);
+    launch.pieces = cut.pieces.data(), launch.tiles = cut.tiles.data();
+    launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
+    launch.sums = sums.data(), launch.more_bases = more.data(), launch.norm = norm;
+    for (int time = 0; time < call.times; time++)
+      run(fsccl_emulated_fsccl_reduce, even_grid(launch.tile_count, kBlocks) + (norm != nullptr), kReduceThreads, &launch);
+    EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
+  }
+};
+
+class OnDriver : public Machine {
+ public:
+  OnDriver(const Device& device, const DeviceKernels& kernels) : device_(device), kernels_(kernels) {
+    const Current current(device_);
+    check(device_.check("cuMemAlloc", device_.driver().allocate(&begin_, kBytes)));
+    check(device_.check("cuStreamCreate", device_.driver().stream_create(&stream_, kNonBlockingStream, 0)));
+  }
+  ~OnDriver() override {
+    const Current current(device_);
+    (void)device_.driver().free(begin_);
+    (void)device_.driver().stream_destroy(stream_);
+  }
+
+  void cast(Arena& arena, const CastCall& call) override {
+    bring(arena);
+    const auto table = kernels_.make_casts(placed(call, begin_), call.base);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    check(kernels_.cast(*table.value(), begin_ + call.source_base, begin_ + call.destination_base, stream_));
+    fetch(arena);
+  }
+
+  void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) override {
+    bring(arena);
+    const std::vector<DevicePointer> bases = bases_at(call, begin_);
+    const auto table = kernels_.make_reduces(placed(call, begin_), static_cast<int>(bases.size()));
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    const DevicePointer norm_at = begin_ + kBytes - 256;
+    for (int time = 0; time < call.times; time++)
+      check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0, stream_));
+    if (norm) copy(reinterpret_cast<DevicePointer>(norm), norm_at, sizeof *norm);
+    fetch(arena);
+  }
+
+ private:
+  static constexpr size_t kBytes = 64 << 20;
+  static void check(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
+  void copy(DevicePointer to, DevicePointer from, size_t bytes) {
+    const Current current(device_);
+    check(device_.check("cuMemcpyAsync", device_.driver().copy_async(to, from, bytes, stream_)));
+    check(device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(stream_)));
+  }
+  void bring(const Arena& arena) {
+    ASSERT_LE(arena.used(), kBytes - 256);
+    copy(begin_, reinterpret_cast<DevicePointer>(arena.data()), arena.used());
+  }
+  void fetch(Arena& arena) { copy(reinterpret_cast<DevicePointer>(arena.data()), begin_, arena.used()); }
+
+  const Device& device_;
+  const DeviceKernels& kernels_;
+  DevicePointer begin_ = 0;
+  Stream stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Machine> make_machine(const std::string& way, std::string* why) {
+  if (way == "emulated") return std::make_unique<Emulated>();
+  const auto device = Device::open(0);
+  if (!device.ok()) return *why = device.status().text(), nullptr;
+  const auto kernels = DeviceKernels::of(*device.value());
+  if (!kernels.ok() && kernels.status().code() == FSCCL_ERR_NOT_AVAILABLE) return *why = kernels.status().text(), nullptr;
+  EXPECT_TRUE(kernels.ok()) << kernels.status().text();
+  return kernels.ok() ? std::make_unique<OnDriver>(*device.value(), *kernels.value()) : nullptr;
+}
+
+}  // namespace fsccl::cuda

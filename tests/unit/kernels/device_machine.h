@@ -1,0 +1,63 @@
+// Where tests of the kernels for GPUs run: a copy of an arena's bytes goes to a device or stays, kernels run on it, and it is
+// compared as a whole, so that a byte written beyond a piece is found. Two ways: the kernels' source compiled for the CPU, called
+// directly; and DeviceKernels over whatever driver is found, the stand-in or a GPU's.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/device_kernels.h"
+
+namespace fsccl::cuda {
+
+// Bytes at a multiple of 256, given out from the front.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : lines_(bytes / sizeof(Line) + 1, Line{}) {}
+  // An offset `misalignment` bytes past a multiple of 64; there is a gap behind the last.
+  size_t take(size_t bytes, size_t misalignment) {
+    const size_t begin = used_ + misalignment;
+    used_ = (begin + bytes + 127) / 64 * 64;
+    if (used_ > size()) throw std::length_error("the arena of a test is too small");
+    return begin;
+  }
+  uint8_t* data() { return lines_[0].bytes; }
+  const uint8_t* data() const { return lines_[0].bytes; }
+  size_t size() const { return lines_.size() * sizeof(Line); }
+  bool operator==(const Arena& other) const { return std::memcmp(data(), other.data(), used_) == 0; }
+  size_t used() const { return used_; }
+
+ private:
+  struct alignas(256) Line {
+    uint8_t bytes[256];
+  };
+  std::vector<Line> lines_;
+  size_t used_ = 0;
+};
+
+// Addresses of pieces and bases are offsets in the arena.
+struct CastCall {
+  std::vector<CastPiece> pieces;
+  CastBase base = CastBase::both;
+  size_t source_base = 0, destination_base = 0;
+};
+struct ReduceCall {
+  std::vector<ReducePiece> pieces;
+  std::vector<size_t> bases;
+  ReduceEpilogue epilogue;
+  int times = 1;
+};
+
+class Machine {
+ public:
+  virtual ~Machine() = default;
+  virtual void cast(Arena& arena, const CastCall& call) = 0;
+  virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
+};
+
+// "emulated" or "driver"; null, and *why, where the second has no device or the library no kernels.
+std::unique_ptr<Machine> make_machine(const std::string& way, std::string* why);
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,154 @@
+// Tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded, what a driver refuses.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "kernels/cuda/image.h"
+#include "kernels/cuda/tables.h"
+#include "tests/stand_in/cuda/control.h"
+
+namespace fsccl::cuda {
+namespace {
+
+TEST(DeviceTables, EachElementIsInOneTile) {
+  const auto cut = cut_casts({{0, 0, 2 * kCastTile + 1, FSCCL_FLOAT32, FSCCL_BFLOAT16},
+                              {0, 0, 0, FSCCL_FLOAT32, FSCCL_BFLOAT16},
+                              {0, 0, kCopyTile / 8, FSCCL_INT64, FSCCL_INT64}});
+  ASSERT_TRUE(cut.ok());
+  std::vector<std::pair<uint32_t, uint32_t>> tiles;
+  for (const Tile tile : cut.value().tiles) tiles.emplace_back(tile.piece, tile.index);
+  EXPECT_EQ(tiles, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}, {0, 1}, {0, 2}, {2, 0}}));
+}
+
+TEST(DeviceTables, GridsAreFullToTheEnd) {
+  EXPECT_EQ(even_grid(0, 660), 0u);
+  EXPECT_EQ(even_grid(300, 660), 300u);  // small parameters: one wave
+  EXPECT_EQ(even_grid(661, 660), 331u);  // not 660 and then one
+  for (uint32_t tiles = 1; tiles < 5000; tiles += 7) {
+    const uint32_t grid = even_grid(tiles, 660), rounds = (tiles + 659) / 660;
+    EXPECT_LE(grid, 660u);
+    EXPECT_EQ((tiles + grid - 1) / grid, rounds) << tiles;
+  }
+}
+
+TEST(DeviceTables, WhatNoKernelConvertsIsRefused) {
+  EXPECT_EQ(cut_casts({{0, 0, 1, FSCCL_INT32, FSCCL_FLOAT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(cut_reduces({{0, 0, 1, FSCCL_INT32, FSCCL_INT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(cut_reduces({{0, 0, uint64_t{1} << 50, FSCCL_FLOAT32, FSCCL_FLOAT32}}).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+}
+
+// Over the stand-in: what a driver refuses is an error that says what to do, and nothing is left of it.
+class DeviceKernelsErrors : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!kKernelImage.bytes) GTEST_SKIP() << "the library was built without nvcc";
+    if (!control_.there()) GTEST_SKIP() << "no stand-in for the driver";
+    const auto device = Device::open(0);
+    ASSERT_TRUE(device.ok()) << device.status().text();
+    device_ = device.value();
+  }
+  const stand_in::Control control_;
+  const Device* device_ = nullptr;
+};
+
+TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
+  const auto device = Device::open(1);  // none but this test loads kernels on it
+  ASSERT_TRUE(device.ok()) << device.status().text();
+  const int64_t streams = control_.live("streams"), modules = control_.live("modules");
+  for (const char* const function : {"cuModuleLoadData", "cuModuleGetFunction"}) {
+    control_.fail(function, 1, 209);
+    const auto kernels = DeviceKernels::of(*device.value());
+    ASSERT_FALSE(kernels.ok()) << function;
+    if (function == std::string("cuModuleLoadData")) {
+      EXPECT_EQ(kernels.status().code(), FSCCL_ERR_NOT_AVAILABLE);
+      for (const char* const part : {"device 1", "compute capability", "sm_90", "newer driver"})
+        EXPECT_NE(kernels.status().text().find(part), std::string::npos) << kernels.status().text();
+    }
+    EXPECT_EQ(control_.live("streams"), streams);
+    EXPECT_EQ(control_.live("modules"), modules) << function;
+  }
+}
+
+TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
+  const auto kernels = DeviceKernels::of(*device_);
+  ASSERT_TRUE(kernels.ok()) << kernels.status().text();
+  EXPECT_EQ(DeviceKernels::of(*device_).value(), kernels.value());
+  const int64_t allocations = control_.live("allocations");
+  const std::vector<CastPiece> casts{{0, 0, 100, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
+  const std::vector<ReducePiece> reduces{{0, 0, 100, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
+  control_.fail("cuMemAlloc_v2");
+  EXPECT_EQ(kernels.value()->make_casts(casts, CastBase::both).status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+  control_.fail("cuMemcpyAsync", 1, 719);
+  EXPECT_EQ(kernels.value()->make_reduces(reduces, 2).status().code(), FSCCL_ERR_SYSTEM);
+  EXPECT_EQ(kernels.value()->make_reduces(reduces, 0).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(control_.live("allocations"), allocations);
+  EXPECT_EQ(control_.broken_rules(), "");
+}
+
+// Whatever the number of pieces, and of sources as far as they lie in the launch.
+TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
+  const auto kernels = DeviceKernels::of(*device_);
+  ASSERT_TRUE(kernels.ok()) << kernels.status().text();
+  const Current current(*device_);
+  DevicePointer memory = 0;
+  ASSERT_EQ(device_->driver().allocate(&memory, 1 << 20), kSuccess);
+  Stream stream = nullptr;
+  ASSERT_EQ(device_->driver().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
+  std::vector<CastPiece> casts;
+  std::vector<ReducePiece> reduces;
+  for (uint64_t i = 0; i < 300; i++) {
+    casts.push_back({i * 256, 256 * 1024 + i * 256, 60, FSCCL_FLOAT32, FSCCL_BFLOAT16});
+    reduces.push_back({i * 256, memory + 512 * 1024 + i * 256, 60, FSCCL_BFLOAT16, FSCCL_FLOAT32});
+  }
+  {
+    const auto cast_table = kernels.value()->make_casts(casts, CastBase::both);
+    const auto reduce_table = kernels.value()->make_reduces(reduces, 64), many = kernels.value()->make_reduces(reduces, 65);
+    ASSERT_TRUE(cast_table.ok() && reduce_table.ok() && many.ok());
+    const std::vector<DevicePointer> bases(65, memory);
+    const auto launches = [&] {
+      return control_.calls("kernel fsccl_cast") + control_.calls("kernel fsccl_reduce") + control_.calls("kernel fsccl_put_bases");
+    };
+    const uint64_t before = launches();
+    EXPECT_TRUE(kernels.value()->cast(*cast_table.value(), memory, memory, stream).ok());
+    EXPECT_TRUE(kernels.value()->reduce(*reduce_table.value(), bases.data(), {}, memory + 1024 * 1000, stream).ok());
+    EXPECT_EQ(launches() - before, 2u);
+    EXPECT_TRUE(kernels.value()->reduce(*many.value(), bases.data(), {}, 0, stream).ok());
+    EXPECT_EQ(launches() - before, 4u);
+    ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
+  }
+  EXPECT_EQ(device_->driver().stream_destroy(stream), kSuccess);
+  EXPECT_EQ(device_->driver().free(memory), kSuccess);
+  EXPECT_EQ(control_.broken_rules(), "");
+}
+
+template <class T>
+T read_at(size_t offset) {
+  T value;
+  EXPECT_LE(offset + sizeof value, kKernelImage.size);
+  std::memcpy(&value, static_cast<const uint8_t*>(kKernelImage.bytes) + offset, sizeof value);
+  return value;
+}
+
+// What the container says of itself: its size, and of each entry kind (1: PTX, 2: code), sizes and architecture.
+TEST(DeviceImage, HasCodeForEveryArchitectureAndPtxOfTheLast) {
+  if (!kKernelImage.bytes) GTEST_SKIP() << "the library was built without nvcc";
+  ASSERT_EQ(read_at<uint32_t>(0), 0xba55ed50u);
+  const size_t end = read_at<uint16_t>(6) + read_at<uint64_t>(8);
+  ASSERT_LE(end, kKernelImage.size);
+  std::set<std::string> found;
+  for (size_t at = read_at<uint16_t>(6); at < end && !HasFailure();) {
+    const auto kind = read_at<uint16_t>(at);
+    ASSERT_TRUE(kind == 1 || kind == 2) << kind;
+    found.insert(fmt::format("{}_{}", kind == 1 ? "compute" : "sm", read_at<uint32_t>(at + 28)));
+    at += read_at<uint32_t>(at + 4) + read_at<uint64_t>(at + 8);
+  }
+  std::istringstream said(kKernelImage.architectures);
+  EXPECT_EQ(found, std::set<std::string>(std::istream_iterator<std::string>(said), {}));
+  EXPECT_TRUE(found.contains("sm_80") && found.contains("sm_90"));
+}
+
+}  // namespace
+}  // namespace fsccl::cuda
