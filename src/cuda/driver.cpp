@@ -80,6 +80,7 @@ Loaded load() {
   library.find(found.allocate_async, "cuMemAllocAsync");
   library.find(found.free_async, "cuMemFreeAsync");
   library.find(found.copy_batch, "cuMemcpyBatchAsync");
+  library.find(found.event_elapsed, "cuEventElapsedTime");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");
   Code code = found.driver_version(&found.version);
   if (code == kSuccess && found.version < kOldest)

@@ -147,6 +147,7 @@ struct Driver {
   Code (*event_record)(Event event, Stream stream);
   Code (*event_query)(Event event);
   Code (*event_synchronize)(Event event);
+  Code (*event_elapsed)(float* milliseconds, Event begin, Event end);  // may be null; of events with a time
 
   Code (*module_load)(Module* module, const void* image);
   Code (*module_unload)(Module module);

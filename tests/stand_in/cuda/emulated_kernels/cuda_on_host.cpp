@@ -139,21 +139,32 @@ void Block::begin() {
 
 }  // namespace
 
-void __syncthreads() { current_block->wait_for_all(); }
-void __syncwarp(unsigned mask) { current_block->wait_for_lanes(mask); }
+void __syncthreads() {
+  if (!current_block) stop("a barrier in a launch that was to have none");
+  current_block->wait_for_all();
+}
+void __syncwarp(unsigned mask) {
+  if (!current_block) stop("a barrier in a launch that was to have none");
+  current_block->wait_for_lanes(mask);
+}
 void misaligned(const void* address, unsigned bytes) {
   std::fprintf(stderr, "emulated kernel: %u bytes at %p, which is misaligned\n", bytes, address);
   std::abort();
 }
 
-void run_grid(const unsigned grid[3], const unsigned block[3], void (*thread)(void*), void* launch) {
+void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, void (*thread)(void*), void* launch) {
   if (grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1) stop("grids and blocks of one dimension only");
   gridDim = {grid[0], 1, 1};
   blockDim = {block[0], 1, 1};
   for (unsigned i = 0; i < grid[0]; i++) {
     blockIdx = {i, 0, 0};
-    Block running(block[0], thread, launch);
-    current_block = &running;
-    running.run();
+    if (barriers) {
+      Block running(block[0], thread, launch);
+      current_block = &running;
+      running.run();
+      current_block = nullptr;
+    } else {
+      for (threadIdx = {0, 0, 0}; threadIdx.x < block[0]; threadIdx.x++) thread(launch);
+    }
   }
 }

@@ -28,8 +28,8 @@ void __syncthreads();
 // Of the lanes of a warp that `mask` names, all of which must come.
 void __syncwarp(unsigned mask);
 
-// Runs `thread` for each thread of each block.
-void run_grid(const unsigned grid[3], const unsigned block[3], void (*thread)(void* launch), void* launch);
+// Runs `thread` for each thread of each block. `barriers`: whether any comes to one.
+void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, void (*thread)(void* launch), void* launch);
 
 struct uint2 {
   unsigned x, y;

@@ -5,13 +5,26 @@
 #include "kernels/cuda/kernels.cu"
 // clang-format on
 
+namespace {
+using namespace fsccl::cuda;
+
+bool has_barriers(const CastLaunch&) { return false; }
+bool has_barriers(const ReduceLaunch& launch) { return launch.norm; }
+bool has_barriers(const PutLaunch&) { return false; }
+
+template <class Launch, void (*kernel)(Launch)>
+void run(const unsigned grid[3], const unsigned block[3], void** arguments) {
+  const auto thread = [](void* launch) { kernel(*static_cast<const Launch*>(launch)); };
+  run_grid(grid, block, has_barriers(*static_cast<const Launch*>(arguments[0])), thread, arguments[0]);
+}
+}  // namespace
+
 #define FSCCL_EMULATED(name, Launch)                                                                                 \
   __attribute__((visibility("default"))) extern const unsigned fsccl_emulated_sizes_##name[];                        \
-  const unsigned fsccl_emulated_sizes_##name[] = {sizeof(fsccl::cuda::Launch), 0};                                   \
+  const unsigned fsccl_emulated_sizes_##name[] = {sizeof(Launch), 0};                                                \
   __attribute__((visibility("default"))) void fsccl_emulated_##name(const unsigned grid[3], const unsigned block[3], \
                                                                     void** arguments) {                              \
-    run_grid(                                                                                                        \
-        grid, block, [](void* launch) { name(*static_cast<const fsccl::cuda::Launch*>(launch)); }, arguments[0]);    \
+    run<Launch, name>(grid, block, arguments);                                                                       \
   }
 
 extern "C" {

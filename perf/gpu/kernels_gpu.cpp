@@ -1,0 +1,196 @@
+// The kernels for GPUs against a copy of as many bytes by the driver, in the same run: a line of JSON each, with the ratio of both
+// bandwidths. Bytes are those that must be read and written; of consecutive launches each has other memory, so that what one left
+// in the cache is not what the next one finds. Without a GPU: a line that begins with SKIP.
+//
+//   kernels_gpu [--small] [DEVICE]     --small: a 256th of the elements, to see that it runs
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <functional>
+
+#include "kernels/cuda/device_kernels.h"
+#include "timed_launches.h"
+
+namespace fsccl::perf {
+namespace {
+
+using cuda::DevicePointer;
+
+struct Case {
+  std::string name;
+  std::vector<uint64_t> counts;  // elements of each piece
+  fsccl_dtype_t from, to;
+  int sources = 0;  // 0: a cast
+  bool accumulate = false, norm = false;
+
+  uint64_t elements() const {
+    uint64_t sum = 0;
+    for (const uint64_t count : counts) sum += count;
+    return sum;
+  }
+  uint64_t bytes() const {
+    const uint64_t read = static_cast<uint64_t>(std::max(sources, 1)) * dtype_size(from) + (accumulate ? dtype_size(to) : 0);
+    return elements() * (read + dtype_size(to));
+  }
+};
+
+std::vector<uint64_t> divided(std::vector<uint64_t> counts, uint64_t by) {
+  for (uint64_t& count : counts) count = std::max<uint64_t>(count / by, 1);
+  return counts;
+}
+
+std::vector<uint64_t> llama_3_8b_layer() {
+  const uint64_t square = 4096 * 4096, narrow = 1024 * 4096, wide = 14336 * 4096;
+  return {square, narrow, narrow, square, wide, wide, wide, 4096, 4096};
+}
+// As of a small convolutional network: kernels, and the biases between them.
+std::vector<uint64_t> small_parameters() {
+  std::vector<uint64_t> counts;
+  for (uint64_t i = 0; i < 300; i++) counts.push_back(i % 2 ? uint64_t{64} << i / 2 % 4 : uint64_t{1024} << i / 2 % 7);
+  return counts;
+}
+
+std::vector<Case> all_cases(uint64_t divide) {
+  const auto kFp32 = FSCCL_FLOAT32, kBf16 = FSCCL_BFLOAT16;
+  const auto layer = divided(llama_3_8b_layer(), divide), small = small_parameters();
+  const std::vector<uint64_t> mib_64{(uint64_t{16} << 20) / divide}, mib_512{(uint64_t{128} << 20) / divide};
+  std::vector<Case> cases{
+      {"cast_llama_3_8b_layer", layer, kFp32, kBf16}, {"cast_300_small", small, kFp32, kBf16},
+      {"cast_64_mib", mib_64, kFp32, kBf16},          {"cast_512_mib", mib_512, kFp32, kBf16},
+      {"widen_64_mib", mib_64, kBf16, kFp32},         {"pack_llama_3_8b_layer", layer, kBf16, kBf16},
+      {"pack_300_small", small, kBf16, kBf16},
+  };
+  for (const int sources : {2, 8}) {
+    for (const bool norm : {false, true}) {
+      const auto shard = divided(layer, static_cast<uint64_t>(sources));
+      const std::string rest = fmt::format("_{}_sources{}", sources, norm ? "_norm" : "");
+      cases.push_back({"reduce_llama_3_8b_layer" + rest, shard, kBf16, kFp32, sources, true, norm});
+      cases.push_back({"reduce_64_mib" + rest, mib_64, kBf16, kFp32, sources, false, norm});
+      cases.push_back({"reduce_300_small" + rest, small, kBf16, kFp32, sources, false, norm});
+    }
+  }
+  cases.push_back({"reduce_fp32_64_mib_2_sources_norm", mib_64, kFp32, kFp32, 2, false, true});
+  return cases;
+}
+
+// Offsets of the pieces, each at a multiple of 256 bytes; the last is the end.
+std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type) {
+  std::vector<uint64_t> result{0};
+  for (const uint64_t count : c.counts) result.push_back((result.back() + count * dtype_size(type) + 255) / 256 * 256);
+  return result;
+}
+
+class Bench {
+ public:
+  // Of `footprint` bytes or more launches take turns: of more than the cache holds.
+  Bench(const cuda::Device& device, const cuda::DeviceKernels& kernels, TimedLaunches& timed, size_t footprint)
+      : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
+
+  Status run(const Case& c) {
+    const auto sources = offsets(c, c.from), destinations = offsets(c, c.to);
+    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * sources.back() + destinations.back();
+    const uint64_t set = std::max(used, (c.bytes() + 255) / 256 * 256);  // the copy's, too
+    const uint64_t sets = std::max<uint64_t>(1, footprint_ / set);
+    FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
+    const auto begin = [&](size_t i) { return memory->begin() + 256 + i % sets * set; };
+    FSCCL_ASSIGN(const double copy, copy_time(c, begin));
+    FSCCL_ASSIGN(const double time, c.sources ? reduce_time(c, sources, destinations, memory->begin(), begin, sets)
+                                              : cast_time(c, sources, destinations, begin));
+    const auto bytes = static_cast<double>(c.bytes());
+    fmt::print(
+        "{{\"case\": \"{}\", \"pieces\": {}, \"from\": \"{}\", \"to\": \"{}\", \"sources\": {}, \"accumulate\": {}, \"norm\": {}, "
+        "\"bytes\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.1f}, \"copy_us\": {:.2f}, \"copy_gb_per_s\": {:.1f}, "
+        "\"ratio_to_copy\": {:.3f}}}\n",
+        c.name, c.counts.size(), dtype_name(c.from), dtype_name(c.to), std::max(c.sources, 1), c.accumulate, c.norm, c.bytes(),
+        time, bytes / time / 1e3, copy, bytes / copy / 1e3, copy / time);
+    std::fflush(stdout);
+    return success();
+  }
+
+ private:
+  using Begin = std::function<DevicePointer(size_t)>;
+
+  // Half of the bytes are read, half written.
+  Result<double> copy_time(const Case& c, const Begin& begin) {
+    const size_t bytes = c.bytes() / 2 / 256 * 256;
+    return timed_.microseconds([&](size_t i) {
+      return device_.check("cuMemcpyAsync", device_.driver().copy_async(begin(i), begin(i) + bytes, bytes, timed_.stream()));
+    });
+  }
+
+  Result<double> cast_time(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
+                           const Begin& begin) {
+    std::vector<cuda::CastPiece> pieces;
+    for (size_t i = 0; i < c.counts.size(); i++) pieces.push_back({sources[i], destinations[i], c.counts[i], c.from, c.to});
+    FSCCL_ASSIGN(const auto table, kernels_.make_casts(pieces, cuda::CastBase::both));
+    FSCCL_ASSIGN(const double time, timed_.microseconds([&](size_t i) {
+      return kernels_.cast(*table, begin(i), begin(i) + sources.back(), timed_.stream());
+    }));
+    return time;
+  }
+
+  // A table has the destinations' addresses, so there is one for each set.
+  Result<double> reduce_time(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
+                             DevicePointer norm, const Begin& begin, uint64_t sets) {
+    std::vector<std::shared_ptr<const cuda::ReduceTable>> tables;
+    const uint64_t all_sources = static_cast<uint64_t>(c.sources) * sources.back();
+    for (uint64_t set = 0; set < sets; set++) {
+      std::vector<cuda::ReducePiece> pieces;
+      for (size_t i = 0; i < c.counts.size(); i++)
+        pieces.push_back({sources[i], begin(set) + all_sources + destinations[i], c.counts[i], c.from, c.to});
+      FSCCL_ASSIGN(const auto table, kernels_.make_reduces(pieces, c.sources));
+      tables.push_back(table);
+    }
+    FSCCL_ASSIGN(const double time, timed_.microseconds([&](size_t i) {
+      std::vector<DevicePointer> bases;
+      for (int s = 0; s < c.sources; s++) bases.push_back(begin(i) + static_cast<uint64_t>(s) * sources.back());
+      return kernels_.reduce(*tables[i % sets], bases.data(), {1.0 / c.sources, c.accumulate}, c.norm ? norm : 0, timed_.stream());
+    }));
+    return time;
+  }
+
+  const cuda::Device& device_;
+  const cuda::DeviceKernels& kernels_;
+  TimedLaunches& timed_;
+  size_t footprint_;
+};
+
+Status run(int ordinal, uint64_t divide) {
+  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(*device));
+  FSCCL_ASSIGN(const auto timed, TimedLaunches::make(*device, divide == 1 ? 7 : 1));
+  fmt::print("{{\"device\": \"{}\", \"capability\": {}, \"multiprocessors\": {}, \"timed_by\": \"{}\"}}\n", device->name(),
+             device->capability(), device->multiprocessors(), device->driver().event_elapsed ? "events" : "clock");
+  Bench bench(*device, *kernels, *timed, (512 << 20) / divide);
+  for (const Case& c : all_cases(divide)) FSCCL_TRY(bench.run(c));
+  return success();
+}
+
+}  // namespace
+}  // namespace fsccl::perf
+
+int main(int argc, char** argv) {
+  int ordinal = 0;
+  uint64_t divide = 1;
+  for (int i = 1; i < argc; i++) {
+    if (std::strcmp(argv[i], "--small") == 0) {
+      divide = 256;
+    } else {
+      const char* const end = argv[i] + std::strlen(argv[i]);
+      if (std::from_chars(argv[i], end, ordinal).ptr != end) {
+        fmt::print(stderr, "kernels_gpu: '{}' is no number of a device; usage: kernels_gpu [--small] [DEVICE]\n", argv[i]);
+        return 2;
+      }
+    }
+  }
+  const fsccl::Status status = fsccl::perf::run(ordinal, divide);
+  if (status.ok()) return 0;
+  if (status.code() == FSCCL_ERR_NOT_AVAILABLE) {
+    fmt::print("SKIP {}\n", status.text());
+    return 0;
+  }
+  fmt::print(stderr, "kernels_gpu: {}\n", status.text());
+  return 1;
+}

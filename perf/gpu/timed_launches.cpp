@@ -1,0 +1,74 @@
+#include "timed_launches.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace fsccl::perf {
+namespace {
+
+constexpr double kRowMicroseconds = 20'000;
+constexpr size_t kMostInRow = 2000;
+
+}  // namespace
+
+Result<std::unique_ptr<Memory>> Memory::allocate(const cuda::Device& device, size_t bytes) {
+  std::unique_ptr<Memory> made(new Memory(device));
+  const cuda::Current current(device);
+  FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&made->begin_, bytes)));
+  FSCCL_TRY(device.check("cuMemsetD8Async", device.driver().fill_async(made->begin_, 0, bytes, nullptr)));
+  FSCCL_TRY(device.check("cuStreamSynchronize", device.driver().stream_synchronize(nullptr)));
+  return made;
+}
+
+Memory::~Memory() {
+  const cuda::Current current(device_);
+  if (begin_) (void)device_.driver().free(begin_);
+}
+
+Result<std::unique_ptr<TimedLaunches>> TimedLaunches::make(const cuda::Device& device, size_t rows) {
+  std::unique_ptr<TimedLaunches> made(new TimedLaunches(device, rows));
+  const cuda::Current current(device);
+  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(&made->stream_, cuda::kNonBlockingStream, 0)));
+  FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->begin_, 0)));
+  FSCCL_TRY(device.check("cuEventCreate", device.driver().event_create(&made->end_, 0)));
+  return made;
+}
+
+TimedLaunches::~TimedLaunches() {
+  const cuda::Current current(device_);
+  if (begin_) (void)device_.driver().event_destroy(begin_);
+  if (end_) (void)device_.driver().event_destroy(end_);
+  if (stream_) (void)device_.driver().stream_destroy(stream_);
+}
+
+// A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a GPU.
+Result<double> TimedLaunches::row(const std::function<Status(size_t i)>& put, size_t count) {
+  const cuda::Driver& driver = device_.driver();
+  const cuda::Current current(device_);
+  const auto start = std::chrono::steady_clock::now();
+  FSCCL_TRY(device_.check("cuEventRecord", driver.event_record(begin_, stream_)));
+  for (size_t i = 0; i < count; i++) FSCCL_TRY(put(turn_++));
+  FSCCL_TRY(device_.check("cuEventRecord", driver.event_record(end_, stream_)));
+  FSCCL_TRY(device_.check("cuEventSynchronize", driver.event_synchronize(end_)));
+  const std::chrono::duration<double, std::micro> by_clock = std::chrono::steady_clock::now() - start;
+  float milliseconds = 0;
+  if (!driver.event_elapsed) return by_clock.count() / static_cast<double>(count);
+  FSCCL_TRY(device_.check("cuEventElapsedTime", driver.event_elapsed(&milliseconds, begin_, end_)));
+  return static_cast<double>(milliseconds) * 1e3 / static_cast<double>(count);
+}
+
+Result<double> TimedLaunches::microseconds(const std::function<Status(size_t i)>& put) {
+  FSCCL_ASSIGN(double once, row(put, 1));  // what is slow the first time
+  FSCCL_ASSIGN(once, row(put, 1));
+  const size_t count = std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1, kMostInRow);
+  std::vector<double> times;
+  for (size_t i = 0; i < rows_; i++) {
+    FSCCL_ASSIGN(const double time, row(put, count));
+    times.push_back(time);
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace fsccl::perf
