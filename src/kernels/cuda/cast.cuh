@@ -57,7 +57,7 @@ __device__ __forceinline__ void cast_tile(uint64_t destination, uint64_t source,
   const unsigned quads = (count - before) / 4, rest = count - 4 * quads;
   if (threadIdx.x < rest) {
     const unsigned i = threadIdx.x < before ? threadIdx.x : threadIdx.x + 4 * quads;
-    to[i] = convert(from[i], To());
+    store_single(to + i, convert(load_single(from + i), To()));
   }
   cast_quads(to + before, from + before, quads);
 }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void copy_vectors(uint64_t destination, uint64_t sour
   const unsigned vectors = (bytes - before) / kBytes, rest = bytes - vectors * kBytes;
   if (threadIdx.x < rest) {
     const unsigned i = threadIdx.x < before ? threadIdx.x : threadIdx.x + vectors * kBytes;
-    at<unsigned char>(destination)[i] = at<const unsigned char>(source)[i];
+    __stcs(at<unsigned char>(destination) + i, __ldcs(at<const unsigned char>(source) + i));
   }
   auto* const to = at<Vector>(destination + before);
   const auto* const from = at<const Vector>(source + before);

@@ -2,6 +2,7 @@
 #include "kernels/cuda/device_kernels.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "device_machine.h"
 #include "reference.h"
@@ -23,11 +24,13 @@ class DeviceKernelsTest : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Ways, DeviceKernelsTest, testing::Values("emulated", "driver"), [](const auto& way) { return way.param; });
 
-// Ordinary values, or any bits at all: NaN of every kind, infinities, subnormals, values that overflow.
+// Ordinary values and now and then a zero of either sign, or any bits at all: NaN of every kind, infinities, subnormals, values
+// that overflow.
 void fill(Random& random, fsccl_dtype_t type, uint8_t* at, size_t count, bool wild) {
   for (size_t i = 0; i < count; i++) {
     uint64_t bits = random();
-    const auto value = static_cast<double>(static_cast<int64_t>(bits % 2000001) - 1000000) / 4096;
+    const auto number = static_cast<double>(static_cast<int64_t>(bits % 2000001) - 1000000) / 3;
+    const double value = bits >> 40 & 15 ? number : std::copysign(0.0, number);
     if (dtype_float(type) && (!wild || bits >> 32 & 1)) reference::write_float(type, &bits, value);
     std::memcpy(at + i * dtype_size(type), &bits, dtype_size(type));
   }
@@ -168,6 +171,23 @@ TEST_P(DeviceKernelsTest, ReducesOfAnyTableAreTheHosts) {
   }
   for (const size_t sources : {63, 64, 65, 70, 480, 481, 1000}) {
     check_reduce(*machine_, random, sources, 3, 2500, sources % 2 == 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Alone, so that no larger sum hides the last bit of a block's.
+TEST_P(DeviceKernelsTest, NormOfOneBlockHasTheHostsOrder) {
+  Random random(173205);
+  for (int repeat = 0; repeat < 60; repeat++) {
+    ReduceCall call;
+    call.epilogue.scale = 0.7;
+    Arena arena(1 << 17);
+    const fsccl_dtype_t from = kFloats[repeat % 4], to = kFloats[2 + repeat / 4 % 2];
+    const size_t count = repeat % 3 ? 1 + random() % kNormBlock : kNormBlock;
+    call.bases = {arena.take(count * 8, 0)};
+    fill(random, from, arena.data() + call.bases[0], count, false);
+    call.pieces.push_back({0, arena.take(count * 8, 0), count, from, to});
+    check(*machine_, arena, call, true);
     if (HasFatalFailure()) return;
   }
 }
