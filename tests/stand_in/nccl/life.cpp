@@ -1,0 +1,232 @@
+// The life of communicators: made in the background, closed, aborted; and their windows.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "driver.h"
+#include "handles.h"
+
+using namespace fsccl::stand_in_nccl;
+
+namespace fsccl::stand_in_nccl {
+
+size_t size_of(Type type) {
+  constexpr size_t kSizes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kSizes[type];
+}
+
+const char* name_of(Operation::Kind kind) {
+  constexpr const char* kNames[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce", "ncclReduce",
+                                    "ncclBroadcast", "ncclAlltoAll",      "ncclSend",      "ncclRecv"};
+  return kNames[static_cast<int>(kind)];
+}
+
+bool Comm::meet(uint64_t value, std::vector<uint64_t>* all) {
+  const uint64_t number = ++meetings * 2;
+  const auto come = [&](uint64_t moment) {
+    for (int q = 0; q < ranks; q++)
+      if (!wait_until([&] { return region->meetings[q].number >= moment; }, [&] { return over(); })) return false;
+    return true;
+  };
+  region->meetings[rank].value = value;
+  region->meetings[rank].number = number;
+  if (!come(number)) return false;
+  all->clear();
+  for (int q = 0; q < ranks; q++) all->push_back(region->meetings[q].value);
+  region->meetings[rank].number = number + 1;  // has read
+  return come(number + 1);
+}
+
+uint64_t Comm::place_of(const void* memory, size_t bytes) const {
+  const auto* const first = static_cast<const char*>(memory);
+  for (size_t i = 0; i < windows.size(); i++) {
+    const Window& one = windows[i];
+    if (first >= one.base && first + bytes <= one.base + one.bytes) return (i + 1) << 48 | static_cast<uint64_t>(first - one.base);
+  }
+  return kNoPlace;
+}
+
+Code in_background(Comm& comm, std::function<int()> job) {
+  comm.job = kInProgress;
+  comm.threads.emplace_back([&comm, work = std::move(job)] { comm.job = work(); });
+  if (!comm.blocking) return kInProgress;
+  comm.threads.back().join();
+  comm.threads.pop_back();
+  return static_cast<Code>(comm.job.load());
+}
+
+}  // namespace fsccl::stand_in_nccl
+
+namespace {
+
+// Waits for what runs; then nothing refers to the communicator but streams that have not come to it yet, which hold it.
+void close_down(ncclComm* handle) {
+  for (std::thread& thread : handle->comm->threads) thread.join();
+  handle->comm->threads.clear();
+  forget(handle);
+}
+
+}  // namespace
+
+extern "C" {
+
+int ncclGetVersion(int* version) {
+  const char* const text = std::getenv("FSCCL_STAND_IN_NCCL_VERSION");
+  *version = text ? std::atoi(text) : 22809;
+  return kSuccess;
+}
+
+const char* ncclGetErrorString(int code) {
+  constexpr const char* kTexts[] = {"no error",
+                                    "unhandled cuda error",
+                                    "unhandled system error",
+                                    "internal error",
+                                    "invalid argument",
+                                    "invalid usage",
+                                    "remote process exited or there was a network error",
+                                    "NCCL operation in progress"};
+  return code >= 0 && code < 8 ? kTexts[code] : "unknown result code";
+}
+
+int ncclGetUniqueId(UniqueId* id) {
+  if (called("ncclGetUniqueId", -1) != Fault::none) return kSystemError;
+  *id = make_region();
+  return id->bytes[0] ? kSuccess : kSystemError;
+}
+
+int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Config* config) {
+  if (config->magic != kMagic || config->size < sizeof(Config)) return broken("a config without its magic number, or too short");
+  const Fault fault = called("ncclCommInitRankConfig", rank);
+  if (fault == Fault::error) {
+    set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
+    return kSystemError;
+  }
+  if (ranks < 1 || ranks > kMostRanks || rank < 0 || rank >= ranks) return broken("a rank that is none");
+  std::shared_ptr<Region> region = open_region(id);
+  if (!region) return broken("a unique id that ncclGetUniqueId did not make, or whose process is gone");
+  auto comm = std::make_shared<Comm>();
+  comm->region = std::move(region);
+  comm->rank = rank;
+  comm->ranks = ranks;
+  comm->blocking = config->blocking != 0;
+  comm->zero_ctas = config->cta_policy == kZeroCtas;
+  *made = new_handle(comm);
+  return in_background(*comm, [comm = comm.get(), fault] {
+    Region& shared = *comm->region;
+    uint32_t none = 0;
+    const auto size = static_cast<uint32_t>(comm->ranks);
+    if (!shared.ranks.compare_exchange_strong(none, size) && none != size)
+      return static_cast<int>(broken("ranks differ in their number"));
+    if (fault != Fault::hang) shared.arrived++;
+    const bool here = wait_until([&] { return fault != Fault::hang && shared.arrived >= size; }, [&] { return comm->over(); });
+    return static_cast<int>(here ? kSuccess : kInternalError);
+  });
+}
+
+int ncclCommGetAsyncError(ncclComm* handle, int* code) {
+  if (const int bad = check(handle, "ncclCommGetAsyncError"); bad != kSuccess) return bad;
+  Comm& comm = *handle->comm;
+  *code = comm.settling.exchange(false) ? static_cast<int>(kInProgress) : comm.job.load();
+  if (*code == kSuccess) *code = comm.error;
+  return kSuccess;
+}
+
+int ncclCommFinalize(ncclComm* handle) {
+  if (const int bad = check(handle, "ncclCommFinalize"); bad != kSuccess) return bad;
+  if (handle->comm->stopped) return broken("ncclCommFinalize after ncclCommRevoke");
+  // Like the real one, it waits for what streams were given: the caller need not.
+  return in_background(*handle->comm, [handle] {
+    return static_cast<int>(
+        wait_until([&] { return handle->outstanding == 0; }, [&] { return handle->comm->over(); }) ? kSuccess : kInternalError);
+  });
+}
+
+int ncclCommDestroy(ncclComm* handle) {
+  if (const int bad = check(handle, "ncclCommDestroy"); bad != kSuccess) return bad;
+  (void)called("ncclCommDestroy", handle->comm->rank);
+  close_down(handle);
+  return kSuccess;
+}
+
+int ncclCommAbort(ncclComm* handle) {
+  if (const int bad = check(handle, "ncclCommAbort"); bad != kSuccess) return bad;
+  (void)called("ncclCommAbort", handle->comm->rank);
+  handle->comm->stopped = true;
+  close_down(handle);
+  return kSuccess;
+}
+
+int ncclCommRevoke(ncclComm* handle, int flags) {
+  if (const int bad = check(handle, "ncclCommRevoke"); bad != kSuccess) return bad;
+  (void)called("ncclCommRevoke", handle->comm->rank);
+  if (flags) return broken("ncclCommRevoke with flags");
+  handle->comm->stopped = true;
+  return kSuccess;
+}
+
+int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
+  if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
+  const std::shared_ptr<Comm> comm = handle->comm;
+  if (called("ncclCommWindowRegister", comm->rank) != Fault::none) {
+    set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
+    return kSystemError;
+  }
+  if (reinterpret_cast<uintptr_t>(memory) % kWindowAlignment) return broken("a window that is not aligned to 4096 bytes");
+  if (flags != kSymmetric) return broken("a window that is not symmetric");
+  if (!on_device(memory)) return broken("a window on memory of the host");
+  *window = nullptr;
+  return in_background(*comm, [comm = comm.get(), memory, bytes, window] {
+    std::vector<uint64_t> sizes;
+    if (!comm->meet(bytes, &sizes)) return static_cast<int>(kInternalError);
+    for (const uint64_t size : sizes)
+      if (size != bytes) return static_cast<int>(broken("windows of different sizes"));
+    comm->windows.push_back({static_cast<const char*>(memory), bytes});
+    *window = memory;
+    return static_cast<int>(kSuccess);
+  });
+}
+
+int ncclCommWindowDeregister(ncclComm* handle, void* window) {
+  if (const int bad = check(handle, "ncclCommWindowDeregister"); bad != kSuccess) return bad;
+  for (Comm::Window& one : handle->comm->windows)
+    if (one.base == window) {
+      one.bytes = 0;
+      return kSuccess;
+    }
+  return broken("ncclCommWindowDeregister of no window");
+}
+
+int ncclRedOpCreatePreMulSum(int* made, void* scale, int type, int residence, ncclComm* handle) {
+  if (const int bad = check(handle, "ncclRedOpCreatePreMulSum"); bad != kSuccess) return bad;
+  if (residence != 1) return broken("a scale that is not on the host");
+  double value = 0;
+  if (type == kFloat64) {
+    std::memcpy(&value, scale, sizeof value);
+  } else if (type == kFloat32) {
+    float narrow;
+    std::memcpy(&narrow, scale, sizeof narrow);
+    value = static_cast<double>(narrow);
+  } else if (type == kFloat16) {
+    _Float16 narrow;
+    std::memcpy(&narrow, scale, sizeof narrow);
+    value = static_cast<double>(narrow);
+  } else if (type == kBfloat16) {
+    uint32_t bits = 0;
+    std::memcpy(reinterpret_cast<char*>(&bits) + 2, scale, 2);
+    float narrow;
+    std::memcpy(&narrow, &bits, sizeof narrow);
+    value = static_cast<double>(narrow);
+  } else {
+    return broken("a scaled sum of integers");
+  }
+  *made = handle->comm->next_operator++;
+  handle->comm->operators[*made] = {value, static_cast<Type>(type)};
+  return kSuccess;
+}
+
+int ncclRedOpDestroy(int made, ncclComm* handle) {
+  if (const int bad = check(handle, "ncclRedOpDestroy"); bad != kSuccess) return bad;
+  return handle->comm->operators.erase(made) ? kSuccess : static_cast<int>(broken("ncclRedOpDestroy of no operator"));
+}
+
+}  // extern "C"

@@ -1,0 +1,195 @@
+// Communicators of NCCL over the stand-in: they begin, end, fail and hang, and no wait lasts beyond its deadline. Ranks are
+// threads, each with a GPU of its own.
+#include "transports/nccl/nccl_comm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "tests/stand_in/nccl/control.h"
+
+namespace fsccl::nccl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// In a process of its own, for the stand-in reads its settings once: what a body expects is told by the exit.
+template <class Body>
+void in_process(const char* injections, Body body) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("FSCCL_STAND_IN_NCCL_FAIL", injections, 1);
+        body();
+        std::fprintf(stderr, "%s", stand_in_nccl::Control().broken_rules().c_str());
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+struct Member {
+  std::unique_ptr<Communicator> comm;
+  Status status;
+};
+
+std::vector<Member> make(int ranks, int64_t timeout_ms, bool can_revoke = true, const std::function<Status()>& lost = {}) {
+  std::string why;
+  const Library* const found = library(&why);
+  const UniqueId id = Communicator::make_id(*found).take();
+  std::vector<Member> members(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; rank++)
+    threads.emplace_back([&, rank] {
+      Communicator::Request request;
+      request.library = found;
+      request.device = cuda::Device::open(rank).take();
+      request.id = id;
+      request.rank = rank;
+      request.ranks = ranks;
+      request.can_revoke = can_revoke;
+      request.timeout_ms = request.start_ms = timeout_ms;
+      request.lost = lost;
+      Result<std::unique_ptr<Communicator>> made = Communicator::create(std::move(request));
+      Member& member = members[static_cast<size_t>(rank)];
+      if (made.ok())
+        member.comm = made.take();
+      else
+        member.status = made.take_status();
+    });
+  for (std::thread& thread : threads) thread.join();
+  return members;
+}
+
+// One all-gather of every rank, on a stream of its own; then waits for the stream.
+struct Gathering {
+  explicit Gathering(Communicator& on) : comm(on), device(on.device()) {
+    const cuda::Current current(device);
+    EXPECT_EQ(device.driver().allocate(&memory, 4096), cuda::kSuccess);
+    EXPECT_EQ(device.driver().stream_create(&stream, cuda::kNonBlockingStream, 0), cuda::kSuccess);
+  }
+  ~Gathering() {
+    const cuda::Current current(device);
+    EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
+    EXPECT_EQ(device.driver().stream_destroy(stream), cuda::kSuccess);
+    EXPECT_EQ(device.driver().free(memory), cuda::kSuccess);
+  }
+  Status start() {
+    const cuda::Current current(device);
+    auto* const own = reinterpret_cast<char*>(memory) + 64 * comm.rank();
+    return comm.group([&] {
+      return comm.check("ncclAllGather",
+                        comm.library().all_gather(own, reinterpret_cast<void*>(memory), 64, Type::uint8, comm.handle(), stream));
+    });
+  }
+  Communicator& comm;
+  const cuda::Device& device;
+  cuda::DevicePointer memory = 0;
+  cuda::Stream stream = nullptr;
+};
+
+TEST(NcclComm, BeginsAndEnds) {
+  std::vector<Member> members = make(3, 60'000);
+  for (Member& member : members) ASSERT_TRUE(member.comm) << member.status.text();
+  {
+    std::vector<std::unique_ptr<Gathering>> gatherings;
+    for (Member& member : members) gatherings.push_back(std::make_unique<Gathering>(*member.comm));
+    for (const auto& one : gatherings) EXPECT_TRUE(one->start().ok());
+  }
+  for (Member& member : members) EXPECT_TRUE(member.comm->look().ok());
+  members.clear();
+  EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
+}
+
+TEST(NcclComm, AnInitThatFailsSaysWhyAndWhatToDo) {
+  in_process("ncclCommInitRankConfig:1:error", [] {
+    const std::vector<Member> members = make(1, 60'000);
+    ASSERT_FALSE(members[0].status.ok());
+    EXPECT_THAT(members[0].status.text(), HasSubstr("ncclCommInitRankConfig: unhandled system error: injected"));
+    EXPECT_THAT(members[0].status.text(), HasSubstr("FSCCL_DEVICE_TRANSPORT=staged"));
+  });
+}
+
+TEST(NcclComm, AnInitThatHangsEndsAtItsDeadline) {
+  in_process("ncclCommInitRankConfig:1:hang:1", [] {
+    const std::vector<Member> members = make(2, 300);
+    for (const Member& member : members) {
+      EXPECT_EQ(member.status.code(), FSCCL_ERR_TIMEOUT);
+      EXPECT_THAT(member.status.text(), HasSubstr("was not over in 300 ms"));
+    }
+  });
+}
+
+TEST(NcclComm, ALostRankEndsTheInit) {
+  in_process("ncclCommInitRankConfig:1:hang:1", [] {
+    const std::vector<Member> members = make(2, 600'000, true, [] { return fail(FSCCL_ERR_PEER_DEAD, "rank 1 died"); });
+    for (const Member& member : members) EXPECT_EQ(member.status.code(), FSCCL_ERR_PEER_DEAD);
+  });
+}
+
+void end_while_a_stream_hangs(bool revoke) {
+  std::vector<Member> members = make(2, 60'000, revoke);
+  Gathering first(*members[0].comm), second(*members[1].comm);
+  EXPECT_TRUE(first.start().ok() && second.start().ok());
+  for (Member& member : members) member.comm->end(fail(FSCCL_ERR_TIMEOUT, "too late"));
+  for (Gathering* one : {&first, &second}) {
+    const cuda::Current current(one->device);
+    EXPECT_EQ(one->device.driver().stream_synchronize(one->stream), cuda::kSuccess);  // it was freed
+    const Status again = one->start();
+    EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);
+    EXPECT_EQ(again.text(), "too late");
+  }
+}
+TEST(NcclComm, AnEndFreesStreamsThatHang) {
+  in_process("ncclAllGather:1:hang", [] {
+    end_while_a_stream_hangs(true);
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommRevoke"), 2u);
+  });
+  in_process("ncclAllGather:1:hang", [] {
+    end_while_a_stream_hangs(false);
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommAbort"), 2u);
+  });
+}
+
+TEST(NcclComm, WhatNcclFindsOutLater) {
+  in_process("ncclAllGather:1:async:0", [] {
+    std::vector<Member> members = make(2, 60'000);
+    Gathering first(*members[0].comm), second(*members[1].comm);
+    Status seen = first.start();  // which may see it already
+    EXPECT_TRUE(second.start().ok());
+    while (seen.ok()) seen = members[0].comm->look();  // the stream comes to it
+    EXPECT_EQ(seen.code(), FSCCL_ERR_PEER_DEAD);
+    for (Member& member : members) member.comm->end(seen);
+  });
+}
+
+TEST(NcclComm, AWindowOrARefusal) {
+  for (const bool refused : {false, true})
+    in_process(refused ? "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1" : "", [refused] {
+      std::vector<Member> members = make(2, 60'000);
+      std::vector<Status> outcomes(2);
+      std::vector<std::thread> threads;
+      for (size_t rank = 0; rank < 2; rank++)
+        threads.emplace_back([&, rank] {
+          Communicator& comm = *members[rank].comm;
+          const cuda::Current current(comm.device());
+          cuda::DevicePointer memory = 0;
+          EXPECT_EQ(comm.device().driver().allocate(&memory, 1 << 20), cuda::kSuccess);
+          memory = (memory + 4095) / 4096 * 4096;
+          outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
+          EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);
+          EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
+          Gathering works(comm);
+          EXPECT_TRUE(works.start().ok());
+        });
+      for (std::thread& thread : threads) thread.join();
+      for (const Status& outcome : outcomes) EXPECT_EQ(outcome.ok(), !refused);
+      members.clear();
+      EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
+    });
+}
+
+}  // namespace
+}  // namespace fsccl::nccl

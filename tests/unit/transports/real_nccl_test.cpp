@@ -1,0 +1,47 @@
+// The real NCCL, where one is installed: what needs no GPU, and its clean refusal without one. Its path is the argument.
+#include <cstdio>
+#include <cstdlib>
+
+#include "transports/nccl/nccl_features.h"
+#include "transports/nccl/nccl_library.h"
+
+using namespace fsccl;
+
+#define REQUIRE(condition, text)                            \
+  do {                                                      \
+    if (!(condition)) {                                     \
+      std::fprintf(stderr, "%s: %s\n", #condition, (text)); \
+      return 1;                                             \
+    }                                                       \
+  } while (0)
+
+int main(int count, char** arguments) {
+  constexpr int kSkipped = 77;
+  const Result<nccl::Library> loaded = nccl::load(count > 1 ? arguments[1] : "libnccl.so.2");
+  if (!loaded.ok()) {
+    std::printf("%s\n", loaded.status().text().c_str());
+    return kSkipped;
+  }
+  const nccl::Library& library = loaded.value();
+  std::printf("NCCL %s\n", nccl::version_text(library.version).c_str());
+  REQUIRE(library.version >= nccl::kOldest, "an NCCL that is too old");
+  REQUIRE((library.window_register != nullptr) == (library.version >= 22700), "windows came with 2.27");
+  REQUIRE((library.all_to_all != nullptr) == (library.version >= 22800), "ncclAlltoAll came with 2.28");
+  nccl::UniqueId id{};
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const nccl::Code made = library.get_unique_id(&id);
+  if (made != nccl::kSuccess) {  // without a driver some versions refuse even this
+    const Status status = nccl::failed(library, "ncclGetUniqueId", made, nullptr);
+    std::printf("%s\n", status.text().c_str());
+    return 0;
+  }
+  std::string why;
+  if (cuda::driver(&why)) return 0;  // tests/gpu goes on from here
+  nccl::Comm comm = nullptr;
+  nccl::Settings settings;
+  nccl::Code code = library.init_rank(&comm, 1, id, 0, &settings);
+  REQUIRE(code != nccl::kSuccess && code != nccl::kInProgress, "there is no driver");
+  const Status status = nccl::failed(library, "ncclCommInitRankConfig", code, nullptr);
+  std::printf("%s\n", status.text().c_str());
+  return 0;
+}

@@ -1,0 +1,170 @@
+#include "transports/nccl/nccl_comm.h"
+
+#include <algorithm>
+#include <ctime>
+
+namespace fsccl::nccl {
+namespace {
+
+// NCCL has nothing to wait on, only a state to ask for: often at first, then each millisecond.
+void nap(int turn) {
+  const timespec pause{0, turn < 50 ? 20'000 : 1'000'000};
+  nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+Result<UniqueId> Communicator::make_id(const Library& library) {
+  UniqueId id{};
+  if (const Code code = library.get_unique_id(&id); code != kSuccess) return failed(library, "ncclGetUniqueId", code, nullptr);
+  return id;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
+  std::unique_ptr<Communicator> made(new Communicator(std::move(request)));
+  const Request& r = made->request_;
+  const cuda::Current current(*r.device);
+  Settings settings;
+  settings.version = static_cast<unsigned>(std::min(r.library->version, 22809));
+  settings.blocking = 0;
+  if (r.copy_engines) settings.cta_policy = kZeroCtas;
+  const std::lock_guard lock(made->mutex_);
+  const Code code = r.library->init_rank(&made->comm_, r.ranks, r.id, r.rank, &settings);
+  if (code != kSuccess && code != kInProgress) return failed(*r.library, "ncclCommInitRankConfig", code, made->comm_);
+  Status status = made->settle("ncclCommInitRankConfig", code, r.start_ms);
+  if (!status.ok()) return status;
+  return made;
+}
+
+Communicator::~Communicator() {
+  if (ender_.joinable()) ender_.join();
+  const cuda::Current current(device());
+  const std::lock_guard lock(mutex_);
+  if (comm_ && !ended()) close();
+  free_comm();
+}
+
+// The lock is held.
+void Communicator::close() {
+  for (const Registered& one : windows_) (void)library().window_deregister(comm_, one.window);
+  if (!settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok()) return;
+  (void)library().destroy(comm_);
+  comm_ = nullptr;
+}
+
+// The lock is held.
+void Communicator::free_comm() {
+  if (comm_) (void)library().abort(comm_);
+  comm_ = nullptr;
+}
+
+// The lock is held.
+Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms) {
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
+  for (int turn = 0; code == kInProgress; turn++) {
+    if (ended()) return why_ended();
+    Status lost = request_.lost ? request_.lost() : success();
+    if (lost.ok() && deadline.passed())
+      lost = fail(FSCCL_ERR_TIMEOUT,
+                  "{} was not over in {} ms: some rank did not come, or the network between them does not work "
+                  "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
+                  operation, timeout_ms);
+    if (!lost.ok()) {
+      give_up(lost);
+      return lost;
+    }
+    if (turn) nap(turn);
+    if (const Code asked = library().async_error(comm_, &code); asked != kSuccess) code = asked;
+  }
+  if (code == kSuccess) return success();
+  Status status = failed(library(), operation, code, comm_);
+  give_up(status);
+  return status;
+}
+
+// The lock is held, and it is safe to block.
+void Communicator::give_up(const Status& why) noexcept {
+  {
+    const std::lock_guard lock(why_mutex_);
+    if (why_.ok()) why_ = why.clone();
+  }
+  ended_.store(true, std::memory_order_release);
+  free_comm();
+}
+
+Status Communicator::group(const std::function<Status()>& issue) {
+  const std::lock_guard lock(mutex_);
+  if (ended()) return why_ended();
+  if (const Code code = library().group_start(); code != kSuccess) return failed(library(), "ncclGroupStart", code, comm_);
+  Status status = issue();
+  const Code code = library().group_end();
+  if (!status.ok()) {
+    give_up(status);
+    return status;
+  }
+  return settle("ncclGroupEnd", code, request_.timeout_ms);
+}
+
+Status Communicator::check(const char* operation, Code code) const {
+  return code == kSuccess || code == kInProgress ? success() : failed(library(), operation, code, comm_);
+}
+
+Status Communicator::register_window(void* memory, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (ended()) return why_ended();
+  const cuda::Current current(device());
+  Window window = nullptr;
+  Code code = library().window_register(comm_, memory, bytes, &window, kSymmetricWindow);
+  // Not settle(): a refusal is not the end.
+  const Deadline deadline = Deadline::in_ms(request_.timeout_ms);
+  for (int turn = 0; code == kInProgress; turn++) {
+    if (ended() || deadline.passed() || (request_.lost && !request_.lost().ok()))
+      return settle("ncclCommWindowRegister", kInProgress, 0);
+    if (turn) nap(turn);
+    if (library().async_error(comm_, &code) != kSuccess) break;
+  }
+  if (code != kSuccess) return failed(library(), "ncclCommWindowRegister", code, comm_);
+  // Without one, NCCL has taken the call for nothing: it has no symmetric memory here.
+  if (!window) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL makes no windows here: ranks cannot map each other's memory");
+  windows_.push_back({static_cast<const char*>(memory), bytes, window});
+  return success();
+}
+
+bool Communicator::in_window(const void* memory, size_t bytes) const {
+  const auto* const first = static_cast<const char*>(memory);
+  return std::any_of(windows_.begin(), windows_.end(), [&](const Registered& one) {
+    return first >= one.base && bytes <= one.bytes && static_cast<size_t>(first - one.base) <= one.bytes - bytes;
+  });
+}
+
+Status Communicator::look() {
+  if (ended()) return why_ended();
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !comm_) return success();  // a call on it sees the state itself
+  Code code = kSuccess;
+  if (const Code asked = library().async_error(comm_, &code); asked != kSuccess) code = asked;
+  return code == kSuccess || code == kInProgress ? success() : failed(library(), "NCCL", code, comm_);
+}
+
+void Communicator::end(const Status& why) noexcept {
+  {
+    const std::lock_guard lock(why_mutex_);
+    if (ended()) return;
+    why_ = why.clone();
+    ended_.store(true, std::memory_order_release);
+  }
+  ender_ = std::thread([this] {
+    const cuda::Current current(device());
+    const std::lock_guard lock(mutex_);
+    if (!comm_) return;
+    if (request_.can_revoke && library().revoke(comm_, 0) == kSuccess) return;  // freed with this object
+    free_comm();
+  });
+}
+
+Status Communicator::why_ended() const {
+  const std::lock_guard lock(why_mutex_);
+  return why_.clone();
+}
+
+}  // namespace fsccl::nccl

@@ -1,0 +1,84 @@
+// A communicator of NCCL, on one GPU. It is made without blocking, so that the caller's deadline and the loss of a rank end the
+// wait; the same holds for every call after it: what NCCL says it is still doing is waited for here.
+//
+// It ends in one of two ways: by its destructor, when all its work is done, or by end(), at once, whatever hangs. After end() it
+// takes nothing more. Calls hold the lock of `use()`, so that nothing is freed under them.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "cuda/device.h"
+#include "transports/nccl/nccl_features.h"
+#include "transports/nccl/nccl_library.h"
+
+namespace fsccl::nccl {
+
+class Communicator {
+ public:
+  struct Request {
+    const Library* library = nullptr;
+    const cuda::Device* device = nullptr;
+    UniqueId id{};  // rank 0's
+    int rank = 0, ranks = 1;
+    bool copy_engines = false;  // prefer them to kernels
+    bool can_revoke = false;
+    int64_t timeout_ms = 0, start_ms = 0;  // of every wait; of that of create()
+    std::function<Status()> lost;          // an error when the others need not be waited for any more; any thread
+  };
+  static Result<UniqueId> make_id(const Library& library);
+  // Collective over the ranks of the id, blocking.
+  static Result<std::unique_ptr<Communicator>> create(Request request);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+
+  const Library& library() const { return *request_.library; }
+  const cuda::Device& device() const { return *request_.device; }
+  int rank() const { return request_.rank; }
+  int ranks() const { return request_.ranks; }
+  Comm handle() const { return comm_; }
+
+  // Runs issue(), which enqueues, as one group of NCCL under the lock, and waits until NCCL has taken it. The caller holds a
+  // Current. After an error of NCCL's the communicator has ended.
+  Status group(const std::function<Status()>& issue);
+  Status check(const char* operation, Code code) const;  // of a call inside issue()
+
+  // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in it. Collective, blocking; `bytes`
+  // is the same on all ranks. An error is NCCL's refusal: everything works as before, without the window.
+  Status register_window(void* memory, size_t bytes);
+  bool in_window(const void* memory, size_t bytes) const;
+
+  // What NCCL found out by itself since.
+  Status look();
+  // At once, whatever hangs; every later call is `why`. Any thread, does not block.
+  void end(const Status& why) noexcept;
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  Status why_ended() const;
+
+ private:
+  explicit Communicator(Request request) : request_(std::move(request)) {}
+  Status settle(const char* operation, Code code, int64_t timeout_ms);
+  void give_up(const Status& why) noexcept;
+  void close();
+  void free_comm();
+  struct Registered {
+    const char* base;
+    size_t bytes;
+    Window window;
+  };
+
+  Request request_;
+  Comm comm_ = nullptr;
+  std::mutex mutex_;  // of calls on comm_
+  mutable std::mutex why_mutex_;
+  Status why_;
+  std::atomic<bool> ended_{false};
+  std::vector<Registered> windows_;
+  std::thread ender_;  // of end(), where NCCL's abort may block
+};
+
+}  // namespace fsccl::nccl

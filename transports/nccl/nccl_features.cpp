@@ -1,0 +1,71 @@
+#include "transports/nccl/nccl_features.h"
+
+#include <algorithm>
+#include <map>
+
+#include "transports/nccl/nccl_library.h"
+
+namespace fsccl::nccl {
+namespace {
+
+// By version, then by what the file has: a build may leave functions out.
+Feature since(const Facts& facts, int version, bool has, const char* function) {
+  if (facts.version < version)
+    return {false, fmt::format("NCCL is {}, this needs {}", version_text(facts.version), version_text(version))};
+  if (!has) return {false, fmt::format("this build of NCCL has no {}", function)};
+  return {true, ""};
+}
+
+Feature windows_of(const Facts& facts) {
+  Feature feature = since(facts, 22700, facts.has_windows, "ncclCommWindowRegister");
+  if (feature.usable && facts.ranks == 1) return {false, "one rank has no peers"};
+  if (feature.usable && !facts.peer_access) return {false, "GPUs of a host cannot map each other's memory"};
+  return feature;
+}
+
+Feature copy_gather_of(const Facts& facts, const Feature& windows) {
+  if (facts.version < 22800) return since(facts, 22800, true, "");
+  if (!windows.usable) return {false, "it needs windows: " + windows.why};
+  if (facts.driver < 12050)
+    return {false, fmt::format("the driver is for CUDA {}.{}, this needs 12.5", facts.driver / 1000, facts.driver % 1000 / 10)};
+  if (facts.hosts > 1 && facts.version < 23006)
+    return {false, fmt::format("there are {} hosts: NCCL {} does it inside one, 2.30.6 between them", facts.hosts,
+                               version_text(facts.version))};
+  return {true, ""};
+}
+
+}  // namespace
+
+Features features_of(const Facts& facts) {
+  Features features;
+  features.base = since(facts, kOldest, true, "");
+  if (!features.base.usable) {
+    const Feature none{false, features.base.why};
+    features.windows = features.copy_gather = features.all_to_all = features.revoke = none;
+    return features;
+  }
+  features.windows = windows_of(facts);
+  features.copy_gather = copy_gather_of(facts, features.windows);
+  // Between hosts both buffers lie in windows again.
+  features.send_needs_window = facts.version < 22900 || facts.hosts > 1;
+  features.all_to_all = since(facts, 22800, facts.has_all_to_all, "ncclAlltoAll");
+  features.revoke = since(facts, 22807, facts.has_revoke, "ncclCommRevoke");
+  return features;
+}
+
+Status compare_versions(const std::vector<int>& versions) {
+  std::map<int, std::string> who;
+  for (size_t rank = 0; rank < versions.size(); rank++) {
+    std::string& ranks = who[versions[rank]];
+    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  if (who.size() < 2) return success();
+  std::string text;
+  for (const auto& [version, ranks] : who)
+    text += fmt::format("{}{} on rank{} {}", text.empty() ? "" : "; ", version_text(version),
+                        ranks.find(',') == std::string::npos ? "" : "s", ranks);
+  return fail(FSCCL_ERR_MISMATCH, "NCCL is not the same on all ranks: {}. Install one version everywhere (LD_LIBRARY_PATH, pip)",
+              text);
+}
+
+}  // namespace fsccl::nccl

@@ -1,0 +1,41 @@
+// What of NCCL may be used, and why not: a pure function of the library's version, the functions it has, and where the ranks are.
+// NCCL itself says little of this before it fails, hangs, or silently takes a slower way, so it is decided here, the same on all
+// ranks, and `explain` tells it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace fsccl::nccl {
+
+inline constexpr int kOldest = 21900;  // one that takes non-blocking settings and finalises in the background as is wanted here
+
+struct Facts {
+  int version = 0;                                                       // the same on all ranks
+  bool has_windows = false, has_all_to_all = false, has_revoke = false;  // functions found, on all ranks
+  int ranks = 1, hosts = 1;
+  bool peer_access = false;  // every two GPUs of a host can map each other's memory
+  int driver = 0;            // CUDA's, the oldest of any rank: 1000 * major + 10 * minor
+};
+
+struct Feature {
+  bool usable = false;
+  std::string why;  // not; empty when usable
+};
+
+struct Features {
+  Feature base;                   // communicators and plain collectives
+  Feature windows;                // symmetric memory: kernels that read peers' memory and accumulate 16-bit floats in fp32
+  Feature copy_gather;            // all-gather by copy engines: no multiprocessor is taken from the computation
+  Feature all_to_all;             // in one call; else as sends and receives
+  Feature revoke;                 // operations in flight are ended without freeing the communicator under who uses it
+  bool send_needs_window = true;  // copy_gather: the source, too, or the result alone
+};
+
+Features features_of(const Facts& facts);
+
+// FSCCL_ERR_MISMATCH when versions (by rank) are not all alike; it names who has which.
+Status compare_versions(const std::vector<int>& versions);
+
+}  // namespace fsccl::nccl
