@@ -17,7 +17,6 @@ std::span<const KnownTransport> known_transports() {
 #else
     {"ucx", nullptr, "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)"},
 #endif
-    {"nccl", nullptr, "comes with a later release: operands must be in host memory"},
   };
   return known;
 }

@@ -1,4 +1,4 @@
-// The transports that there are.
+// The transports between hosts' memory that there are; of GPUs', src/device chooses.
 #pragma once
 #include <span>
 #include <string>

@@ -1,21 +1,24 @@
 // The plain collectives: a call becomes a CollectiveCall and runs. Errors of arguments are found here or in Collectives::run,
 // before anything is sent.
+#include "api/device_calls.h"
 #include "api/group.h"
 
 using namespace fsccl;
 
 namespace {
 
-// Runs submit(communicator, wait, state) and makes the work, if one is wanted.
-template <class Submit>
-inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream, fsccl_work_t* work, Submit&& submit) {
+// Runs submit(communicator, wait, state) and makes the work, if one is wanted; or submit_on_device(communicator) where the buffers
+// are a GPU's.
+template <class Submit, class SubmitOnDevice>
+inline fsccl_status_t issue(const char* name, const void* send, const void* recv, fsccl_comm_t handle, void* stream,
+                            fsccl_work_t* work, Submit&& submit, SubmitOnDevice&& submit_on_device) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     Communicator* comm = live_comm(handle);
     if (!comm) [[unlikely]]
       return comm_of(handle).take_status();
-    if (stream) [[unlikely]]
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
+    if (int ordinal; on_device(send, recv, stream, &ordinal)) [[unlikely]]
+      return submit_on_device(*comm);
     const bool later = work == nullptr && grouped();
     Status status = submit(*comm, work == nullptr && !later, &state);
     if (work && status.ok()) *work = make_work(handle, comm->engine().submitted());
@@ -29,14 +32,17 @@ inline fsccl_status_t issue(const char* name, fsccl_comm_t handle, void* stream,
 }
 
 inline fsccl_status_t run(const char* name, const CollectiveCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
-  return issue(name, handle, stream, work,
-               [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.collectives().run(call, wait, state); });
+  return issue(
+      name, call.input, call.output, handle, stream, work,
+      [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.collectives().run(call, wait, state); },
+      [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
 }
 
 inline fsccl_status_t run_list(const char* name, const ListCall& call, fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
-  return issue(name, handle, stream, work, [&](Communicator& comm, bool wait, fsccl_status_t* state) {
-    return comm.lists().run(comm.collectives(), call, wait, state);
-  });
+  return issue(
+      name, nullptr, some_buffer(call), handle, stream, work,
+      [&](Communicator& comm, bool wait, fsccl_status_t* state) { return comm.lists().run(comm.collectives(), call, wait, state); },
+      [&](Communicator& comm) { return run_on_device(comm, call, stream, work); });
 }
 
 }  // namespace
@@ -103,9 +109,12 @@ fsccl_status_t fsccl_all_to_all_v(const void* send, const size_t* send_counts, c
                                   const size_t* recv_counts, const size_t* recv_displacements, fsccl_dtype_t dtype,
                                   fsccl_comm_t comm, void* stream, fsccl_work_t* work) {
   const CollectiveCall call{OpCode::all_to_all_v, send, recv, 0, dtype, FSCCL_SUM, -1, send_counts, send_displacements};
-  return issue("fsccl_all_to_all_v", comm, stream, work, [&](Communicator& on, bool wait, fsccl_status_t* state) {
-    return on.collectives().all_to_all_v(call, recv_counts, recv_displacements, wait, state);
-  });
+  return issue(
+      "fsccl_all_to_all_v", send, recv, comm, stream, work,
+      [&](Communicator& on, bool wait, fsccl_status_t* state) {
+        return on.collectives().all_to_all_v(call, recv_counts, recv_displacements, wait, state);
+      },
+      [&](Communicator& on) { return run_on_device(on, call, stream, work, recv_counts, recv_displacements); });
 }
 
 fsccl_status_t fsccl_all_gather_list(const fsccl_tensor_t* list, size_t tensors, fsccl_comm_t comm, void* stream,

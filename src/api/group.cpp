@@ -10,6 +10,7 @@ namespace {
 struct Group {
   int depth = 0;
   std::vector<fsccl_work_t> works;
+  std::vector<DeviceCollectives::Grouped> on_device;
 };
 thread_local Group group;
 
@@ -17,6 +18,7 @@ thread_local Group group;
 
 bool grouped() { return group.depth > 0; }
 void add_to_group(fsccl_work_t work) { group.works.push_back(work); }
+void add_to_group(DeviceCollectives::Grouped calls) { group.on_device.push_back(std::move(calls)); }
 
 }  // namespace fsccl
 
@@ -36,11 +38,15 @@ fsccl_status_t fsccl_group_end(void) {
   if (--group.depth > 0) return FSCCL_OK;
   const std::vector<fsccl_work_t> works = std::move(group.works);
   group.works.clear();
+  std::vector<DeviceCollectives::Grouped> on_device = std::move(group.on_device);
+  group.on_device.clear();
+  fsccl_status_t code = FSCCL_OK;
+  if (!on_device.empty()) code = guarded("fsccl_group_end", [&] { return DeviceCollectives::run_group(on_device); });
   // All are waited for, whatever happened to one: until then buffers are the library's. The first error is the caller's last.
   fsccl_work_t failed = 0;
   for (const fsccl_work_t work : works)
     if (fsccl_work_wait(work, -1) < 0 && !failed) failed = work;
-  return failed ? fsccl_work_wait(failed, 0) : FSCCL_OK;
+  return failed ? fsccl_work_wait(failed, 0) : code;
 }
 
 }  // extern "C"

@@ -2,6 +2,7 @@
 // them. So a thread that drives several communicators, or sends and receives in a ring, cannot deadlock on its own order.
 #pragma once
 #include "api/objects.h"
+#include "device/collectives.h"
 
 namespace fsccl {
 
@@ -9,5 +10,7 @@ namespace fsccl {
 bool grouped();
 // Remembers a submitted operation for the end of the group.
 void add_to_group(fsccl_work_t work);
+// Likewise a call on device memory, which the end enqueues with the others.
+void add_to_group(DeviceCollectives::Grouped calls);
 
 }  // namespace fsccl

@@ -6,6 +6,7 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "cuda/device.h"
+#include "device/collectives.h"
 #include "engine/explain.h"
 #include "engine/metrics.h"
 #include "engine/recorder.h"
@@ -25,6 +26,10 @@ fsccl_status_t fsccl_transport_list(void (*visit)(void* context, const fsccl_tra
       const fsccl_transport_info_t info{known.name.data(), usable ? 1 : 0, why.c_str()};
       visit(context, &info);
     }
+    std::string why;
+    const bool usable = nccl_usable(&why);
+    const fsccl_transport_info_t info{"nccl", usable ? 1 : 0, why.c_str()};
+    visit(context, &info);
     return success();
   });
 }
@@ -67,7 +72,10 @@ fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t 
   return guarded("fsccl_explain", [&]() -> Status {
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     if (!operation || !json) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
-    FSCCL_ASSIGN(const std::string text, comm->collectives().explain(operation, bytes));
+    FSCCL_ASSIGN(std::string text, comm->collectives().explain(operation, bytes));
+    if (comm->companion)
+      if (const std::string device = DeviceCollectives::of(*comm).explain(); !device.empty())
+        text.insert(text.size() - 1, ",\"device\":" + device);
     if (text.size() >= capacity)
       return fail(FSCCL_ERR_LIMIT, "json has room for {} bytes, the text needs {}", capacity, text.size() + 1);
     std::memcpy(json, text.c_str(), text.size() + 1);

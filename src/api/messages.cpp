@@ -1,6 +1,7 @@
 // Messages from one rank to another. What rank a sends to rank b runs on a communicator of the two, made inside the caller's when
 // it is first used, and is there what a broadcast is elsewhere: so messages of one direction match in order, and other directions,
 // other peers and the collectives go their own ways.
+#include "api/device_calls.h"
 #include "api/group.h"
 
 using namespace fsccl;
@@ -26,7 +27,6 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
-    if (stream) return fail(FSCCL_ERR_NOT_AVAILABLE, "stream is not NULL: this release moves host memory only; pass NULL");
     if (comm->engine().failed()) return comm->engine().failure();
     if (peer < 0 || peer >= comm->size() || peer == comm->rank())
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
@@ -40,6 +40,7 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
     call.dtype = dtype;
     call.root = 0;
     call.tag = tag;
+    if (int ordinal; on_device(nullptr, buffer, stream, &ordinal)) return run_on_device(*between, call, stream, work);
     const bool later = work == nullptr && grouped();
     FSCCL_TRY(between->collectives().run(call, work == nullptr && !later, &state));
     const fsccl_work_t made = make_work(pair, between->engine().submitted());

@@ -52,6 +52,8 @@ class Collectives {
 
   // Checks, submits. See Engine::submit for `wait` and `state`.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
+  // Whether the arguments are of a collective at all; buffers are not looked at, nor the parts of the v forms.
+  Status check_call(const CollectiveCall& call) const;
   // `call` with these counts and displacements of what this rank receives; its own are of what it sends.
   Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
                       fsccl_status_t* state);
@@ -94,7 +96,6 @@ class Collectives {
   };
   static constexpr size_t kRecent = 64, kMostEntries = 4096;
 
-  Status check_call(const CollectiveCall& call) const;
   [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
   Result<const Entry*> entry_for(const CollectiveCall& call, const Key& key);
   Result<const Entry*> parted_entry_for(const CollectiveCall& call);

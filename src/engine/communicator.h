@@ -24,6 +24,12 @@ struct CommunicatorOptions {
   Deadline made_by = Deadline::never();  // if that is before its timeout
 };
 
+// What a layer above keeps with a communicator; it goes first.
+class Companion {
+ public:
+  virtual ~Companion() = default;
+};
+
 class Communicator {
  public:
   // Collective, blocking.
@@ -60,6 +66,7 @@ class Communicator {
   int rank_of(int job_rank) const;
 
   int dependents = 0;  // pools and units made on it
+  std::unique_ptr<Companion> companion;
 
  private:
   Communicator() = default;

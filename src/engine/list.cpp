@@ -5,9 +5,8 @@
 #include "engine/hierarchy.h"
 
 namespace fsccl {
-namespace {
 
-Status check(const ListCall& call, const Engine& engine) {
+Status check_list(const ListCall& call, const Engine& engine) {
   if (call.count && !call.tensors) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list is NULL though it has {} tensors", call.count);
   if (call.kind == ListKind::broadcast && (call.root < 0 || call.root >= engine.ranks()))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine.ranks() - 1);
@@ -35,6 +34,8 @@ Status check(const ListCall& call, const Engine& engine) {
   }
   return success();
 }
+
+namespace {
 
 // How many counts a tensor has.
 size_t parts_of(const ListCall& call, const Engine& engine) {
@@ -155,7 +156,7 @@ std::shared_ptr<const Lists::Entry> Lists::entry_for(const ListCall& call, uint6
 
 Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state) {
   Engine& engine = collectives.engine();
-  FSCCL_TRY(check(call, engine));
+  FSCCL_TRY(check_list(call, engine));
   if (Hierarchy* hierarchy = collectives.hierarchy(); hierarchy && hierarchy->takes(call)) return hierarchy->run(call, wait, state);
   const uint64_t hash = hash_of(call, parts_of(call, engine));
   auto run = std::make_shared<Run>(Run{engine, entry_for(call, hash, engine), {}, {}, {}, {}, {}});

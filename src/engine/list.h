@@ -19,6 +19,7 @@ struct ListCall {
 };
 
 OpCode op_code(ListKind kind);
+Status check_list(const ListCall& call, const Engine& engine);
 
 // The plans of a list that was seen before, by everything but its addresses.
 class Lists {

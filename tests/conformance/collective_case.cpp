@@ -15,7 +15,7 @@ constexpr size_t kMostReports = 3;
 
 std::string describe(const CollectiveCase& c) {
   constexpr const char* kKinds[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"};
-  constexpr const char* kMemories[] = {"caller", "pool", "mixed"};
+  constexpr const char* kMemories[] = {"caller", "pool", "mixed", "device"};
   return std::string(kKinds[static_cast<int>(c.kind)]) + " " + name_of(c.dtype) + " " +
          name_of(static_cast<fsccl_op_kind_t>(c.op.kind)) + " count " + std::to_string(c.count) + " " +
          kMemories[static_cast<int>(c.memory)] + (c.in_place ? " in place" : "") + " root " + std::to_string(c.root) + " seed " +
@@ -30,6 +30,11 @@ Collective::Collective(const CollectiveCase& c, const Rank& self, fsccl_pool_t p
       parts_in_(c.kind == Kind::reduce_scatter ? static_cast<size_t>(self.ranks) : 1),
       parts_out_(c.kind == Kind::all_gather ? static_cast<size_t>(self.ranks) : 1) {
   if (c.kind == Kind::barrier) return;
+  if (c.memory == Memory::device) {
+    std::string why;
+    gpu_ = device_of_rank(self.rank, &why);
+    stream_ = std::make_unique<DeviceStream>(*gpu_);
+  }
   const std::vector<char> mine = input_of(self.rank);
   const size_t part = c.count * size_, own = part * static_cast<size_t>(self.rank);
   if (!c.in_place && c.kind != Kind::broadcast) {
@@ -67,6 +72,7 @@ Collective::Area Collective::make_area(size_t bytes) {
   area.data = area.block + kGuardBytes - (mix(case_.seed, 7) % 2 ? size_ * (1 + static_cast<size_t>(self_.rank)) : 0);
   std::fill(area.block, area.block + all, kGuard);
   std::fill(area.data, area.data + bytes, kUnwritten);
+  if (gpu_) area.device = std::make_shared<DeviceBlock>(*gpu_, all);
   return area;
 }
 
@@ -101,21 +107,24 @@ std::vector<char> Collective::expected() const {
 fsccl_status_t Collective::start(fsccl_work_t* work) {
   const CollectiveCase& c = case_;
   const size_t own = c.count * size_ * static_cast<size_t>(self_.rank);
-  char* const out = output_.data;
+  for (const Area* area : {&input_, &output_})
+    if (area->device) area->device->put(area->block);
+  char *const out = output_.operand(), *const in = input_.operand();
+  void* const stream = stream_ ? stream_->get() : nullptr;
   switch (c.kind) {
     case Kind::all_gather:
-      return fsccl_all_gather(c.in_place ? out + own : input_.data, out, c.count, c.dtype, self_.comm, nullptr, work);
+      return fsccl_all_gather(c.in_place ? out + own : in, out, c.count, c.dtype, self_.comm, stream, work);
     case Kind::reduce_scatter:
-      return fsccl_reduce_scatter(c.in_place ? out : input_.data, c.in_place ? out + own : out, c.count, c.dtype, c.op, self_.comm,
-                                  nullptr, work);
+      return fsccl_reduce_scatter(c.in_place ? out : in, c.in_place ? out + own : out, c.count, c.dtype, c.op, self_.comm, stream,
+                                  work);
     case Kind::all_reduce:
-      return fsccl_all_reduce(c.in_place ? out : input_.data, out, c.count, c.dtype, c.op, self_.comm, nullptr, work);
+      return fsccl_all_reduce(c.in_place ? out : in, out, c.count, c.dtype, c.op, self_.comm, stream, work);
     case Kind::broadcast:
-      return fsccl_broadcast(out, c.count, c.dtype, c.root, self_.comm, nullptr, work);
+      return fsccl_broadcast(out, c.count, c.dtype, c.root, self_.comm, stream, work);
     case Kind::barrier:
       break;
   }
-  return fsccl_barrier(self_.comm, nullptr, work);
+  return fsccl_barrier(self_.comm, stream, work);
 }
 
 void Collective::check_guards(const Area& area, const char* what) const {
@@ -130,6 +139,9 @@ void Collective::check_guards(const Area& area, const char* what) const {
 
 void Collective::check() {
   if (case_.kind == Kind::barrier) return;
+  if (stream_) stream_->synchronize();
+  for (const Area* area : {&input_, &output_})
+    if (area->device) area->device->take(area->block);
   check_guards(input_, "input");
   check_guards(output_, "output");
   const std::vector<char> mine = input_of(self_.rank);

@@ -2,15 +2,17 @@
 // rank knows what all others gave and computes what it must get. Buffers lie between guards, which must survive, at addresses that
 // are not aligned to more than the element in half of the cases; inputs must be as they were.
 #pragma once
+#include <memory>
 #include <string>
 
+#include "device_memory.h"
 #include "reference.h"
 #include "support.h"
 
 namespace fsccl::testing {
 
 enum class Kind { all_gather, reduce_scatter, all_reduce, broadcast, barrier };
-enum class Memory { caller, pool, mixed };  // mixed: by rank
+enum class Memory { caller, pool, mixed, device };  // mixed: by rank; device: of a GPU, on a stream
 
 struct CollectiveCase {
   Kind kind = Kind::barrier;
@@ -40,6 +42,8 @@ class Collective {
     char* data = nullptr;
     size_t bytes = 0;
     bool pooled = false;
+    std::shared_ptr<DeviceBlock> device;  // the operand, where it is one of a GPU; block is then what it is filled from
+    char* operand() const { return device ? device->get() + (data - block) : data; }
   };
   Area make_area(size_t bytes);
   void check_guards(const Area& area, const char* what) const;
@@ -51,6 +55,8 @@ class Collective {
   const Rank self_;
   fsccl_pool_t pool_;
   const size_t size_, parts_in_, parts_out_;
+  const cuda::Device* gpu_ = nullptr;
+  std::unique_ptr<DeviceStream> stream_;
   Area input_, output_;
 };
 

@@ -1,0 +1,131 @@
+#include "device/agreement.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "base/hash.h"
+#include "cuda/device.h"
+#include "kernels/cuda/device_kernels.h"
+#include "transports/nccl/nccl_comm.h"
+
+namespace fsccl {
+namespace {
+
+const char* choice_name(int32_t choice) {
+  constexpr const char* kNames[] = {"auto", "p2p", "nccl", "staged"};
+  return choice >= 0 && choice < 4 ? kNames[choice] : "unknown";
+}
+
+Status same_settings(const std::vector<DeviceTerms>& terms) {
+  for (size_t rank = 1; rank < terms.size(); rank++) {
+    if (terms[rank].choice != terms[0].choice)
+      return fail(FSCCL_ERR_MISMATCH, "rank {} has FSCCL_DEVICE_TRANSPORT {}, rank 0 has {}: set it alike on all ranks", rank,
+                  choice_name(terms[rank].choice), choice_name(terms[0].choice));
+    if (terms[rank].reproducible != terms[0].reproducible)
+      return fail(FSCCL_ERR_MISMATCH, "rank {} and rank 0 differ in FSCCL_REPRODUCIBLE: set it alike on all ranks", rank);
+  }
+  return success();
+}
+
+// NCCL gives each rank a GPU of its own, unless it takes two of them for two hosts, or is told to share.
+std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
+  std::map<std::pair<std::string, uint64_t>, size_t> owners;
+  for (size_t rank = 0; rank < terms.size(); rank++) {
+    const DeviceTerms& one = terms[rank];
+    if (one.shares_gpus && one.version >= 23000) continue;
+    const std::string gpu(reinterpret_cast<const char*>(one.device), sizeof one.device);
+    const auto [owner, fresh] = owners.try_emplace({gpu, one.nccl_host}, rank);
+    if (!fresh)
+      return fmt::format("ranks {} and {} are on one GPU, and NCCL wants one for each (NCCL_MULTI_RANK_GPU_ENABLE=1 from 2.30 on)",
+                         owner->second, rank);
+  }
+  return "";
+}
+
+// Why NCCL cannot be used; empty: it can.
+std::string obstacle(const std::vector<DeviceTerms>& terms) {
+  std::vector<int> versions;
+  for (size_t rank = 0; rank < terms.size(); rank++) {
+    if (!terms[rank].version)
+      return fmt::format("rank {}: {}", rank, std::string(terms[rank].why, strnlen(terms[rank].why, sizeof terms[rank].why)));
+    versions.push_back(terms[rank].version);
+  }
+  if (Status status = nccl::compare_versions(versions); !status.ok()) return status.text();
+  nccl::Facts facts;
+  facts.version = versions[0];
+  if (const nccl::Features features = nccl::features_of(facts); !features.base.usable) return features.base.why;
+  return shared_gpu(terms);
+}
+
+void set_text(char (&to)[160], const std::string& text) { text.copy(to, sizeof to - 1); }
+
+}  // namespace
+
+bool nccl_usable(std::string* why) {
+  if (!cuda::device_count(why)) return false;
+  const nccl::Library* const library = nccl::library(why);
+  if (!library) return false;
+  nccl::Facts facts;
+  facts.version = library->version;
+  *why = nccl::features_of(facts).base.why;
+  return why->empty();
+}
+
+DeviceTerms device_terms(const cuda::Device& device, int rank) {
+  DeviceTerms terms;
+  const ConfigRef settings = config();
+  terms.choice = static_cast<int32_t>(settings->device_transport);
+  terms.reproducible = static_cast<uint8_t>(settings->reproducible);
+  terms.driver = device.driver().version;
+  terms.kernels = cuda::DeviceKernels::of(device).ok();
+  std::memcpy(terms.device, device.uuid(), sizeof terms.device);
+  if (const char* const host = std::getenv("NCCL_HOSTID"); host && *host) terms.nccl_host = hash_of(std::string_view(host)) | 1;
+  const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  terms.shares_gpus = shares && std::strcmp(shares, "1") == 0;
+  if (settings->device_transport == DeviceTransport::kStaged) return terms;
+  std::string why;
+  const nccl::Library* const library = nccl::library(&why);
+  if (!library) {
+    set_text(terms.why, why);
+    return terms;
+  }
+  if (rank == 0 && library->version >= nccl::kOldest) {
+    const Result<nccl::UniqueId> id = nccl::Communicator::make_id(*library);
+    if (!id.ok()) {
+      set_text(terms.why, id.status().text());
+      return terms;
+    }
+    terms.id = id.value();
+  }
+  terms.version = library->version;
+  terms.has_windows = library->window_register && library->window_deregister;
+  terms.has_all_to_all = library->all_to_all != nullptr;
+  terms.has_revoke = library->revoke != nullptr;
+  return terms;
+}
+
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
+  FSCCL_TRY(same_settings(terms));
+  DeviceDecision decision;
+  decision.by_placement = terms[0].reproducible == static_cast<uint8_t>(Reproducible::kPlacement);
+  decision.kernels = decision.facts.has_windows = decision.facts.has_all_to_all = decision.facts.has_revoke = true;
+  decision.facts.version = terms[0].version;
+  decision.facts.ranks = static_cast<int>(terms.size());
+  decision.facts.driver = terms[0].driver;
+  for (const DeviceTerms& one : terms) {
+    decision.kernels &= one.kernels != 0;
+    decision.facts.has_windows &= one.has_windows != 0;
+    decision.facts.has_all_to_all &= one.has_all_to_all != 0;
+    decision.facts.has_revoke &= one.has_revoke != 0;
+    decision.facts.driver = std::min(decision.facts.driver, one.driver);
+  }
+  const auto choice = static_cast<DeviceTransport>(terms[0].choice);
+  decision.why = choice == DeviceTransport::kStaged ? "FSCCL_DEVICE_TRANSPORT is staged" : obstacle(terms);
+  decision.nccl = decision.why.empty();
+  if (choice == DeviceTransport::kNccl && !decision.nccl)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl, which cannot be used: {}", decision.why);
+  return decision;
+}
+
+}  // namespace fsccl

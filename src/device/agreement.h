@@ -1,0 +1,45 @@
+// Before the first collective on device memory of a communicator its ranks tell each other what they have, and each draws the same
+// conclusion: what moves the bytes, what of NCCL may be used, and why.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "cuda/device.h"
+#include "transports/nccl/nccl_features.h"
+#include "transports/nccl/nccl_library.h"
+
+namespace fsccl {
+
+// What a rank tells; plain bytes.
+struct DeviceTerms {
+  int32_t version = 0;  // of NCCL; 0: none, and `why`
+  int32_t driver = 0;   // of CUDA
+  int32_t choice = 0;   // FSCCL_DEVICE_TRANSPORT
+  uint8_t reproducible = 0, has_windows = 0, has_all_to_all = 0, has_revoke = 0;
+  uint8_t shares_gpus = 0;        // NCCL_MULTI_RANK_GPU_ENABLE
+  uint8_t kernels = 0;            // of this library, for its GPU
+  unsigned char device[16] = {};  // the GPU
+  uint64_t nccl_host = 0;         // a hash of NCCL_HOSTID; 0: not set
+  nccl::UniqueId id{};            // rank 0's
+  char why[160] = "";
+};
+
+// Of this process and GPU. `rank` 0 makes NCCL's id.
+DeviceTerms device_terms(const cuda::Device& device, int rank);
+
+// Whether this process can use NCCL; else *why not.
+bool nccl_usable(std::string* why);
+
+struct DeviceDecision {
+  bool nccl = false;
+  std::string why;            // not, if so
+  nccl::Facts facts;          // for features_of(), but for hosts and peer_access
+  bool kernels = false;       // all ranks can sum in fp32 themselves
+  bool by_placement = false;  // FSCCL_REPRODUCIBLE=placement
+};
+
+// By rank; a pure function. FSCCL_ERR_MISMATCH where settings differ, FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms);
+
+}  // namespace fsccl

@@ -1,0 +1,341 @@
+#include "device/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "base/json_writer.h"
+#include "base/log.h"
+#include "device/nccl_collectives.h"
+#include "unit/unit.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kScratchBytes = 8;
+constexpr int64_t kLongestStartMs = 120'000;
+
+// How it went on this rank; for the others.
+struct Outcome {
+  int32_t code = FSCCL_OK;
+  uint8_t reaches = 0;
+  char text[251] = "";
+};
+
+}  // namespace
+
+DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
+  if (!comm.companion) comm.companion.reset(new DeviceCollectives(comm));
+  return static_cast<DeviceCollectives&>(*comm.companion);
+}
+
+DeviceCollectives::~DeviceCollectives() {
+  watch_.reset();
+  folded_.reset();
+  for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
+    if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
+    one->reset();
+  }
+  if (!scratch_) return;
+  const cuda::Current current(*device_);
+  (void)device_->driver().free(scratch_);
+}
+
+Status DeviceCollectives::lost() const {
+  comm_.engine().look_for_failure();  // nobody else may be looking
+  return comm_.engine().failed() ? comm_.engine().failure() : success();
+}
+
+Status DeviceCollectives::prepare(int ordinal) {
+  if (comm_.engine().failed()) return comm_.engine().failure();
+  if (device_ && device_->ordinal() != ordinal)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "communicator {} works with device {}, and this is memory of device {}: split one off for another device",
+                comm_.name(), device_->ordinal(), ordinal);
+  if (device_) return success();
+  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  // The two of a message have one way between them, and what answers it may be messages of the caller's.
+  if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
+  device_ = device;
+  return success();
+}
+
+// Every rank comes to every exchange, whatever went wrong on it, so that all know and none waits.
+Status DeviceCollectives::agree(const cuda::Device& device) {
+  const auto ranks = static_cast<size_t>(comm_.size());
+  const DeviceTerms mine = device_terms(device, comm_.rank());
+  std::vector<DeviceTerms> terms(ranks);
+  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  FSCCL_ASSIGN(decision_, decide(terms));
+  decision_.facts.hosts = comm_.context().spread(comm_.members()).hosts;
+  if (!decision_.nccl) {
+    FSCCL_LOG(kInfo, "communicator {}: device memory goes through host memory: {}", comm_.name(), decision_.why);
+    return success();
+  }
+  device_ = &device;
+  const Status started = start_nccl(terms);
+  device_ = nullptr;
+  Outcome own;
+  own.code = started.code();
+  own.reaches = peers_reachable(device, terms);
+  if (!started.ok()) started.text().copy(own.text, sizeof own.text - 1);
+  std::vector<Outcome> outcomes(ranks);
+  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  decision_.facts.peer_access = true;
+  for (size_t rank = 0; rank < ranks; rank++) {
+    decision_.facts.peer_access &= outcomes[rank].reaches != 0;
+    if (outcomes[rank].code == FSCCL_OK || !decision_.why.empty()) continue;
+    outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
+    decision_.why = fmt::format("NCCL did not start on rank {}: {}", rank, outcomes[rank].text);
+    decision_.nccl = false;
+  }
+  features_ = nccl::features_of(decision_.facts);
+  if (decision_.nccl) return success();
+  watch_.reset();
+  if (nccl_) nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why));
+  nccl_.reset();
+  if (config()->device_transport == DeviceTransport::kNccl) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
+  FSCCL_LOG(kWarn, "communicator {}: device memory goes through host memory: {}", comm_.name(), decision_.why);
+  return success();
+}
+
+Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const cuda::Device& device, const nccl::UniqueId& id,
+                                                                         bool copy_engines) {
+  std::string why;
+  nccl::Communicator::Request request;
+  request.library = nccl::library(&why);
+  request.device = &device;
+  request.id = id;
+  request.rank = comm_.rank();
+  request.ranks = comm_.size();
+  request.copy_engines = copy_engines;
+  request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
+  request.timeout_ms = comm_.timeout_ms();
+  // Who cannot start waits for the others in the next exchange: theirs ends well before that wait does.
+  request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
+  request.lost = [this] { return lost(); };
+  return nccl::Communicator::create(std::move(request));
+}
+
+Status DeviceCollectives::start_nccl(const std::vector<DeviceTerms>& terms) {
+  FSCCL_ASSIGN(nccl_, open_nccl(*device_, terms[0].id, false));
+  const cuda::Current current(*device_);
+  FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
+  StreamWatch::Hooks hooks;
+  hooks.look = [this] {
+    Status trouble = lost();
+    if (trouble.ok()) trouble = nccl_->look();
+    return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
+  };
+  hooks.end = [this](const Status& why_ended) {
+    nccl_->end(why_ended);
+    if (copier_) copier_->end(why_ended);
+    comm_.engine().fail_all(why_ended.error());
+  };
+  hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
+  watch_ = std::make_unique<StreamWatch>(*device_, comm_.timeout_ms(), std::move(hooks));
+  return success();
+}
+
+// Every rank comes to both exchanges.
+Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes) {
+  if (!nccl_ || !features_.windows.usable || nccl_->in_window(reinterpret_cast<void*>(memory), bytes)) return success();
+  nccl::UniqueId mine{};
+  if (comm_.rank() == 0 && features_.copy_gather.usable) {
+    Result<nccl::UniqueId> id = nccl::Communicator::make_id(nccl_->library());
+    if (id.ok()) mine = id.value();
+  }
+  std::vector<nccl::UniqueId> ids(static_cast<size_t>(comm_.size()));
+  FSCCL_TRY(gather(comm_, &mine, ids.data(), sizeof mine));
+  const nccl::UniqueId none{};
+  const bool copies = features_.copy_gather.usable && std::memcmp(&ids[0], &none, sizeof none) != 0;
+  Status outcome = nccl_->register_window(reinterpret_cast<void*>(memory), bytes);
+  if (nccl_->ended()) return outcome;
+  if (copies && outcome.ok()) outcome = make_copier(memory, bytes, ids[0]);
+  Outcome own;
+  own.code = outcome.code();
+  if (!outcome.ok()) outcome.text().copy(own.text, sizeof own.text - 1);
+  std::vector<Outcome> outcomes(ids.size());
+  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  for (size_t rank = 0; rank < outcomes.size(); rank++) {
+    if (outcomes[rank].code == FSCCL_OK) continue;
+    outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
+    features_.windows = features_.copy_gather = {false, fmt::format("rank {}: {}", rank, outcomes[rank].text)};
+    if (copier_) copier_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", features_.windows.why));
+    copier_.reset();
+    break;
+  }
+  return success();
+}
+
+Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id) {
+  if (!copier_) {
+    FSCCL_ASSIGN(auto made, open_nccl(*device_, id, true));
+    copier_ = std::move(made);
+  }
+  return copier_->register_window(reinterpret_cast<void*>(memory), bytes);
+}
+
+// A peer's GPU that this process does not see may be reached or not: NCCL refuses the window then.
+bool DeviceCollectives::peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const {
+  std::string why;
+  const cuda::Driver& driver = device.driver();
+  for (int ordinal = 0; ordinal < cuda::device_count(&why); ordinal++) {
+    int other = 0, own = 0, can = 0;
+    unsigned char uuid[16] = {};
+    if (ordinal == device.ordinal() || driver.device_get(&other, ordinal) != cuda::kSuccess ||
+        driver.device_get(&own, device.ordinal()) != cuda::kSuccess || driver.device_uuid(uuid, other) != cuda::kSuccess)
+      continue;
+    const bool is_peer = std::any_of(terms.begin(), terms.end(),
+                                     [&](const DeviceTerms& one) { return std::memcmp(one.device, uuid, sizeof uuid) == 0; });
+    if (is_peer && (driver.can_access_peer(&can, own, other) != cuda::kSuccess || !can)) return false;
+  }
+  return true;
+}
+
+DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
+  if (!decision_.nccl || !not_by_nccl(call).empty()) return Way::staged;
+  if (!reduces(call.op) || !dtype_float(call.dtype)) return Way::nccl;
+  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;  // whatever the order
+  const bool narrow = dtype_size(call.dtype) == 2;
+  // A scaled sum of wider floats is rounded at each product, which the kernel does not do.
+  const bool folds = foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
+  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && (narrow || decision_.by_placement))
+    return Way::folded;
+  return decision_.by_placement && !ordered ? Way::staged : Way::nccl;
+}
+
+Status DeviceCollectives::run_staged(const DeviceCall& call) {
+  if (!staging_) {
+    FSCCL_ASSIGN(staging_, Staging::create(comm_, *device_));
+  }
+  return staging_->run(call);
+}
+
+Status DeviceCollectives::run_folded(const DeviceCall& call) {
+  if (!folded_) {
+    FSCCL_ASSIGN(folded_, FoldedSum::create(*nccl_));
+  }
+  return call.op == OpCode::all_reduce ? all_reduce_folded(call) : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
+}
+
+// Each rank sums its part, in its place in the result, and the parts are gathered there.
+Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
+  constexpr uint64_t kUnit = 64;  // elements; parts begin where lines of memory do
+  const auto ranks = static_cast<uint64_t>(comm_.size());
+  const uint64_t count = call.sends[0].count, part = (count + ranks - 1) / ranks;
+  const uint64_t step = (part + kUnit - 1) / kUnit * kUnit;
+  DeviceCall scatter = call;
+  scatter.op = OpCode::reduce_scatter;
+  scatter.even = false;
+  scatter.sends.clear();
+  for (uint64_t q = 0; q < ranks; q++) {
+    const uint64_t begin = std::min(q * step, count);
+    scatter.sends.push_back({begin, std::min(step, count - begin)});
+  }
+  const CallPart own = scatter.sends[static_cast<size_t>(comm_.rank())];
+  scatter.receives = {own};
+  FSCCL_TRY(folded_->reduce_scatter(scatter, epilogue_of(call, comm_.size())));
+  DeviceCall parts = scatter;
+  parts.op = OpCode::all_gather;
+  parts.input = call.output + own.begin * call.element();
+  parts.receives = scatter.sends;
+  parts.sends = {{0, own.count}};
+  return enqueue_all({&parts});
+}
+
+Status DeviceCollectives::enqueue_all(const std::vector<const DeviceCall*>& calls) {
+  return nccl_->group([&] {
+    for (const DeviceCall* call : calls) FSCCL_TRY(enqueue(*nccl_, *call, features_.all_to_all.usable, scratch_));
+    return success();
+  });
+}
+
+Status DeviceCollectives::run(const std::vector<DeviceCall>& calls) {
+  if (comm_.engine().failed()) return comm_.engine().failure();
+  const cuda::Current current(*device_);
+  std::vector<const DeviceCall*> by_nccl;
+  for (const DeviceCall& call : calls) {
+    FSCCL_TRY(check_buffers(call));
+    if (way(call) == Way::nccl) by_nccl.push_back(&call);
+  }
+  if (!by_nccl.empty()) FSCCL_TRY(enqueue_all(by_nccl));
+  for (const DeviceCall& call : calls) {
+    const Way chosen = way(call);
+    if (chosen == Way::folded) FSCCL_TRY(run_folded(call));
+    if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
+  }
+  for (const DeviceCall& call : calls)
+    if (way(call) != Way::staged) FSCCL_TRY(watch_->follow(call.stream));
+  return success();
+}
+
+Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
+  // Communicators that are new agree in one order on all ranks, so that no two ranks wait for each other.
+  std::vector<Grouped*> order;
+  for (Grouped& one : group) order.push_back(&one);
+  std::stable_sort(order.begin(), order.end(), [](const Grouped* a, const Grouped* b) {
+    return std::pair(a->comm->members(), a->comm->tag()) < std::pair(b->comm->members(), b->comm->tag());
+  });
+  for (Grouped* one : order) FSCCL_TRY(of(*one->comm).prepare(one->ordinal));
+
+  // Of one communicator in the order of the calls; of different ones beside each other, for each may wait for other ranks.
+  struct Share {
+    DeviceCollectives* on;
+    std::vector<DeviceCall> calls;
+    Status outcome;
+  };
+  std::vector<Share> shares;
+  for (Grouped& one : group) {
+    DeviceCollectives& on = of(*one.comm);
+    auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) { return share.on == &on; });
+    if (found == shares.end()) found = shares.insert(shares.end(), Share{&on, {}, success()});
+    found->calls.insert(found->calls.end(), one.calls.begin(), one.calls.end());
+  }
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < shares.size(); i++)
+    threads.emplace_back([&share = shares[i]] { share.outcome = share.on->run(share.calls); });
+  if (!shares.empty()) shares[0].outcome = shares[0].on->run(shares[0].calls);
+  for (std::thread& thread : threads) thread.join();
+  for (Share& share : shares) FSCCL_TRY(std::move(share.outcome));
+  return success();
+}
+
+std::string DeviceCollectives::explain() const {
+  if (!prepared()) return "";
+  std::string text;
+  JsonWriter json([&](std::string_view piece) { text += piece; });
+  const auto feature = [&](const char* name, const nccl::Feature& one) {
+    json.key(name);
+    json.begin_map();
+    json.key("usable");
+    json.truth(one.usable);
+    json.entry("why", one.why);
+    json.end_map();
+  };
+  const bool folds = decision_.nccl && decision_.kernels;
+  json.begin_map();
+  json.entry("transport", decision_.nccl ? "nccl" : "staged");
+  json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
+  json.entry("gpu", device_->name());
+  json.entry("messages", "staged");
+  json.entry("sums_of_16_bit_floats", !decision_.nccl ? "by the host, in fp32"
+                                      : folds         ? "exchanged, then by this library's kernel, in fp32"
+                                              : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
+  json.entry("sums_of_wider_floats", !decision_.nccl          ? "by the host"
+                                     : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
+                                                              : "by NCCL, in the order of its rings and trees");
+  if (decision_.nccl) {
+    json.entry("version", nccl::version_text(decision_.facts.version));
+    feature("windows", features_.windows);
+    feature("copy_engine_all_gather", features_.copy_gather);
+    feature("all_to_all", features_.all_to_all);
+    feature("revoke", features_.revoke);
+  }
+  json.end_map();
+  json.finish();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace fsccl

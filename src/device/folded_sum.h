@@ -1,0 +1,49 @@
+// Reduce-scatter as an exchange of the parts and one sum of them by this library's own kernel: every element is added in rank order
+// in fp32 and rounded once, as fsccl.h promises, where NCCL would round 16-bit floats at every step and add in an order that
+// depends on its rings. The wire carries the same bytes. In pieces: while one is summed on a stream of this object's, the next is
+// exchanged on the caller's.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "device/device_call.h"
+#include "kernels/cuda/device_kernels.h"
+#include "transports/nccl/nccl_comm.h"
+
+namespace fsccl {
+
+class FoldedSum {
+ public:
+  static Result<std::unique_ptr<FoldedSum>> create(nccl::Communicator& comm);
+  ~FoldedSum();
+  FoldedSum(const FoldedSum&) = delete;
+
+  // A reduce_scatter of floats, any parts; not inside a group. `scale` as in ReduceEpilogue: of the sum.
+  Status reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue);
+
+ private:
+  // Of the scratch; while one is summed, the other is filled.
+  struct Half {
+    cuda::DevicePointer memory;
+    cuda::OwnedEvent exchanged, summed;
+  };
+  using Tables = std::map<std::pair<fsccl_dtype_t, uint64_t>, std::shared_ptr<const cuda::ReduceTable>>;
+  explicit FoldedSum(nccl::Communicator& comm) : comm_(comm) {}
+  Result<const cuda::ReduceTable*> table(fsccl_dtype_t dtype, uint64_t count);
+  Status exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half);
+  Status sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half, const cuda::ReduceEpilogue& epilogue);
+
+  nccl::Communicator& comm_;
+  const cuda::DeviceKernels* kernels_ = nullptr;
+  uint64_t piece_bytes_ = 0;  // of a rank's part
+  cuda::DevicePointer scratch_ = 0, result_ = 0;
+  cuda::Stream side_ = nullptr;
+  std::vector<Half> halves_;
+  Tables tables_;  // for each length of a piece
+};
+
+// Whether this sum is one that FoldedSum makes: floats, added (also averaged, or scaled).
+bool foldable(const DeviceCall& call);
+cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks);
+
+}  // namespace fsccl

@@ -1,0 +1,176 @@
+// What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go on; or in the way without NCCL.
+// Over the stand-in (tests/stand_in/nccl), in processes of their own: it reads its settings once.
+#include <cstdlib>
+
+#include "device_memory.h"
+#include "support.h"
+#include "tests/stand_in/nccl/control.h"
+
+namespace fsccl::testing {
+namespace {
+
+using Environment = std::initializer_list<std::pair<const char*, const char*>>;
+
+template <class Body>
+void in_process(const Environment& environment, Body body) {
+  if (!stand_in_nccl::Control().there()) GTEST_SKIP() << "libnccl.so.2 is not the stand-in";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        for (const auto& [name, value] : environment) setenv(name, value, 1);
+        body();
+        std::fprintf(stderr, "rules: %s", stand_in_nccl::Control().broken_rules().c_str());
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "rules: $");
+}
+
+// A word of each rank, and its sum over them.
+struct Summing {
+  explicit Summing(const Rank& rank) : self(rank), gpu(gpu_of(rank)), stream(*gpu), block(*gpu, 4) { put(1); }
+  static const cuda::Device* gpu_of(const Rank& rank) {
+    std::string why;
+    return device_of_rank(rank.rank, &why);
+  }
+  void put(uint32_t value) const { block.put(&value); }
+  fsccl_status_t start() const {
+    return fsccl_all_reduce(block.get(), block.get(), 1, FSCCL_UINT32, FSCCL_SUM, self.comm, stream.get(), nullptr);
+  }
+  uint32_t result() const {
+    uint32_t value = 0;
+    stream.synchronize();
+    block.take(&value);
+    return value;
+  }
+  std::string explained() const {
+    std::vector<char> text(1 << 16);
+    EXPECT_OK(fsccl_explain(self.comm, "all_reduce", 4, text.data(), text.size()));
+    return text.data();
+  }
+  const Rank& self;
+  const cuda::Device* gpu;
+  DeviceStream stream;
+  DeviceBlock block;
+};
+
+RanksOptions with_timeout(int64_t timeout_ms, bool abort_at_end) {
+  RanksOptions options;
+  options.timeout_ms = timeout_ms;
+  options.abort_at_end = abort_at_end;
+  return options;
+}
+
+TEST(DeviceFaults, AnOperationThatHangsEndsAtTheDeadline) {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:hang:1"}}, [] {
+    run_ranks(
+        2,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 2u);
+          ASSERT_OK(summing.start());
+          summing.stream.synchronize();  // the watch has let it go
+          EXPECT_ERROR(summing.start(), FSCCL_ERR_TIMEOUT, "was not over in 5000 ms");
+        },
+        with_timeout(5000, true));
+  });
+}
+
+TEST(DeviceFaults, ARankThatLeavesEndsTheWaitOfStreams) {
+  in_process({}, [] {
+    run_ranks(
+        2,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 2u);
+          if (self.rank == 1) return;  // and ends its communicator
+          ASSERT_OK(summing.start());
+          summing.stream.synchronize();
+          EXPECT_LT(summing.start(), 0);
+        },
+        with_timeout(kPatienceMs, true));
+  });
+}
+
+TEST(DeviceFaults, WhatNcclFindsOutEndsTheCommunicator) {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:async:0"}}, [] {
+    run_ranks(
+        2,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 2u);
+          fsccl_status_t status = summing.start();  // may see it already
+          summing.stream.synchronize();
+          while (status == FSCCL_OK && self.rank == 0) status = fsccl_barrier(self.comm, nullptr, nullptr);
+          EXPECT_TRUE(self.rank == 1 || status < 0) << explain(status);
+        },
+        with_timeout(5000, true));
+  });
+}
+
+TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
+    run_ranks(
+        3,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 3u);
+          EXPECT_THAT(summing.explained(), ::testing::HasSubstr(R"("transport":"staged")"));
+        },
+        with_timeout(10'000, false));
+  });
+}
+
+TEST(DeviceFaults, AnOldNcclIsNotUsed) {
+  in_process({{"FSCCL_STAND_IN_NCCL_VERSION", "21805"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      ASSERT_OK(summing.start());
+      EXPECT_EQ(summing.result(), 2u);
+      EXPECT_THAT(summing.explained(), ::testing::HasSubstr("NCCL is 2.18.5, this needs 2.19.0"));
+    });
+    EXPECT_OK(fsccl_transport_list(
+        [](void*, const fsccl_transport_info_t* info) {
+          if (std::string(info->name) == "nccl") {
+            EXPECT_EQ(info->available, 0);
+            EXPECT_THAT(info->why, ::testing::HasSubstr("2.18.5"));
+          }
+        },
+        nullptr));
+  });
+}
+
+TEST(DeviceFaults, WhatIsAskedForAndIsNotThereIsAnError) {
+  in_process({{"FSCCL_STAND_IN_NCCL_VERSION", "21805"}, {"FSCCL_DEVICE_TRANSPORT", "nccl"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl", "2.18.5");
+    });
+  });
+}
+
+TEST(DeviceFaults, TwoRanksOnOneGpu) {
+  in_process({{"FSCCL_STAND_IN_GPUS", "1"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      ASSERT_OK(summing.start());
+      EXPECT_EQ(summing.result(), 2u);
+      EXPECT_THAT(summing.explained(), ::testing::HasSubstr("ranks 0 and 1 are on one GPU"));
+    });
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 0u);
+  });
+  in_process({{"FSCCL_STAND_IN_GPUS", "1"}, {"NCCL_MULTI_RANK_GPU_ENABLE", "1"}, {"FSCCL_STAND_IN_NCCL_VERSION", "23007"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      ASSERT_OK(summing.start());
+      EXPECT_EQ(summing.result(), 2u);
+    });
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 2u);
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing

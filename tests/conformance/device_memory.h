@@ -1,0 +1,42 @@
+// Memory and streams of a GPU for tests, through the driver: a real one, or the stand-in (tests/stand_in/cuda).
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "src/cuda/device.h"
+
+namespace fsccl::testing {
+
+// The GPU of this rank, of those that there are; null, and *why, when there is none.
+const cuda::Device* device_of_rank(int rank, std::string* why);
+
+class DeviceStream {
+ public:
+  explicit DeviceStream(const cuda::Device& device);
+  ~DeviceStream();
+  DeviceStream(const DeviceStream&) = delete;
+  void* get() const { return stream_; }
+  void synchronize() const;
+
+ private:
+  const cuda::Device& device_;
+  cuda::Stream stream_ = nullptr;
+};
+
+class DeviceBlock {
+ public:
+  DeviceBlock(const cuda::Device& device, size_t bytes);
+  ~DeviceBlock();
+  DeviceBlock(const DeviceBlock&) = delete;
+  char* get() const { return reinterpret_cast<char*>(memory_); }
+  void put(const void* from) const;  // whole; when they return it is done
+  void take(void* to) const;
+
+ private:
+  void copy(cuda::DevicePointer to, cuda::DevicePointer from) const;
+  const cuda::Device& device_;
+  const size_t bytes_;
+  cuda::DevicePointer memory_ = 0;
+};
+
+}  // namespace fsccl::testing

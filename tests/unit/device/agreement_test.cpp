@@ -1,0 +1,87 @@
+// What the ranks decide from what each of them told.
+#include "device/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<DeviceTerms> ranks_with_nccl(size_t ranks) {
+  std::vector<DeviceTerms> terms(ranks);
+  for (size_t rank = 0; rank < ranks; rank++) {
+    terms[rank].version = 22809;
+    terms[rank].driver = 13000;
+    terms[rank].has_windows = terms[rank].has_all_to_all = terms[rank].has_revoke = terms[rank].kernels = 1;
+    terms[rank].device[0] = static_cast<unsigned char>(rank);
+  }
+  return terms;
+}
+
+TEST(DeviceAgreement, NcclWhereAllCan) {
+  const DeviceDecision decision = decide(ranks_with_nccl(4)).take();
+  EXPECT_TRUE(decision.nccl && decision.kernels) << decision.why;
+  EXPECT_EQ(decision.facts.version, 22809);
+}
+
+TEST(DeviceAgreement, WhatOneRankLacksNobodyHas) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(3);
+  terms[1].has_windows = terms[2].kernels = 0;
+  terms[2].driver = 12040;
+  const DeviceDecision decision = decide(terms).take();
+  EXPECT_TRUE(decision.nccl);
+  EXPECT_FALSE(decision.facts.has_windows);
+  EXPECT_FALSE(decision.kernels);
+  EXPECT_EQ(decision.facts.driver, 12040);
+}
+
+TEST(DeviceAgreement, StagedAndWhy) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(2);
+  terms[1].version = 0;
+  std::strcpy(terms[1].why, "NCCL is not installed");
+  EXPECT_EQ(decide(terms).value().why, "rank 1: NCCL is not installed");
+  std::memset(terms[1].why, 'x', sizeof terms[1].why);  // a rank that does not end its text
+  EXPECT_FALSE(decide(terms).value().nccl);
+
+  terms = ranks_with_nccl(2);
+  terms[1].version = 22907;
+  EXPECT_THAT(decide(terms).value().why, HasSubstr("2.28.9 on rank 0; 2.29.7 on rank 1"));
+  terms[0].version = terms[1].version = 21805;
+  EXPECT_THAT(decide(terms).value().why, HasSubstr("this needs 2.19"));
+}
+
+TEST(DeviceAgreement, OneGpuForTwoRanks) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(3);
+  terms[2].device[0] = 1;
+  EXPECT_THAT(decide(terms).value().why, HasSubstr("ranks 1 and 2 are on one GPU"));
+  terms[1].nccl_host = 5, terms[2].nccl_host = 7;
+  EXPECT_TRUE(decide(terms).value().nccl);
+  terms[1].nccl_host = terms[2].nccl_host = 0;
+  for (DeviceTerms& one : terms) one.shares_gpus = 1;
+  EXPECT_FALSE(decide(terms).value().nccl);  // not with 2.28
+  for (DeviceTerms& one : terms) one.version = 23006;
+  EXPECT_TRUE(decide(terms).value().nccl);
+}
+
+TEST(DeviceAgreement, SettingsAreAlikeAndKept) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(2);
+  terms[1].choice = static_cast<int32_t>(DeviceTransport::kStaged);
+  EXPECT_EQ(decide(terms).status().code(), FSCCL_ERR_MISMATCH);
+  EXPECT_THAT(decide(terms).status().text(), HasSubstr("rank 1 has FSCCL_DEVICE_TRANSPORT staged, rank 0 has auto"));
+  terms[0].choice = terms[1].choice;
+  EXPECT_FALSE(decide(terms).value().nccl);
+  for (DeviceTerms& one : terms) one.choice = static_cast<int32_t>(DeviceTransport::kNccl);
+  EXPECT_TRUE(decide(terms).value().nccl);
+  terms[1].version = 0;
+  EXPECT_EQ(decide(terms).status().code(), FSCCL_ERR_NOT_AVAILABLE);
+  terms = ranks_with_nccl(2);
+  terms[0].reproducible = 1;
+  EXPECT_EQ(decide(terms).status().code(), FSCCL_ERR_MISMATCH);
+}
+
+}  // namespace
+}  // namespace fsccl
