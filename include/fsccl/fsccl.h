@@ -769,6 +769,11 @@ FSCCL_API fsccl_status_t fsccl_layout_plan(fsccl_layout_t layout, const fsccl_pa
  * caller's own costs a kernel copy where the system permits reading a peer's memory (process_vm_readv), and two more user copies
  * where it does not. Buffers of one call must not overlap, except in the in-place forms named below. Counts may be 0. S = dtype
  * size.
+ *
+ * Memory of a GPU: all buffers of a call are, on all ranks; on a rank that has none (a barrier, parts of no elements) the stream,
+ * not NULL, says so. The call is in the order of `stream` and returns when it is put there (FSCCL_DEVICE_TRANSPORT=staged: when the
+ * stream has come to it); work must be NULL (FSCCL_ERR_NOT_AVAILABLE): record an event on the stream. The first such call of a
+ * communicator is collective and blocks; it uses one GPU from then on. Sums by NCCL have its order (docs/tuning.md).
  */
 
 /* recv[r * count ...] = rank r's send[0 .. count). recv holds size * count elements. In place: send == recv + rank * count * S. */
