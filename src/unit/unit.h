@@ -19,34 +19,9 @@
 #include "unit/grad_reduction.h"
 #include "unit/pool.h"
 #include "unit/slot_set.h"
+#include "unit/unit_definition.h"
 
 namespace fsccl {
-
-// What fsccl_unit_create was given, checked.
-struct UnitSpec {
-  std::string name;
-  fsccl_layout_t layout{};
-  Communicator* shard_comm = nullptr;
-  Communicator* replicate_comm = nullptr;
-  Pool* pool = nullptr;
-  fsccl_dtype_t wire_dtype{}, reduce_dtype{}, grad_dtype{};
-  fsccl_sharing_t sharing{};
-  fsccl_keep_t keep{};
-  uint64_t keep_budget_bytes = 0;
-  bool marks_changes = false;
-  bool by_parameter = false;
-  struct Param {
-    std::string name;
-    std::vector<int64_t> dims;
-    fsccl_dtype_t dtype{};
-    bool frozen = false;
-    int tied_to = -1;
-    void* shard = nullptr;
-    void* sharded_grad = nullptr;
-    uint64_t block_rows = 0, block_columns = 0;
-  };
-  std::vector<Param> params;
-};
 
 struct ReduceRequest {
   size_t first = 0, count = 0;  // of a unit by parameter: 0: those whose gradient slots are held, or all that `grads` may name
@@ -66,9 +41,6 @@ struct Submitted {
   Engine* engine = nullptr;
   uint64_t sequence = 0;
 };
-
-// All ranks' `bytes` bytes, in rank order. Blocking.
-Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes);
 
 class Unit {
  public:
@@ -113,12 +85,10 @@ class Unit {
   SlotSet& present_slots() { return writable_ && shared() ? writable_slots_ : slots_; }
 
   // creation
-  Status compare_definitions();
   Status place_shards();
-  Status agree(Status mine);
   Status exchange_shards();
   void make_slots();
-  void make_plans();
+  void make_plans(const UnitShape& shape);
   void make_tables();
   void name_slots();
   template <class Visit>

@@ -1,42 +1,11 @@
-// Making a unit: compare definitions, lay out, find storage for the shards, make plans and tables.
+// Making a unit on host memory: what its definition says (unit_definition.h), then slots, plans, storage for the shards and tables.
 #include <algorithm>
 #include <cstring>
 
-#include "base/hash.h"
-#include "base/round_up.h"
 #include "engine/progress.h"
 #include "unit/unit.h"
 
 namespace fsccl {
-namespace {
-
-uint64_t hash_param(const UnitSpec::Param& param) {
-  uint64_t hash = mix_hash(static_cast<uint64_t>(param.dtype), static_cast<uint64_t>(param.dims.size()));
-  for (const int64_t dim : param.dims) hash = mix_hash(hash, static_cast<uint64_t>(dim));
-  hash = mix_hash(mix_hash(hash, param.block_rows), param.block_columns);
-  return mix_hash(hash, uint64_t{param.frozen} << 32 | static_cast<uint32_t>(param.tied_to));
-}
-
-uint64_t hash_settings(const UnitSpec& spec) {
-  uint64_t hash = mix_hash(static_cast<uint64_t>(spec.layout), static_cast<uint64_t>(spec.wire_dtype));
-  hash = mix_hash(hash, static_cast<uint64_t>(spec.reduce_dtype) << 32 | static_cast<uint64_t>(spec.grad_dtype));
-  hash = mix_hash(hash, static_cast<uint64_t>(spec.sharing) << 32 | static_cast<uint64_t>(spec.keep));
-  hash = mix_hash(hash, spec.keep_budget_bytes);
-  return mix_hash(hash, uint64_t{spec.by_parameter} << 2 | uint64_t{spec.marks_changes} << 1 | (spec.replicate_comm != nullptr));
-}
-
-}  // namespace
-
-Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
-  CollectiveCall call;
-  call.op = OpCode::all_gather;
-  call.input = mine;
-  call.output = all;
-  call.count = bytes;
-  fsccl_status_t state;
-  return comm.collectives().run(call, true, &state);
-}
-
 template <class Visit>
 void Unit::each_slot_key(const Visit& visit) const {
   for (size_t k = 0; k < slots_.size(); k++) visit(slots_.key(k), UseKind::kParameters);
@@ -45,19 +14,18 @@ void Unit::each_slot_key(const Visit& visit) const {
 
 Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   std::unique_ptr<Unit> unit(new Unit(std::move(spec)));
-  std::vector<ParamShape> shapes;
-  for (const UnitSpec::Param& param : unit->spec_.params)
-    shapes.push_back({param.dims, param.tied_to, param.block_rows, param.block_columns});
-  FSCCL_ASSIGN(Layout layout, Layout::make(unit->spec_.layout, std::move(shapes), unit->comm().size()));
-  unit->layout_ = std::make_unique<Layout>(std::move(layout));
-  for (size_t i = 0; i < unit->count(); i++)
-    if (unit->layout_->tied(i)) unit->spec_.params[i].frozen = unit->spec_.params[unit->layout_->owner(i)].frozen;
-  FSCCL_TRY(unit->compare_definitions());
+  FSCCL_ASSIGN(UnitDefinition definition, UnitDefinition::make(unit->spec_));
+  unit->layout_ = std::move(definition.layout);
+  unit->definition_hash_ = definition.hash;
+  unit->wire_dtypes_ = std::move(definition.wire_dtypes);
+  unit->wire_map_ = std::move(definition.wire_map);
+  unit->grad_map_ = std::move(definition.grad_map);
+  unit->reduce_shape_ = std::move(definition.reduce_shape);
 
   unit->key_ = unit->pool().next_unit_key();
   unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
   unit->make_slots();
-  unit->make_plans();
+  unit->make_plans(definition.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
   unit->counted_ = true;  // from here on the destructor undoes
   unit->comm().dependents++;
@@ -77,7 +45,7 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->pool().units.emplace(unit->key_, [u = unit.get()] { return u->holdings(); });
   Status placed = unit->place_shards();
   if (placed.ok() && unit->copies_on_write()) placed = unit->pool().make_private_view(unit->pool_host_);
-  FSCCL_TRY(unit->agree(std::move(placed)));
+  FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   unit->make_tables();
   if (unit->spec_.replicate_comm) FSCCL_TRY(unit->exchange_shards());
   return unit;
@@ -128,84 +96,7 @@ std::string Unit::holdings() const {
                      grads_.any_held() ? " (its gradients are not reduced)" : "");
 }
 
-// All ranks must have described the same unit; where they did not, the first parameter that differs is named.
-Status Unit::compare_definitions() {
-  struct Summary {
-    uint64_t hash, params, shard;
-  };
-  std::vector<uint64_t> hashes(count() + 1);
-  hashes[0] = hash_settings(spec_);
-  for (size_t i = 0; i < count(); i++) hashes[i + 1] = hash_param(spec_.params[i]);
-  definition_hash_ = 0;
-  for (const uint64_t hash : hashes) definition_hash_ = mix_hash(definition_hash_, hash);
-  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
-    if (!comm) continue;
-    const auto ranks = static_cast<size_t>(comm->size());
-    const Summary mine{definition_hash_, count(),
-                       comm == spec_.replicate_comm ? static_cast<uint64_t>(spec_.shard_comm->rank()) : 0};
-    std::vector<Summary> all(ranks);
-    FSCCL_TRY(gather(*comm, &mine, all.data(), sizeof mine));
-    const auto odd = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.params != all[0].params; });
-    if (odd != all.end())
-      return fail(FSCCL_ERR_MISMATCH, "ranks disagree on unit '{}': rank 0 has {} parameters, rank {} has {}", spec_.name,
-                  all[0].params, odd - all.begin(), odd->params);
-    const auto stranger = std::find_if(all.begin(), all.end(), [&](const Summary& other) { return other.shard != all[0].shard; });
-    if (stranger != all.end())
-      return fail(FSCCL_ERR_MISMATCH,
-                  "replicas of unit '{}' hold different shards: rank 0 of replicate_comm is rank {} of its shard_comm, rank {} is "
-                  "rank {}; a replicate_comm joins the ranks that hold the same shard",
-                  spec_.name, all[0].shard, stranger - all.begin(), stranger->shard);
-    if (std::all_of(all.begin(), all.end(), [&](const Summary& other) { return other.hash == all[0].hash; })) continue;
-    std::vector<uint64_t> table(ranks * hashes.size());
-    FSCCL_TRY(gather(*comm, hashes.data(), table.data(), hashes.size() * sizeof hashes[0]));
-    for (size_t rank = 1; rank < ranks; rank++)
-      for (size_t i = 0; i < hashes.size(); i++) {
-        if (table[rank * hashes.size() + i] == table[i]) continue;
-        if (i == 0)
-          return fail(FSCCL_ERR_MISMATCH,
-                      "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep, slots "
-                      "or replicas)",
-                      spec_.name, rank);
-        return fail(FSCCL_ERR_MISMATCH,
-                    "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, dtype, tie or flag on rank 0 "
-                    "than on rank {}",
-                    spec_.name, i - 1, spec_.params[i - 1].name, rank);
-      }
-  }
-  return success();
-}
-
-// All ranks succeeded so far, or all fail.
-Status Unit::agree(Status mine) {
-  uint8_t failed = mine.ok() ? 0 : 1;
-  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
-    if (!comm) continue;
-    std::vector<uint8_t> all(static_cast<size_t>(comm->size()));
-    FSCCL_TRY(gather(*comm, &failed, all.data(), 1));
-    const auto first = std::find(all.begin(), all.end(), 1);
-    if (first == all.end()) continue;
-    failed = 1;
-    if (mine.ok())
-      mine = fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} of '{}' could not place its shards of unit '{}'; its own error says why",
-                  first - all.begin(), comm->name(), spec_.name);
-  }
-  return mine;
-}
-
 void Unit::make_slots() {
-  std::vector<size_t> wire_sizes, grad_sizes;
-  for (size_t i = 0; i < count(); i++) {
-    const UnitSpec::Param& owner = spec_.params[layout_->owner(i)];
-    const bool castable = cast_supported(spec_.wire_dtype, owner.dtype);
-    wire_dtypes_.push_back(castable ? spec_.wire_dtype : owner.dtype);  // what cannot be cast travels as it is
-    wire_sizes.push_back(dtype_size(wire_dtypes_.back()));
-    grad_sizes.push_back(has_grad(i) ? dtype_size(spec_.reduce_dtype) : 0);
-  }
-  const auto map = [&](const std::vector<size_t>& sizes) {
-    return spec_.by_parameter ? make_slots_by_parameter(*layout_, sizes) : make_slot_map(*layout_, sizes);
-  };
-  wire_map_ = map(wire_sizes);
-  grad_map_ = map(grad_sizes);
   const int own = pool().rank();
   if (shared()) writable_slots_ = SlotSet(pool(), Part::own, own, key_, SlotSet::Role::parameters, wire_map_.slots);
   slots_ = SlotSet(pool(), shared() ? Part::shared : Part::own, shared() ? pool_host_ : own, key_, SlotSet::Role::parameters,
@@ -214,20 +105,10 @@ void Unit::make_slots() {
   reduced_.resize(grads_.size());
 }
 
-void Unit::make_plans() {
-  UnitShape shape;
-  shape.layout = layout_.get();
-  shape.rank = comm().rank();
-  for (size_t i = 0; i < count(); i++) shape.shard_dtype.push_back(spec_.params[layout_->owner(i)].dtype);
-  reduce_shape_ = shape;
-  shape.slot = wire_map_;
-  shape.slot_dtype = wire_dtypes_;
+void Unit::make_plans(const UnitShape& shape) {
   unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, false));
   writable_plan_ = PlannedUnit(unshard_private(shape, true));
   if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_kept(shape));
-  reduce_shape_.slot = grad_map_;
-  reduce_shape_.slot_dtype.assign(count(), spec_.reduce_dtype);
-  reduce_shape_.grad_dtype.assign(count(), spec_.grad_dtype);
   std::vector<size_t> params;
   for (size_t i = 0; i < count(); i++)
     if (has_grad(i) && !layout_->tied(i)) params.push_back(i);
@@ -238,34 +119,19 @@ void Unit::make_plans() {
   for (const size_t i : params) alone_[i] = params.size() == 1 ? &reductions_.front() : &make_reduction({i});
 }
 
-// Shards and reduced gradients are the caller's memory, or pieces of one block each in the pool.
 Status Unit::place_shards() {
-  const int rank = comm().rank();
-  auto place = [&](auto wanted, auto callers, auto element_bytes, std::vector<std::byte*>& places, std::byte*& block) -> Status {
-    uint64_t bytes = 0;
-    std::vector<uint64_t> offsets(count(), SlotMap::kAbsent);
-    for (size_t i = 0; i < count(); i++) {
-      const uint64_t size = layout_->piece(rank, i).count * element_bytes(i);
-      if (layout_->tied(i) || !wanted(i) || !size || callers(i)) continue;
-      offsets[i] = bytes;
-      bytes += round_up(size, 64);
-    }
-    if (bytes) {
-      FSCCL_ASSIGN(void* memory, pool().alloc(bytes, nullptr, 1, {UseKind::kShards, spec_.name}));
-      block = static_cast<std::byte*>(memory);
-      if (!pool().dry_run()) std::memset(block, 0, bytes);
-    }
-    places.resize(count());
-    for (size_t i = 0; i < count(); i++) {
-      const size_t owner = layout_->owner(i);
-      places[i] = offsets[owner] != SlotMap::kAbsent ? block + offsets[owner] : static_cast<std::byte*>(callers(owner));
-    }
-    return success();
+  const auto allocate = [this](uint64_t bytes) -> Result<std::byte*> {
+    FSCCL_ASSIGN(void* memory, pool().alloc(bytes, nullptr, 1, {UseKind::kShards, spec_.name}));
+    if (!pool().dry_run()) std::memset(memory, 0, bytes);
+    return static_cast<std::byte*>(memory);
   };
-  FSCCL_TRY(place([](size_t) { return true; }, [&](size_t i) { return spec_.params[i].shard; },
-                  [&](size_t i) { return dtype_size(spec_.params[i].dtype); }, shards_, shard_block_));
-  return place([&](size_t i) { return has_grad(i); }, [&](size_t i) { return spec_.params[i].sharded_grad; },
-               [&](size_t) { return dtype_size(spec_.grad_dtype); }, sharded_grads_, grad_block_);
+  FSCCL_ASSIGN(ShardPlaces shards, fsccl::place_shards(spec_, *layout_, allocate));
+  shards_ = std::move(shards.places);
+  shard_block_ = shards.block;
+  FSCCL_ASSIGN(ShardPlaces grads, fsccl::place_sharded_grads(spec_, *layout_, allocate));
+  sharded_grads_ = std::move(grads.places);
+  grad_block_ = grads.block;
+  return success();
 }
 
 void Unit::make_tables() {

@@ -1,0 +1,72 @@
+// What a unit is whatever memory it lies in, and the part of making one that units on host memory and on GPUs share: the ranks'
+// definitions are compared, parameters laid out, and storage found for the shards.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/communicator.h"
+#include "layout/layout.h"
+#include "plan/unit_plans.h"
+
+namespace fsccl {
+
+class Pool;
+
+// What fsccl_unit_create was given, checked.
+struct UnitSpec {
+  std::string name;
+  fsccl_layout_t layout{};
+  Communicator* shard_comm = nullptr;
+  Communicator* replicate_comm = nullptr;
+  Pool* pool = nullptr;  // null: on a GPU, in a DevicePool
+  fsccl_dtype_t wire_dtype{}, reduce_dtype{}, grad_dtype{};
+  fsccl_sharing_t sharing{};
+  fsccl_keep_t keep{};
+  uint64_t keep_budget_bytes = 0;
+  bool marks_changes = false;
+  bool by_parameter = false;
+  struct Param {
+    std::string name;
+    std::vector<int64_t> dims;
+    fsccl_dtype_t dtype{};
+    bool frozen = false;
+    int tied_to = -1;
+    void* shard = nullptr;
+    void* sharded_grad = nullptr;
+    uint64_t block_rows = 0, block_columns = 0;
+  };
+  std::vector<Param> params;
+};
+
+// All ranks' `bytes` bytes, in rank order. Blocking.
+Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes);
+
+// What follows from a definition, alike on all ranks.
+struct UnitDefinition {
+  // Collective over the unit's communicators, blocking: FSCCL_ERR_MISMATCH names the first parameter that differs. A tied parameter
+  // is as frozen as its owner from here on.
+  static Result<UnitDefinition> make(UnitSpec& spec);
+
+  std::unique_ptr<Layout> layout;
+  uint64_t hash = 0;
+  std::vector<fsccl_dtype_t> wire_dtypes;  // per parameter
+  SlotMap wire_map, grad_map;
+  UnitShape unshard_shape, reduce_shape;  // of this rank, all parameters
+};
+
+// All ranks of the unit succeeded so far, or all fail.
+Status agree_on_shards(const UnitSpec& spec, Status mine);
+
+// Where this rank's shards, or its reduced gradients, lie: in memory of the caller's, or in pieces of one block.
+struct ShardPlaces {
+  std::vector<std::byte*> places;  // per parameter; null where this rank holds none
+  std::byte* block = nullptr;
+};
+// The block's memory, filled with zeros.
+using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;
+Result<ShardPlaces> place_shards(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate);
+Result<ShardPlaces> place_sharded_grads(const UnitSpec& spec, const Layout& layout, const AllocateShards& allocate);
+
+}  // namespace fsccl
