@@ -6,6 +6,23 @@
 #include "base/hash.h"
 
 namespace fsccl {
+namespace {
+
+Result<UnitObject*> unit_of(const fsccl_event_t& event, size_t number) {
+  Result<UnitObject*> found = any_unit_of(event.unit);
+  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
+  if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number, static_cast<int>(event.kind));
+  return found;
+}
+
+Status elsewhere(const UnitObject& object, size_t number) {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
+              object.device ? object.device->spec().name : object.unit->spec().name,
+              object.device ? object.device->pool().name() : object.unit->spec().pool->name());
+}
+
+}  // namespace
 
 DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
   const auto [found, first] = units_.try_emplace(&unit);
@@ -20,14 +37,9 @@ DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
 }
 
 Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
-  Result<Unit*> found = unit_of(event.unit);
-  if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
-  const Unit& unit = *found.value();
-  if (unit.spec().pool != &pool_)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: unit '{}' has its slots in another pool, '{}': declare them there", number,
-                unit.spec().name, unit.spec().pool->name());
-  if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number, static_cast<int>(event.kind));
+  FSCCL_ASSIGN(const UnitObject* object, unit_of(event, number));
+  if (!object->unit || object->unit->spec().pool != &pool_) return elsewhere(*object, number);
+  const Unit& unit = *object->unit;
   for (const uint64_t part : {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
     hash = mix_hash(hash, part);
   UnitState& state = state_of(unit);
@@ -107,6 +119,38 @@ void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
     events.push_back({.stable = slots.stable(), .key = slots.key(k), .bytes = slots.bytes(k)});
   else
     events.push_back({.op = StepOp::kGiveBack, .key = slots.key(k)});
+}
+
+Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
+  FSCCL_ASSIGN(const UnitObject* object, unit_of(event, number));
+  if (!object->device || &object->device->pool() != &pool_) return elsewhere(*object, number);
+  const DeviceUnit& unit = *object->device;
+  const bool parameters = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
+  const DeviceUnit::SlotInfo slot = parameters ? unit.parameter_slot() : unit.gradient_slot();
+  if (event.kind == FSCCL_EVENT_RELEASE || event.first || event.count)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "event {}: unit '{}' has one slot for all parameters, and one for all gradients: no "
+                "FSCCL_EVENT_RELEASE, and first and count are 0",
+                number, unit.spec().name);
+  for (const uint64_t part : {slot.key, static_cast<uint64_t>(event.kind)}) hash = mix_hash(hash, part);
+  const auto [found, first] = units_.try_emplace(&unit);
+  UnitState& state = found->second;
+  if (first) state.unsharded.now = unit.unsharded(), state.gradients.now = unit.gradient_slot().held;
+  const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
+  DeclaredHold& hold = parameters ? state.unsharded : state.gradients;
+  if (!hold.may(take))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: the slot for the {} of unit '{}' is {} at that point", number,
+                parameters ? "parameters" : "gradients", unit.spec().name, take ? "held already" : "not held");
+  hold.set(take);
+  const bool stays = parameters && unit.keeps();  // taken once
+  const bool moves = !stays || (take && !slot.held && !state.kept);
+  state.kept = state.kept || stays;
+  if (!slot.bytes || !moves) return success();
+  if (take)
+    events.push_back({.stable = parameters, .key = slot.key, .bytes = slot.bytes});
+  else
+    events.push_back({.op = StepOp::kGiveBack, .key = slot.key});
+  return success();
 }
 
 }  // namespace fsccl

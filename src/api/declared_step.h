@@ -7,9 +7,18 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device/device_unit.h"
 #include "unit/unit.h"
 
 namespace fsccl {
+
+// Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has been about it.
+struct DeclaredHold {
+  bool now = false, touched = false;
+
+  bool may(bool take) const { return take != now || (take && !touched); }
+  void set(bool taken) { *this = {taken, true}; }
+};
 
 class DeclaredStep {
  public:
@@ -22,13 +31,7 @@ class DeclaredStep {
   uint64_t hash = 0;                                 // alike on all ranks, or they declared different steps
 
  private:
-  // Of a slot, or of a unit that is unsharded: at this point of the step, and whether an event has been about it.
-  struct Held {
-    bool now = false, touched = false;
-
-    bool may(bool take) const { return take != now || (take && !touched); }
-    void set(bool taken) { *this = {taken, true}; }
-  };
+  using Held = DeclaredHold;
   struct UnitState {
     Held unsharded;
     std::vector<Held> parameters, gradients;  // by slot
@@ -44,6 +47,25 @@ class DeclaredStep {
   const Pool& pool_;
   std::unordered_map<const Unit*, UnitState> units_;
   std::vector<size_t> slots_;
+};
+
+// The same for a pool on a GPU, whose units have one slot for their parameters and one for their gradients.
+class DeclaredDeviceStep {
+ public:
+  explicit DeclaredDeviceStep(const DevicePool& pool) : pool_(pool) {}
+  Status add(const fsccl_event_t& event, size_t number);
+
+  std::vector<StepEvent> events;
+  uint64_t hash = 0;
+
+ private:
+  struct UnitState {
+    DeclaredHold unsharded, gradients;
+    bool kept = false;
+  };
+
+  const DevicePool& pool_;
+  std::unordered_map<const DeviceUnit*, UnitState> units_;
 };
 
 }  // namespace fsccl

@@ -26,7 +26,8 @@ Result<Pool*> pool_with_told_streams(fsccl_pool_t handle) {
 }
 
 // Every rank must declare the same.
-Status compare(Pool& pool, uint64_t hash) {
+template <class AnyPool>
+Status compare(AnyPool& pool, uint64_t hash) {
   Communicator& comm = pool.comm();
   std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
   CollectiveCall call;
@@ -180,12 +181,20 @@ fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context,
 
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_of(handle));
+    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
     if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
-    DeclaredStep step(*pool);
-    for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));
-    FSCCL_TRY(compare(*pool, step.hash));
-    return pool->declare(step.shared, step.own, step.host_rank);
+    const auto read = [&](auto& step, auto& pool) -> Status {
+      for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));
+      return compare(pool, step.hash);
+    };
+    if (object->device) {
+      DeclaredDeviceStep step(*object->device);
+      FSCCL_TRY(read(step, *object->device));
+      return object->device->declare(step.events);
+    }
+    DeclaredStep step(*object->pool);
+    FSCCL_TRY(read(step, *object->pool));
+    return object->pool->declare(step.shared, step.own, step.host_rank);
   });
 }
 

@@ -82,11 +82,11 @@ Result<Pool*> pool_of(fsccl_pool_t handle) {
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' is on a GPU, and this takes a pool of host memory", object->device->name());
 }
 
-Result<Unit*> unit_of(fsccl_unit_t handle) {
+Result<UnitObject*> any_unit_of(fsccl_unit_t handle) {
   UnitObject* object = units().find(bits_of(handle));
   if (!object || forked()) [[unlikely]]
     return bad_handle(HandleKind::unit, bits_of(handle));
-  return object->unit.get();
+  return object;
 }
 
 void register_engine(const Engine* engine, fsccl_comm_t comm) {

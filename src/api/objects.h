@@ -7,7 +7,7 @@
 
 #include "api/guard.h"
 #include "api/handle.h"
-#include "device/device_pool.h"
+#include "device/device_unit.h"
 #include "engine/communicator.h"
 #include "unit/unit.h"
 
@@ -25,8 +25,9 @@ struct PoolObject {  // one of both
   std::unique_ptr<Pool> pool;
   std::unique_ptr<DevicePool> device;
 };
-struct UnitObject {
+struct UnitObject {  // one of both
   std::unique_ptr<Unit> unit;
+  std::unique_ptr<DeviceUnit> device;
 };
 
 using CommTable = HandleTable<CommObject, HandleKind::comm, 16384>;
@@ -51,7 +52,7 @@ inline Communicator* live_comm(fsccl_comm_t handle) {
 Result<Communicator*> comm_of(fsccl_comm_t handle);
 Result<PoolObject*> any_pool_of(fsccl_pool_t handle);
 Result<Pool*> pool_of(fsccl_pool_t handle);  // of host memory: else an error
-Result<Unit*> unit_of(fsccl_unit_t handle);
+Result<UnitObject*> any_unit_of(fsccl_unit_t handle);
 
 // A work names an operation: its communicator's slot and generation, and the low half of its sequence number. It needs no memory.
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence);

@@ -32,12 +32,16 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   return success();
 }
 
-Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
+// *device: the pool, if it is on a GPU.
+Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, DevicePool** device) {
   FSCCL_ASSIGN(spec->shard_comm, comm_of(config.shard_comm));
-  FSCCL_ASSIGN(spec->pool, pool_of(config.pool));
+  FSCCL_ASSIGN(const PoolObject* pool, any_pool_of(config.pool));
+  spec->pool = pool->pool.get();
+  *device = pool->device.get();
+  Communicator& pool_comm = pool->device ? pool->device->comm() : pool->pool->comm();
   if (config.replicate_comm) {
     FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
-    if (spec->pool->dry_run())
+    if (spec->pool && spec->pool->dry_run())
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
   }
   for (int rank = 0; spec->replicate_comm && rank < spec->shard_comm->size(); rank++)
@@ -52,22 +56,21 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec) {
         "shard_comm has ranks on several hosts: in this release a unit is sharded over ranks of one host; split by host, and "
         "give the ranks with the same shard on the other hosts as replicate_comm");
   for (int rank = 0; rank < spec->shard_comm->size(); rank++)
-    if (&spec->pool->comm().context() != &spec->shard_comm->context() ||
-        spec->pool->rank_of_job(spec->shard_comm->job_rank(rank)) < 0)
+    if (&pool_comm.context() != &spec->shard_comm->context() || pool_comm.rank_of(spec->shard_comm->job_rank(rank)) < 0)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent",
                   rank);
   return success();
 }
 
-Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec) {
+Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec, DevicePool** device) {
   if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
   FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
   if (count && !params) return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
   if (count == 0 || count > 1u << 20)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
-  FSCCL_TRY(read_handles(config, spec));
+  FSCCL_TRY(read_handles(config, spec, device));
   if (config.sharing < FSCCL_SHARING_READ_ONLY || config.sharing > FSCCL_SHARING_COPY_ON_WRITE)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
   if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
@@ -101,6 +104,13 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
   return success();
 }
 
+// Units of both kinds do the same under the same names.
+template <class Do>
+Status on_unit(fsccl_unit_t handle, Do&& act) {
+  FSCCL_ASSIGN(const UnitObject* object, any_unit_of(handle));
+  return object->device ? act(*object->device) : act(*object->unit);
+}
+
 // The work of an operation that a unit submitted on one of its communicators.
 void give_work(const Submitted& submitted, fsccl_work_t* work) {
   if (work && submitted.engine) *work = make_work(comm_of_engine(submitted.engine), submitted.sequence);
@@ -114,9 +124,14 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
   return guarded("fsccl_unit_create", [&]() -> Status {
     if (!unit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit is NULL");
     UnitSpec spec;
-    FSCCL_TRY(read_spec(config, params, count, &spec));
+    DevicePool* device = nullptr;
+    FSCCL_TRY(read_spec(config, params, count, &spec, &device));
     auto object = std::make_unique<UnitObject>();
-    FSCCL_ASSIGN(object->unit, Unit::create(std::move(spec)));
+    if (device) {
+      FSCCL_ASSIGN(object->device, DeviceUnit::create(std::move(spec), *device));
+    } else {
+      FSCCL_ASSIGN(object->unit, Unit::create(std::move(spec)));
+    }
     FSCCL_ASSIGN(const uint64_t bits, units().add(std::move(object)));
     *unit = reinterpret_cast<fsccl_unit_t>(bits);
     return success();
@@ -125,9 +140,8 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
 
 fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   return guarded("fsccl_unit_destroy", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    FSCCL_TRY(unit->check_idle());
-    FSCCL_TRY(unit->check_zones());
+    FSCCL_TRY(on_unit(handle, [](auto& unit) { return unit.check_idle(); }));
+    FSCCL_TRY(on_unit(handle, [](auto& unit) { return unit.check_zones(); }));
     units().take(bits_of(handle));
     return success();
   });
@@ -135,90 +149,81 @@ fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
 
 fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode, fsccl_work_t* work) {
   return guarded("fsccl_unit_unshard", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
     if (mode != FSCCL_UNSHARD_READ && mode != FSCCL_UNSHARD_WRITABLE)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "mode {} is not a fsccl_unshard_mode_t", static_cast<int>(mode));
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(unit->unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted));
+    FSCCL_TRY(on_unit(
+        handle, [&](auto& unit) { return unit.unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted); }));
     give_work(submitted, work);
     return state;
   });
 }
 
-fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void*) {
+fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void* stream) {
   return guarded("fsccl_unit_set_stream", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
+    FSCCL_ASSIGN(const UnitObject* object, any_unit_of(handle));
+    if (object->device) return object->device->set_stream(stream);
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' lies in host memory, where nothing is ordered by streams",
-                unit->spec().name);
+                object->unit->spec().name);
   });
 }
 
 fsccl_status_t fsccl_unit_reshard(fsccl_unit_t handle) {
-  return guarded("fsccl_unit_reshard", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->reshard();
-  });
+  return guarded("fsccl_unit_reshard", [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.reshard(); }); });
 }
 
 fsccl_status_t fsccl_unit_release(fsccl_unit_t handle, size_t index) {
-  return guarded("fsccl_unit_release", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->release(index);
-  });
+  return guarded("fsccl_unit_release",
+                 [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.release(index); }); });
 }
 
 fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t handle, void* const* shards) {
   return guarded("fsccl_unit_set_shards", [&]() -> Status {
     if (!shards) return fail(FSCCL_ERR_INVALID_ARGUMENT, "shards is NULL: it has one pointer per parameter");
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->set_shards(shards);
+    return on_unit(handle, [&](auto& unit) { return unit.set_shards(shards); });
   });
 }
 
 fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t handle) {
   return guarded("fsccl_unit_mark_changed", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    unit->mark_changed();
-    return success();
+    return on_unit(handle, [](auto& unit) {
+      unit.mark_changed();
+      return success();
+    });
   });
 }
 
 fsccl_status_t fsccl_unit_param(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_param", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->param(index, view);
+    return on_unit(handle, [&](auto& unit) { return unit.param(index, view); });
   });
 }
 
 fsccl_status_t fsccl_unit_shard(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_shard", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->shard(index, view);
+    return on_unit(handle, [&](auto& unit) { return unit.shard(index, view); });
   });
 }
 
 fsccl_status_t fsccl_unit_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_grad", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->grad(index, view);
+    return on_unit(handle, [&](auto& unit) { return unit.grad(index, view); });
   });
 }
 
 fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t handle, size_t index, fsccl_view_t* view) {
   return guarded("fsccl_unit_sharded_grad", [&]() -> Status {
     if (!view) return fail(FSCCL_ERR_INVALID_ARGUMENT, "view is NULL");
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->sharded_grad(index, view);
+    return on_unit(handle, [&](auto& unit) { return unit.sharded_grad(index, view); });
   });
 }
 
 fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_config_t* given, fsccl_work_t* work) {
   return guarded("fsccl_unit_reduce_grads", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
     fsccl_reduce_config_t config;
     FSCCL_TRY(read_config(given, fsccl_reduce_config_t FSCCL_REDUCE_CONFIG_INIT, &config));
     ReduceRequest request;
@@ -235,7 +240,7 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
     request.handle = handle;
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(unit->reduce_grads(request, work == nullptr, &state, &submitted));
+    FSCCL_TRY(on_unit(handle, [&](auto& unit) { return unit.reduce_grads(request, work == nullptr, &state, &submitted); }));
     give_work(submitted, work);
     return state;
   });
@@ -243,20 +248,17 @@ fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t handle, const fsccl_reduce_c
 
 fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t handle, int root, fsccl_work_t* work) {
   return guarded("fsccl_unit_broadcast_state", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
     fsccl_status_t state = FSCCL_OK;
     Submitted submitted;
-    FSCCL_TRY(unit->broadcast_state(root, work == nullptr, &state, &submitted));
+    FSCCL_TRY(on_unit(handle, [&](auto& unit) { return unit.broadcast_state(root, work == nullptr, &state, &submitted); }));
     give_work(submitted, work);
     return state;
   });
 }
 
 fsccl_status_t fsccl_unit_verify_replicas(fsccl_unit_t handle) {
-  return guarded("fsccl_unit_verify_replicas", [&]() -> Status {
-    FSCCL_ASSIGN(Unit * unit, unit_of(handle));
-    return unit->verify_replicas();
-  });
+  return guarded("fsccl_unit_verify_replicas",
+                 [&]() -> Status { return on_unit(handle, [&](auto& unit) { return unit.verify_replicas(); }); });
 }
 
 }  // extern "C"

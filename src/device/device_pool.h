@@ -64,6 +64,7 @@ class DevicePool {
   uint64_t next_unit_key() { return ++unit_keys_; }
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
+  uint64_t kept_bytes = 0;  // promised to units that keep their slots
 
   struct Counters {
     uint64_t waits = 0;  // of a stream for another, that blocks asked for

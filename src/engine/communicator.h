@@ -67,6 +67,7 @@ class Communicator {
 
   int dependents = 0;  // pools and units made on it
   std::unique_ptr<Companion> companion;
+  std::shared_ptr<void> attached;  // of a layer above: goes with this communicator (device/inboxes.h)
 
  private:
   Communicator() = default;

@@ -1,0 +1,109 @@
+#include "device/p2p_mover.h"
+
+#include <algorithm>
+
+#include "device/device_pool.h"
+
+namespace fsccl {
+namespace {
+
+// Which slots this process reaches, or why not.
+Result<std::vector<cuda::DevicePointer>> reach(const UnitSpec& spec, DevicePool& pool) {
+  std::vector<cuda::DevicePointer> slots;
+  for (int rank = 0; rank < spec.shard_comm->size(); rank++) {
+    const int there = pool.comm().rank_of(spec.shard_comm->job_rank(rank));
+    if (there < 0 || !pool.reaches(there))
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "unit '{}': the GPU of rank {} ({}) cannot reach the slots of rank {}: they are on another host, or there is no "
+                  "peer-to-peer access between the two (nvidia-smi topo -p2p r)",
+                  spec.name, spec.shard_comm->rank(), pool.device().name(), rank);
+    slots.push_back(pool.slots(there));
+  }
+  return slots;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
+  Communicator& comm = *request.spec.shard_comm;
+  Result<std::vector<cuda::DevicePointer>> slots = reach(request.spec, request.pool);
+  Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
+  const uint8_t vote = mine.ok() ? 1 : 0;
+  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
+  FSCCL_TRY(fsccl::gather(comm, &vote, all.data(), 1));
+  FSCCL_TRY(std::move(mine));
+  if (const auto odd = std::find(all.begin(), all.end(), 0); odd != all.end())
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "unit '{}': rank {} of '{}' cannot take part by peer-to-peer access; its own error says why", request.spec.name,
+                odd - all.begin(), comm.name());
+  FSCCL_ASSIGN(const Channel channel, Channel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
+  std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
+  mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);
+  mover->gradients_ = std::make_unique<Lane>(comm, channel, Lane::Kind::gradients);
+  return std::unique_ptr<DeviceMover>(std::move(mover));
+}
+
+Result<std::unique_ptr<StreamProgram>> P2pMover::program(const Plan& plan, const std::vector<std::byte*>& places) const {
+  std::vector<cuda::DevicePointer> addresses;
+  for (std::byte* const place : places) addresses.push_back(reinterpret_cast<cuda::DevicePointer>(place));
+  FSCCL_ASSIGN(StreamPlan compiled, compile(plan, 1, addresses, StreamOptions::of_process()));
+  return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
+}
+
+Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
+  const UnitShape& shape = definition_.unshard_shape;
+  parameters_->finish();
+  FSCCL_ASSIGN(read_, program(unshard_private(shape, false), shards));
+  FSCCL_ASSIGN(writable_, program(unshard_private(shape, true), shards));
+  FSCCL_ASSIGN(kept_, program(unshard_kept(shape), shards));
+  return success();
+}
+
+Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
+  UnitShape shape = definition_.reduce_shape;
+  // Those with a gradient, as the plan numbers its buffers.
+  std::vector<std::byte*> places;
+  for (size_t i = 0; i < spec_.params.size(); i++) {
+    if (spec_.params[i].frozen || definition_.layout->tied(i)) continue;
+    shape.params.push_back(i);
+    places.push_back(grads[i]);
+  }
+  if (shape.params.empty()) places = grads;
+  gradients_->finish();
+  FSCCL_ASSIGN(reduce_, program(reduce_grads(shape), places));
+  return success();
+}
+
+Status P2pMover::took(Lane::Kind kind, cuda::Stream stream) {
+  lane(kind).take_only(OpCode::none);
+  return lane(kind).end(stream, false);
+}
+
+// From enter() on peers count on this rank: what stops it half way stops the communicator.
+Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream,
+                     const ReduceRun& reduce) {
+  // A rank that has nothing to read says so, too: the others cannot tell.
+  const bool offered = &program != kept_.get();
+  Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);
+  if (ran.ok()) ran = lane.end(stream, offered && !program.plan().says_done);
+  if (ran.ok()) return ran;
+  Error error = ran.error();
+  error.rank = lane.rank();
+  spec_.shard_comm->engine().fail_all(error);
+  (void)lane.end(stream, false).ok();  // so that nobody waits for what was not put there
+  return ran;
+}
+
+Status P2pMover::gather(const Gather& gather) {
+  Lane& lane = *parameters_;
+  lane.enter(OpCode::unshard, gather.flags, gather.hash);
+  StreamProgram& program = gather.kept ? *kept_ : gather.writable ? *writable_ : *read_;
+  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, program, gather.slot, gather.stream, {});
+}
+
+Status P2pMover::reduce(const Reduce& reduce) {
+  gradients_->enter(OpCode::reduce_grads, reduce.flags, reduce.hash);
+  return run(success(), *gradients_, *reduce_, reduce.slot, reduce.stream, reduce.run);
+}
+
+}  // namespace fsccl

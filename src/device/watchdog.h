@@ -1,0 +1,36 @@
+// Looks after what the units of this process have put on streams, in the library's service thread: peers that disagree, peers that
+// do not come before the deadline, peers that die, communicators that are aborted. Then it fails the communicator, so that the next
+// call tells, and lets this process's own streams go, which would wait for ever. What they then work on is garbage, and nobody's.
+//
+// One for each process. While nothing is outstanding it does nothing at all. It asks nothing of CUDA, but reads what streams have
+// written (lane.h): so it disturbs neither a capture nor a device that hangs.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace fsccl {
+
+class Lane;
+
+class Watchdog {
+ public:
+  static Watchdog& instance();
+  void add(Lane* lane);
+  void remove(Lane* lane);  // after it returns the lane is not looked at any more
+  // Something is outstanding. Cheap while it looks anyway.
+  void wake();
+
+ private:
+  Watchdog() = default;
+  int64_t look();
+
+  std::mutex hook_mutex_;  // never taken by the hook itself
+  int hook_ = -1;          // there while there are lanes
+  std::mutex mutex_;
+  std::vector<Lane*> lanes_;
+  std::atomic<bool> awake_{false};
+};
+
+}  // namespace fsccl
