@@ -1,0 +1,133 @@
+// Units on GPUs when something goes wrong: streams end, and the next call says what it was and who.
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "on_gpu.h"
+
+namespace fsccl::testing {
+namespace {
+
+class DeviceFailures : public OnGpus {};
+
+// What is left of a communicator that failed: its stream is through, and the next call tells.
+void expect_drained(OnGpu& on, fsccl_unit_t unit, fsccl_status_t code, std::initializer_list<const char*> words) {
+  on.gpu.synchronize(on.stream);
+  const fsccl_status_t status = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
+  expect_error(status, code, words, __FILE__, __LINE__);
+}
+
+// The first gather makes the pool grow, which is a matter of all ranks.
+void warm_up(fsccl_unit_t unit) {
+  ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+  ASSERT_OK(fsccl_unit_reshard(unit));
+}
+
+void wait_until_failed(fsccl_comm_t comm) {
+  fsccl_status_t state = FSCCL_OK;
+  while (state == FSCCL_OK) {
+    ASSERT_OK(fsccl_comm_async_error(comm, &state));
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(DeviceFailures, AnotherOrderIsAMismatch) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    std::array<fsccl_unit_t, 2> units{};
+    for (size_t u = 0; u < 2; u++) {
+      ASSERT_OK(make_unit(simple_unit({{64}}, u + 1), self.comm, on.pool.get(), &units[u]));
+      ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
+    }
+    for (size_t u = 0; u < 2; u++) (void)fsccl_unit_unshard(units[u ^ static_cast<size_t>(self.rank)], FSCCL_UNSHARD_READ, nullptr);
+    wait_until_failed(self.comm);
+    on.gpu.synchronize(on.stream);
+    fsccl_view_t view{};
+    EXPECT_ERROR(fsccl_unit_param(units[0], 0, &view), FSCCL_ERR_MISMATCH, "unshard of unit 'unit 1'", "unshard of unit 'unit 2'");
+    for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceFailures, AnotherModeIsAMismatch) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    ASSERT_OK(fsccl_unit_unshard(unit, self.rank ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr));
+    wait_until_failed(self.comm);
+    (void)fsccl_unit_reshard(unit);
+    expect_drained(on, unit, FSCCL_ERR_MISMATCH, {"another mode"});
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceFailures, WhoIsLateIsNamed) {
+  std::atomic<bool> over{false};
+  run_ranks(3,
+            [&](Rank& self) {
+              OnGpu on(self);
+              fsccl_unit_t unit = nullptr;
+              ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
+              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+              warm_up(unit);
+              if (self.rank != 1) {
+                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+                on.gpu.synchronize(on.stream);
+                over = true;
+                (void)fsccl_unit_reshard(unit);
+                expect_drained(on, unit, FSCCL_ERR_TIMEOUT,
+                               {"unshard of unit 'unit 1'", "still waits for rank(s) 1", "FSCCL_TIMEOUT_MS"});
+              }
+              while (!over) std::this_thread::yield();
+              EXPECT_OK(fsccl_unit_destroy(unit));
+            },
+            {.timeout_ms = 5000});
+}
+
+TEST_F(DeviceFailures, AbortLetsStreamsGo) {
+  run_ranks(2,
+            [](Rank& self) {
+              OnGpu on(self);
+              fsccl_unit_t unit = nullptr;
+              ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
+              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+              warm_up(unit);
+              if (self.rank == 0) {
+                ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+                EXPECT_FALSE(on.gpu.idle(on.stream)) << "it waits for rank 1";
+                ASSERT_OK(fsccl_comm_abort(self.comm));
+                on.gpu.synchronize(on.stream);
+              } else {
+                wait_until_failed(self.comm);
+              }
+              (void)fsccl_unit_reshard(unit);
+              expect_drained(on, unit, FSCCL_ERR_ABORTED, {});
+              EXPECT_OK(fsccl_unit_destroy(unit));
+            },
+            {.abort_at_end = true});
+}
+
+TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
+  const stand_in::Control& control = control_;
+  if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
+  run_ranks(2, [&](Rank& self) {
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    UnitCase c = simple_unit({{512, 512}}, 1);
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    warm_up(unit);
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 1);
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);  // one of the two is refused
+    wait_until_failed(self.comm);
+    (void)fsccl_unit_reshard(unit);
+    expect_drained(on, unit, FSCCL_ERR_SYSTEM, {"cuMemcpyBatchAsync"});
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing

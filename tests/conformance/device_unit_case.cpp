@@ -1,0 +1,206 @@
+#include "device_unit_case.h"
+
+#include <algorithm>
+
+namespace fsccl::testing {
+namespace {
+
+uint64_t count_of(const std::vector<int64_t>& shape) {
+  uint64_t count = 1;
+  for (const int64_t dim : shape) count *= static_cast<uint64_t>(dim);
+  return count;
+}
+
+}  // namespace
+
+DevicePoolScope::DevicePoolScope(fsccl_comm_t comm, int device) {
+  fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+  config.memory = FSCCL_MEMORY_CUDA;
+  config.device = device;
+  config.limit_bytes = 128u << 20;
+  EXPECT_OK(fsccl_pool_create(comm, &config, &pool_));
+}
+
+DevicePoolScope::~DevicePoolScope() {
+  if (pool_) {
+    EXPECT_OK(fsccl_pool_destroy(pool_));
+  }
+}
+
+fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
+                         const std::vector<void*>& shards, const std::vector<void*>& sharded_grads) {
+  const std::string name = "unit " + std::to_string(c.seed);
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  config.name = name.c_str();
+  config.layout = c.layout;
+  config.shard_comm = comm;
+  config.pool = pool;
+  config.wire_dtype = c.wire;
+  config.reduce_dtype = c.reduce;
+  config.grad_dtype = c.grad;
+  config.sharing = c.sharing;
+  config.keep = c.keep;
+  config.keep_budget_bytes = c.keep_budget_bytes;
+  config.marks_changes = c.marks_changes;
+  std::vector<fsccl_param_t> params;
+  for (const UnitCase::Param& given : c.params) {
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = static_cast<int>(given.shape.size());
+    std::copy(given.shape.begin(), given.shape.end(), param.shape);
+    param.dtype = given.dtype;
+    param.flags = given.frozen ? FSCCL_PARAM_FROZEN : 0;
+    param.tied_to = given.tied_to;
+    param.block_rows = given.block_rows;
+    param.block_columns = given.block_columns;
+    if (!shards.empty()) param.shard = shards[params.size()];
+    if (!sharded_grads.empty()) param.sharded_grad = sharded_grads[params.size()];
+    params.push_back(param);
+  }
+  return fsccl_unit_create(&config, params.data(), params.size(), unit);
+}
+
+TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu,
+                     CudaStream* stream)
+    : case_(c), rank_(self.rank), gpu_(gpu), stream_(stream) {
+  // Some shards and gradients are memory of the test, as large as the whole: which part is this rank's the library says later.
+  std::vector<void*> shards, grads;
+  for (const UnitCase::Param& param : c.params) {
+    const uint64_t count = count_of(param.shape);
+    shards.push_back(param.own_shard ? gpu.memory(count * fsccl_dtype_size(param.dtype)) : nullptr);
+    grads.push_back(param.own_grad ? gpu.memory(count * fsccl_dtype_size(c.grad)) : nullptr);
+  }
+  EXPECT_OK(make_unit(c, self.comm, host_pool, &host_)) << describe(c);
+  EXPECT_OK(make_unit(c, self.comm, device_pool, &device_, shards, grads)) << describe(c);
+  set_stream(stream);
+}
+
+TwinUnits::~TwinUnits() {
+  if (device_) {
+    EXPECT_OK(fsccl_unit_destroy(device_));
+  }
+  if (host_) {
+    EXPECT_OK(fsccl_unit_destroy(host_));
+  }
+}
+
+void TwinUnits::set_stream(CudaStream* stream) {
+  stream_ = stream;
+  EXPECT_OK(fsccl_unit_set_stream(device_, stream));
+}
+
+std::vector<char> TwinUnits::values(uint64_t seed, fsccl_dtype_t dtype, uint64_t count) const {
+  std::vector<char> bytes(count * fsccl_dtype_size(dtype));
+  fill_values(dtype, bytes.data(), count, mix(case_.seed, seed), true);
+  return bytes;
+}
+
+void TwinUnits::put(const fsccl_view_t& view, const std::vector<char>& bytes) {
+  gpu_.copy(view.data, bytes.data(), bytes.size(), stream_);
+  gpu_.synchronize(stream_);
+}
+
+void TwinUnits::write_shards(uint64_t version) {
+  for (size_t i = 0; i < case_.params.size(); i++) {
+    if (case_.params[i].tied_to >= 0) continue;
+    fsccl_view_t host{}, device{};
+    ASSERT_OK(fsccl_unit_shard(host_, i, &host));
+    ASSERT_OK(fsccl_unit_shard(device_, i, &device));
+    ASSERT_EQ(host.count, device.count);
+    ASSERT_EQ(host.offset, device.offset);
+    const auto bytes = values(version << 32 | i << 8 | static_cast<uint64_t>(rank_), host.dtype, host.count);
+    if (host.count) std::memcpy(host.data, bytes.data(), bytes.size());
+    put(device, bytes);
+  }
+}
+
+void TwinUnits::unshard(fsccl_unshard_mode_t mode) {
+  EXPECT_OK(fsccl_unit_unshard(device_, mode, nullptr));
+  EXPECT_OK(fsccl_unit_unshard(host_, mode, nullptr));
+}
+
+void TwinUnits::reshard() {
+  EXPECT_OK(fsccl_unit_reshard(device_));
+  EXPECT_OK(fsccl_unit_reshard(host_));
+}
+
+template <class Get>
+void TwinUnits::compare(Get view_of, const char* what) {
+  for (size_t i = 0; i < case_.params.size(); i++) {
+    fsccl_view_t host{}, device{};
+    const fsccl_status_t status = view_of(host_, i, &host);
+    ASSERT_EQ(view_of(device_, i, &device), status);
+    if (status != FSCCL_OK) continue;
+    ASSERT_EQ(host.count, device.count);
+    ASSERT_EQ(host.dtype, device.dtype);
+    ASSERT_EQ(host.offset, device.offset);
+    const size_t bytes = host.count * fsccl_dtype_size(host.dtype);
+    ASSERT_TRUE(gpu_.read(device.data, bytes, stream_) ==
+                std::vector<char>(static_cast<char*>(host.data), static_cast<char*>(host.data) + bytes))
+        << what << " " << i << " on rank " << rank_ << " of " << describe(case_);
+  }
+}
+
+void TwinUnits::compare_params() { compare(fsccl_unit_param, "parameter"); }
+
+void TwinUnits::compare_grads() {
+  compare([](fsccl_unit_t unit, size_t i, fsccl_view_t* view) { return fsccl_unit_sharded_grad(unit, i, view); },
+          "sharded gradient");
+}
+
+void TwinUnits::scribble() {
+  for (size_t i = 0; i < case_.params.size(); i++) {
+    fsccl_view_t view{};
+    ASSERT_OK(fsccl_unit_param(device_, i, &view));
+    put(view, std::vector<char>(view.count * fsccl_dtype_size(view.dtype), '\x5a'));
+  }
+}
+
+void TwinUnits::write_grads(uint64_t step) {
+  for (size_t i = 0; i < case_.params.size(); i++) {
+    fsccl_view_t host{}, device{};
+    const fsccl_status_t status = fsccl_unit_grad(host_, i, &host);
+    ASSERT_EQ(fsccl_unit_grad(device_, i, &device), status);
+    if (status != FSCCL_OK || case_.params[i].tied_to >= 0) continue;
+    const auto bytes = values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, host.dtype, host.count);
+    if (host.count) std::memcpy(host.data, bytes.data(), bytes.size());
+    put(device, bytes);
+  }
+}
+
+void TwinUnits::own_grads(uint64_t step, std::vector<const void*>* host, std::vector<const void*>* device) {
+  const size_t count = case_.params.size();
+  if (own_device_grads_.empty()) {
+    own_grads_.resize(count);
+    for (const UnitCase::Param& param : case_.params)
+      own_device_grads_.push_back(gpu_.memory(count_of(param.shape) * fsccl_dtype_size(case_.reduce)));
+  }
+  for (size_t i = 0; i < count; i++) {
+    const UnitCase::Param& param = case_.params[i];
+    const bool wanted = param.tied_to < 0 && !param.frozen;
+    own_grads_[i] =
+        values(step << 32 | i << 8 | static_cast<uint64_t>(rank_) | 0x80, case_.reduce, wanted ? count_of(param.shape) : 0);
+    gpu_.copy(own_device_grads_[i], own_grads_[i].data(), own_grads_[i].size(), stream_);
+    host->push_back(wanted ? own_grads_[i].data() : nullptr);
+    device->push_back(wanted ? own_device_grads_[i] : nullptr);
+  }
+  gpu_.synchronize(stream_);
+}
+
+void TwinUnits::reduce(fsccl_reduce_config_t config, bool own, uint64_t step) {
+  std::vector<const void*> host_grads, device_grads;
+  if (own)
+    own_grads(step, &host_grads, &device_grads);
+  else
+    write_grads(step);
+  fsccl_reduce_result_t on_host{}, on_device{-1, -1};
+  config.grads = own ? device_grads.data() : nullptr;
+  config.result = &on_device;
+  EXPECT_OK(fsccl_unit_reduce_grads(device_, &config, nullptr));
+  config.grads = own ? host_grads.data() : nullptr;
+  config.result = &on_host;
+  EXPECT_OK(fsccl_unit_reduce_grads(host_, &config, nullptr));
+  EXPECT_EQ(on_device.norm_squared, on_host.norm_squared) << "the same bits: " << describe(case_);
+  EXPECT_EQ(on_device.finite != 0, on_host.finite != 0);
+}
+
+}  // namespace fsccl::testing

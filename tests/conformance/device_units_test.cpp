@@ -1,0 +1,347 @@
+// Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread that waits for a peer.
+#include <array>
+#include <barrier>
+
+#include "on_gpu.h"
+
+namespace fsccl::testing {
+namespace {
+
+class DeviceUnit : public OnGpus {};
+class DeviceUnits : public OnGpus, public ::testing::WithParamInterface<int> {};
+
+void train(const UnitCase& c, const Rank& self, OnGpu& on, int steps = 2) {
+  TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+  if (::testing::Test::HasFailure()) return;
+  uint64_t version = 1;
+  twins.write_shards(version);
+  for (int step = 1; step <= steps; step++) {
+    if (c.marks_changes) {
+      EXPECT_OK(fsccl_unit_mark_changed(twins.get()));
+      EXPECT_OK(fsccl_unit_mark_changed(twins.host()));
+    }
+    for (const fsccl_unshard_mode_t mode : {FSCCL_UNSHARD_READ, FSCCL_UNSHARD_WRITABLE, FSCCL_UNSHARD_READ}) {
+      twins.unshard(mode);
+      twins.compare_params();
+      if (mode == FSCCL_UNSHARD_WRITABLE || c.sharing == FSCCL_SHARING_COPY_ON_WRITE) twins.scribble();
+      twins.reshard();
+      if (::testing::Test::HasFailure()) return;
+    }
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    twins.reduce(config, step % 2 == 0, static_cast<uint64_t>(step));
+    twins.compare_grads();
+    config.accumulate = 1;
+    config.scale = 0.375;
+    twins.reduce(config, false, static_cast<uint64_t>(step) + 100);
+    twins.compare_grads();
+    twins.write_shards(++version);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TEST_P(DeviceUnits, EveryLayoutAndDtypeAsOnTheHost) {
+  run_ranks(GetParam(), [](Rank& self) {
+    OnGpu on(self);
+    uint64_t seed = 1;
+    for (const fsccl_layout_t layout : {FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_RAGGED})
+      for (const fsccl_dtype_t wire : {FSCCL_BFLOAT16, FSCCL_FLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64})
+        for (const fsccl_dtype_t reduce : {FSCCL_BFLOAT16, FSCCL_FLOAT32}) {
+          UnitCase c = simple_unit({{7, 5}, {33}, {}, {3, 2, 4}}, seed++);
+          c.layout = layout;
+          if (layout == FSCCL_LAYOUT_RAGGED) c.params[0].block_rows = c.params[0].block_columns = 2;
+          c.wire = wire;
+          c.reduce = reduce;
+          c.grad = seed % 3 ? FSCCL_FLOAT32 : wire;
+          train(c, self, on);
+          if (HasFailure()) return;
+        }
+  });
+}
+
+TEST_P(DeviceUnits, RandomOnesAsOnTheHost) {
+  run_ranks(GetParam(), [](Rank& self) {
+    OnGpu on(self);
+    Random random(static_cast<uint64_t>(self.ranks) + 90);
+    for (int i = 0; i < 25 && !HasFailure(); i++) {
+      UnitCase c = random_unit(random);
+      c.by_parameter = false;
+      train(c, self, on);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DeviceUnits, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
+
+// A step as training has it: the next unit is gathered on one stream while the last one is read on another.
+TEST_F(DeviceUnit, TwentyStepsWithPrefetchOnTwoStreams) {
+  run_ranks(3, [](Rank& self) {
+    OnGpu on(self);
+    constexpr size_t kUnits = 4, kRows = 96, kColumns = 64;
+    CudaStream* const compute = on.gpu.stream();
+    std::vector<fsccl_unit_t> units(kUnits);
+    std::vector<float*> seen;
+    for (size_t u = 0; u < kUnits; u++) {
+      UnitCase c = simple_unit({{kRows, kColumns}, {kColumns}}, u + 1);
+      c.wire = c.reduce = FSCCL_FLOAT32;
+      ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &units[u]));
+      seen.push_back(static_cast<float*>(on.gpu.memory(kRows * kColumns * sizeof(float))));
+    }
+    const auto value = [](size_t unit, uint64_t step, uint64_t element) {
+      return static_cast<float>(unit * 1'000'000 + step * 10'000 + element);
+    };
+    for (uint64_t step = 1; step <= 20; step++) {
+      for (size_t u = 0; u < kUnits; u++) {  // the optimizer
+        fsccl_view_t shard{};
+        ASSERT_OK(fsccl_unit_shard(units[u], 0, &shard));
+        std::vector<float> values;
+        for (uint64_t k = 0; k < shard.count; k++) values.push_back(value(u, step, shard.offset + k));
+        on.gpu.copy(shard.data, values.data(), values.size() * sizeof(float), on.stream);
+        on.gpu.synchronize(on.stream);
+      }
+      const auto gather = [&](size_t u) {
+        ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
+        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, nullptr));
+      };
+      gather(0);
+      for (size_t u = 0; u < kUnits; u++) {
+        on.gpu.order(on.stream, compute);
+        if (u + 1 < kUnits) gather(u + 1);
+        fsccl_view_t param{};
+        ASSERT_OK(fsccl_unit_param(units[u], 0, &param));
+        on.gpu.copy(seen[u], param.data, param.count * sizeof(float), compute);
+        ASSERT_OK(fsccl_unit_set_stream(units[u], compute));
+        ASSERT_OK(fsccl_unit_reshard(units[u]));
+      }
+      ASSERT_OK(fsccl_pool_step(on.pool.get()));
+      for (size_t u = 0; u < kUnits; u++) {
+        const std::vector<char> bytes = on.gpu.read(seen[u], kRows * kColumns * sizeof(float), compute);
+        for (uint64_t k = 0; k < kRows * kColumns; k++) {
+          float got = 0;
+          std::memcpy(&got, bytes.data() + k * sizeof got, sizeof got);
+          ASSERT_EQ(got, value(u, step, k)) << "unit " << u << " step " << step << " element " << k << " rank " << self.rank;
+        }
+      }
+    }
+    for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+// Rank 0 holds all, so it is through at once and takes the same memory for the next unit, while rank 1 still reads it.
+TEST_F(DeviceUnit, ASlotIsNotWrittenWhileAPeerReadsIt) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    constexpr size_t kElements = 4u << 20;
+    std::array<fsccl_unit_t, 2> units{};
+    std::array<void*, 2> copies{};
+    for (size_t u = 0; u < units.size(); u++) {
+      UnitCase c = simple_unit({{1, static_cast<int64_t>(kElements)}}, u + 1);
+      c.wire = FSCCL_FLOAT32;
+      ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &units[u]));
+      ASSERT_OK(fsccl_unit_set_stream(units[u], on.stream));
+      copies[u] = on.gpu.memory(kElements * sizeof(float));
+      fsccl_view_t shard{};
+      ASSERT_OK(fsccl_unit_shard(units[u], 0, &shard));
+      ASSERT_EQ(shard.count, self.rank == 0 ? kElements : 0);
+      const std::vector<float> values(shard.count, static_cast<float>(u + 1));
+      on.gpu.copy(shard.data, values.data(), values.size() * sizeof(float), on.stream);
+      on.gpu.synchronize(on.stream);
+    }
+    const void* places[2] = {};
+    for (int round = 0; round < 4; round++) {
+      for (size_t u = 0; u < units.size(); u++) {
+        ASSERT_OK(fsccl_unit_unshard(units[u], FSCCL_UNSHARD_READ, nullptr));
+        fsccl_view_t param{};
+        ASSERT_OK(fsccl_unit_param(units[u], 0, &param));
+        places[u] = param.data;
+        on.gpu.copy(copies[u], param.data, kElements * sizeof(float), on.stream);
+        ASSERT_OK(fsccl_unit_reshard(units[u]));
+      }
+      ASSERT_EQ(places[0], places[1]) << "the test is about memory that is used again";
+      for (size_t u = 0; u < units.size(); u++) {
+        const std::vector<char> bytes = on.gpu.read(copies[u], kElements * sizeof(float), on.stream);
+        const std::vector<float> wanted(kElements, static_cast<float>(u + 1));
+        ASSERT_EQ(std::memcmp(bytes.data(), wanted.data(), bytes.size()), 0) << "unit " << u << " rank " << self.rank;
+      }
+      ASSERT_OK(fsccl_pool_step(on.pool.get()));
+    }
+    for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+// Counted over all ranks, which are threads here.
+TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
+  const stand_in::Control& control = control_;
+  if (!control.there()) GTEST_SKIP() << "calls are counted by the stand-in for CUDA's driver";
+  constexpr int kRanks = 3;
+  std::barrier all(kRanks);
+  std::array<uint64_t, 4> before{};
+  const std::array<const char*, 4> kCalls = {"cuLaunchKernel", "cuMemcpyBatchAsync_v2", "cuMemcpyAsync", "cuStreamBatchMemOp_v2"};
+  const auto expect = [&](const Rank& self, std::array<uint64_t, 4> wanted, const char* what) {
+    all.arrive_and_wait();
+    for (size_t i = 0; self.rank == 0 && i < kCalls.size(); i++)
+      EXPECT_EQ(control.calls(kCalls[i]) - before[i], wanted[i] * kRanks) << kCalls[i] << " of " << what;
+    all.arrive_and_wait();
+  };
+  const auto begin = [&](const Rank& self) {
+    all.arrive_and_wait();
+    for (size_t i = 0; self.rank == 0 && i < kCalls.size(); i++) before[i] = control.calls(kCalls[i]);
+    all.arrive_and_wait();
+  };
+  run_ranks(kRanks, [&](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({}, 5);
+    for (int i = 0; i < 12; i++) c.params.push_back({{600, 256}});  // pieces that copy engines take
+    c.keep = FSCCL_KEEP_ALWAYS;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    begin(self);
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    expect(self, {1, 1, 0, 4}, "a gather: it begins, ready, waits, done");
+    ASSERT_OK(fsccl_unit_reshard(unit));
+    begin(self);
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    expect(self, {0, 0, 0, 4}, "a kept slot: nothing moves, and ranks agree");
+    ASSERT_OK(fsccl_unit_reshard(unit));
+    fsccl_view_t grad{};
+    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    begin(self);
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr));
+    expect(self, {1, 0, 0, 4}, "a reduction");
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceUnit, KeptContentsLastUntilMarkChanged) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({{9, 5}, {4}}, 3);
+    c.keep = FSCCL_KEEP_ALWAYS;
+    c.marks_changes = true;
+    TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+    twins.write_shards(1);
+    for (int i = 0; i < 3; i++) {
+      twins.unshard();
+      twins.compare_params();
+      twins.reshard();
+      if (i == 1) {
+        twins.write_shards(2);
+        EXPECT_OK(fsccl_unit_mark_changed(twins.get()));
+        EXPECT_OK(fsccl_unit_mark_changed(twins.host()));
+      }
+    }
+  });
+}
+
+TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({{6, 5}, {1}}, 4);  // rank 1 has nothing of the second
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    fsccl_view_t grad{};
+    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    const std::vector<uint16_t> ones(30, 0x3f80);  // 1 in bfloat16
+    on.gpu.copy(grad.data, ones.data(), 60, on.stream);
+    ASSERT_OK(fsccl_unit_grad(unit, 1, &grad));
+    on.gpu.copy(grad.data, ones.data(), 2, on.stream);
+    on.gpu.synchronize(on.stream);
+
+    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
+    std::vector<size_t> ready;
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    config.scale = 1;
+    config.result = result;
+    config.sharded_grads = moved;
+    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) { static_cast<std::vector<size_t>*>(context)->push_back(i); };
+    config.shard_ready_context = &ready;
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+    EXPECT_EQ(ready, self.rank == 0 ? (std::vector<size_t>{0, 1}) : (std::vector<size_t>{0}));
+    fsccl_reduce_result_t got{};
+    std::memcpy(&got, on.gpu.read(result, sizeof got, on.stream).data(), sizeof got);
+    EXPECT_EQ(got.norm_squared, self.rank == 0 ? 16 * 4.0 : 15 * 4.0);
+    EXPECT_EQ(got.finite, 1);
+    fsccl_view_t sharded{};
+    ASSERT_OK(fsccl_unit_sharded_grad(unit, 0, &sharded));
+    EXPECT_EQ(sharded.data, moved[0]);
+    float value = 0;
+    std::memcpy(&value, on.gpu.read(moved[0], sizeof value, on.stream).data(), sizeof value);
+    EXPECT_EQ(value, 2);
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    UnitCase c = simple_unit({{8}}, 6);
+    fsccl_unit_t unit = nullptr;
+    c.by_parameter = true;
+    c.by_parameter = false;
+    std::vector<char> on_host(64);
+    EXPECT_ERROR(make_unit(c, self.comm, on.pool.get(), &unit, {on_host.data()}), FSCCL_ERR_INVALID_ARGUMENT, "host memory",
+                 "device");
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
+    fsccl_work_t work = nullptr;
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, &work), FSCCL_ERR_NOT_AVAILABLE, "event");
+    EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_INVALID_STATE, "not unsharded");
+    fsccl_view_t view{};
+    EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients");
+    EXPECT_ERROR(fsccl_unit_release(unit, 0), FSCCL_ERR_INVALID_STATE, "reshard");
+    // Until a stream is named it is the legacy default one, whose copies are no batch.
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE, "already");
+    const void* one[] = {nullptr};
+    EXPECT_ERROR(fsccl_unit_set_shards(unit, const_cast<void* const*>(one)), FSCCL_ERR_INVALID_STATE, "reshard it");
+    ASSERT_OK(fsccl_unit_reshard(unit));
+    fsccl_unit_t host = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.host.get(), &host));
+    EXPECT_ERROR(fsccl_unit_set_stream(host, on.stream), FSCCL_ERR_INVALID_ARGUMENT, "host memory");
+    EXPECT_OK(fsccl_unit_destroy(host));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceUnit, DefinitionsAreCompared) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    EXPECT_ERROR(make_unit(simple_unit({{8}, {self.rank ? 4 : 5}}), self.comm, on.pool.get(), &unit), FSCCL_ERR_MISMATCH,
+                 "parameter 1", "rank 0");
+  });
+}
+
+TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    std::array<fsccl_unit_t, 2> units{};
+    for (size_t u = 0; u < 2; u++) ASSERT_OK(make_unit(simple_unit({{64, 64}}, u + 1), self.comm, on.pool.get(), &units[u]));
+    std::vector<fsccl_event_t> events;
+    for (fsccl_unit_t unit : units) {
+      events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
+      events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
+    }
+    ASSERT_OK(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()));
+    std::swap(events[0], events[1]);
+    EXPECT_ERROR(fsccl_pool_schedule(on.pool.get(), events.data(), events.size()), FSCCL_ERR_INVALID_ARGUMENT, "event 0",
+                 "not held");
+    for (int step = 0; step < 2; step++) {
+      for (fsccl_unit_t unit : units) {
+        ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+        ASSERT_OK(fsccl_unit_reshard(unit));
+      }
+      ASSERT_OK(fsccl_pool_step(on.pool.get()));
+    }
+    fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+    ASSERT_OK(fsccl_pool_stats(on.pool.get(), &stats));
+    EXPECT_EQ(stats.plan_misses, 0u);
+    EXPECT_EQ(stats.plan_hits, 4u);
+    for (fsccl_unit_t unit : units) EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing

@@ -1,0 +1,103 @@
+// What tests do on a GPU themselves: streams, copies and events, by the driver that the library uses, found at run time. Over the
+// stand-in (tests/stand_in/cuda) as over a real one.
+#pragma once
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace fsccl::testing {
+
+struct CudaStream;
+struct CudaEvent;
+
+// A device, current in the thread that made this.
+class Gpu {
+ public:
+  static bool there() { return library() && count() > 0; }
+  static int count() {
+    int count = 0;
+    return function<int(unsigned)>("cuInit")(0) == 0 && function<int(int*)>("cuDeviceGetCount")(&count) == 0 ? count : 0;
+  }
+
+  explicit Gpu(int ordinal) : ordinal_(ordinal) {
+    int device = 0;
+    void* context = nullptr;
+    check(function<int(unsigned)>("cuInit")(0));
+    check(function<int(int*, int)>("cuDeviceGet")(&device, ordinal));
+    check(function<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, device));
+    check(function<int(void*)>("cuCtxPushCurrent_v2")(context));
+    device_ = device;
+  }
+  ~Gpu() {
+    for (CudaStream* stream : streams_) check(function<int(CudaStream*)>("cuStreamDestroy_v2")(stream));
+    for (CudaEvent* event : events_) check(function<int(CudaEvent*)>("cuEventDestroy_v2")(event));
+    for (void* memory : memory_) check(function<int(unsigned long long)>("cuMemFree_v2")(reinterpret_cast<uintptr_t>(memory)));
+    void* context = nullptr;
+    check(function<int(void**)>("cuCtxPopCurrent_v2")(&context));
+    check(function<int(int)>("cuDevicePrimaryCtxRelease_v2")(device_));
+  }
+  Gpu(const Gpu&) = delete;
+
+  int ordinal() const { return ordinal_; }
+  CudaStream* stream() {
+    streams_.emplace_back();
+    check(function<int(CudaStream**, unsigned, int)>("cuStreamCreateWithPriority")(&streams_.back(), 1, 0));
+    return streams_.back();
+  }
+  void synchronize(CudaStream* stream) { check(function<int(CudaStream*)>("cuStreamSynchronize")(stream)); }
+  bool idle(CudaStream* stream) { return function<int(CudaStream*)>("cuStreamQuery")(stream) == 0; }
+  // What `later` is given from now on follows what `first` was given so far.
+  void order(CudaStream* first, CudaStream* later) {
+    events_.emplace_back();
+    check(function<int(CudaEvent**, unsigned)>("cuEventCreate")(&events_.back(), 2));
+    check(function<int(CudaEvent*, CudaStream*)>("cuEventRecord")(events_.back(), first));
+    check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later, events_.back(), 0));
+  }
+  void* memory(size_t bytes) {
+    unsigned long long address = 0;
+    check(function<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&address, bytes ? bytes : 1));
+    memory_.push_back(reinterpret_cast<void*>(address));
+    return memory_.back();
+  }
+  // Any of the two on the host.
+  void copy(void* to, const void* from, size_t bytes, CudaStream* stream) {
+    if (bytes)
+      check(function<int(unsigned long long, unsigned long long, size_t, CudaStream*)>("cuMemcpyAsync")(
+          reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), bytes, stream));
+  }
+  std::vector<char> read(const void* from, size_t bytes, CudaStream* stream) {
+    std::vector<char> result(bytes);
+    copy(result.data(), from, bytes, stream);
+    synchronize(stream);
+    return result;
+  }
+  void call(CudaStream* stream, void (*run)(void*), void* context) {
+    check(function<int(CudaStream*, void (*)(void*), void*)>("cuLaunchHostFunc")(stream, run, context));
+  }
+
+ private:
+  static void* library() {
+    static void* const opened = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return opened;
+  }
+  template <class Signature>
+  static Signature* function(const char* name) {
+    void* const found = dlsym(library(), name);
+    EXPECT_NE(found, nullptr) << name;
+    return reinterpret_cast<Signature*>(found);
+  }
+  static void check(int code) { EXPECT_EQ(code, 0) << "the driver refused a call of the test"; }
+
+  const int ordinal_;
+  int device_ = 0;
+  std::vector<CudaStream*> streams_;
+  std::vector<CudaEvent*> events_;
+  std::vector<void*> memory_;
+};
+
+}  // namespace fsccl::testing

@@ -1,0 +1,253 @@
+// Units on GPUs between processes, over the stand-in for CUDA's driver: what happens to the others when a rank dies, is stopped, or
+// runs another program. Whatever it is, their streams end, and the next call says who and why.
+#include <fsccl/fsccl.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "conformance/gpu.h"
+#include "processes.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr int64_t kPatienceMs = 40'000;
+constexpr int64_t kElements = 4096;
+constexpr int kNoKernels = 77;
+
+bool good(fsccl_status_t status, const char* what) {
+  if (status == FSCCL_OK) return true;
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  std::printf("%s: %d %s\n", what, status, info.text);
+  return false;
+}
+#define CHECK_OK(call) \
+  if (!good(call, #call)) return 1
+
+// A communicator from the environment, a pool on GPU rank % GPUs, and units of one parameter each.
+struct World {
+  fsccl_comm_t comm = nullptr;
+  fsccl_pool_t pool = nullptr;
+  std::vector<fsccl_unit_t> units;
+  std::unique_ptr<Gpu> gpu;
+  CudaStream* stream = nullptr;
+};
+
+int begin(const Child& child, size_t units, World* world) {
+  CHECK_OK(fsccl_comm_create(nullptr, &world->comm));
+  world->gpu = std::make_unique<Gpu>(child.rank % Gpu::count());
+  world->stream = world->gpu->stream();
+  fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+  config.memory = FSCCL_MEMORY_CUDA;
+  config.device = world->gpu->ordinal();
+  config.limit_bytes = 64u << 20;
+  CHECK_OK(fsccl_pool_create(world->comm, &config, &world->pool));
+  for (size_t u = 0; u < units; u++) {
+    const std::string name = "layer " + std::to_string(u);
+    fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
+    unit.name = name.c_str();
+    unit.shard_comm = world->comm;
+    unit.pool = world->pool;
+    unit.wire_dtype = FSCCL_FLOAT32;
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = 1;
+    param.shape[0] = kElements;
+    const fsccl_status_t made = fsccl_unit_create(&unit, &param, 1, &world->units.emplace_back());
+    if (made == FSCCL_ERR_NOT_AVAILABLE) std::exit(kNoKernels);
+    CHECK_OK(made);
+    CHECK_OK(fsccl_unit_set_stream(world->units.back(), world->stream));
+    CHECK_OK(fsccl_unit_unshard(world->units.back(), FSCCL_UNSHARD_READ, nullptr));  // the pool grows
+    CHECK_OK(fsccl_unit_reshard(world->units.back()));
+  }
+  world->gpu->synchronize(world->stream);
+  std::puts("ready");
+  return 0;
+}
+
+// What a rank does whose peers fail: gathers, sees its stream end, and says what the next call says.
+int survive(const Child& child) {
+  World world;
+  if (begin(child, 1, &world)) return 1;
+  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+  std::puts("enqueued");
+  world.gpu->synchronize(world.stream);
+  std::puts("drained");
+  (void)fsccl_unit_reshard(world.units[0]);
+  const fsccl_status_t status = fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  std::printf("says %s peer %d: %s\n", fsccl_status_string(status), info.peer, info.text);
+  CHECK_OK(fsccl_unit_destroy(world.units[0]));
+  CHECK_OK(fsccl_pool_destroy(world.pool));
+  CHECK_OK(fsccl_comm_destroy(world.comm));
+  return 0;
+}
+
+void sleep_for_ever(void*) {
+  for (;;) pause();
+}
+
+// Is in the middle of a gather, as far as the others can see, for ever: its stream does not get there.
+int stuck(const Child& child) {
+  World world;
+  if (begin(child, 1, &world)) return 1;
+  world.gpu->call(world.stream, sleep_for_ever, nullptr);
+  CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+  std::puts("enqueued");
+  sleep_for_ever(nullptr);
+  return 0;
+}
+
+int train(const Child& child) {
+  World world;
+  if (begin(child, 3, &world)) return 1;
+  for (int step = 1; step <= 5; step++) {
+    for (fsccl_unit_t unit : world.units) {
+      fsccl_view_t shard{};
+      CHECK_OK(fsccl_unit_shard(unit, 0, &shard));
+      std::vector<float> values;
+      for (uint64_t k = 0; k < shard.count; k++)
+        values.push_back(static_cast<float>(step * 10000) + static_cast<float>(shard.offset + k));
+      world.gpu->copy(shard.data, values.data(), values.size() * sizeof(float), world.stream);
+    }
+    for (fsccl_unit_t unit : world.units) {
+      CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+      fsccl_view_t param{};
+      CHECK_OK(fsccl_unit_param(unit, 0, &param));
+      const std::vector<char> bytes = world.gpu->read(param.data, kElements * sizeof(float), world.stream);
+      for (int64_t k = 0; k < kElements; k++) {
+        float got = 0;
+        std::memcpy(&got, bytes.data() + static_cast<size_t>(k) * sizeof got, sizeof got);
+        if (got != static_cast<float>(step * 10000) + static_cast<float>(k))
+          return std::printf("step %d element %ld is %f\n", step, static_cast<long>(k), static_cast<double>(got)), 1;
+      }
+      CHECK_OK(fsccl_unit_reshard(unit));
+    }
+  }
+  for (fsccl_unit_t unit : world.units) CHECK_OK(fsccl_unit_destroy(unit));
+  CHECK_OK(fsccl_pool_destroy(world.pool));
+  CHECK_OK(fsccl_comm_destroy(world.comm));
+  return 0;
+}
+
+// Ranks 0 and 1 gather two units in another order.
+int disagree(const Child& child) {
+  World world;
+  if (begin(child, 2, &world)) return 1;
+  for (size_t u = 0; u < 2; u++)
+    (void)fsccl_unit_unshard(world.units[u ^ static_cast<size_t>(child.rank)], FSCCL_UNSHARD_READ, nullptr);
+  world.gpu->synchronize(world.stream);
+  fsccl_view_t view{};
+  const fsccl_status_t status = fsccl_unit_param(world.units[0], 0, &view);
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  std::printf("says %s: %s\n", fsccl_status_string(status), info.text);
+  return 0;
+}
+
+// Gathers, and aborts what the other rank, which does nothing, will never join.
+int abort_it(const Child& child) {
+  World world;
+  if (begin(child, 1, &world)) return 1;
+  if (child.rank == 0) {
+    CHECK_OK(fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr));
+    CHECK_OK(fsccl_comm_abort(world.comm));
+    world.gpu->synchronize(world.stream);
+  } else {
+    fsccl_status_t state = FSCCL_OK;
+    while (state == FSCCL_OK) {
+      CHECK_OK(fsccl_comm_async_error(world.comm, &state));
+      std::this_thread::yield();
+    }
+  }
+  const fsccl_status_t status =
+      child.rank == 0 ? fsccl_unit_reshard(world.units[0]) : fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
+  return status == FSCCL_ERR_ABORTED ? 0 : 1;
+}
+
+Variables on_gpus(int rank, int ranks, int port, const char* gpus, const char* timeout_ms = "50000") {
+  Variables variables = job(rank, ranks, port);
+  variables.emplace_back("FSCCL_STAND_IN_GPUS", gpus);
+  for (auto& [name, value] : variables)
+    if (name == "FSCCL_TIMEOUT_MS") value = timeout_ms;
+  return variables;
+}
+
+class DeviceProcesses : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!Gpu::there()) GTEST_SKIP() << "no GPU and no stand-in for CUDA's driver";
+    Processes probe;
+    probe.start("train", 0, 1, on_gpus(0, 1, 39410, "1"));
+    probe.finish(kPatienceMs);
+    if (probe.exit_code(0) == kNoKernels) GTEST_SKIP() << "the library was built without kernels for GPUs";
+  }
+};
+
+TEST_P(DeviceProcesses, Train) {
+  Processes processes;
+  for (int rank = 0; rank < 3; rank++) processes.start("train", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST_P(DeviceProcesses, ARankIsKilledInTheMiddleOfAGather) {
+  Processes processes;
+  for (int rank = 0; rank < 3; rank++)
+    processes.start(rank == 1 ? "stuck" : "survive", rank, 3, on_gpus(rank, 3, 39412, GetParam()));
+  for (int rank = 0; rank < 3; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+  processes.kill(1, SIGKILL);
+  processes.finish(kPatienceMs);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+    EXPECT_NE(processes.output(rank).find("drained"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_PEER_DEAD"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("peer 1: rank 1"), std::string::npos) << processes.report();
+  }
+}
+
+TEST_P(DeviceProcesses, WhoIsStoppedPastTheDeadlineIsNamed) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++)
+    processes.start(rank == 1 ? "stuck" : "survive", rank, 2, on_gpus(rank, 2, 39413, GetParam(), "8000"));
+  for (int rank = 0; rank < 2; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+  processes.kill(1, SIGSTOP);
+  ASSERT_TRUE(processes.wait_for_output(0, "says", kPatienceMs)) << processes.report();
+  EXPECT_NE(processes.output(0).find("says FSCCL_ERR_TIMEOUT"), std::string::npos) << processes.report();
+  EXPECT_NE(processes.output(0).find("still waits for rank(s) 1"), std::string::npos) << processes.report();
+  processes.kill(1, SIGKILL);
+  processes.finish(kPatienceMs);
+  EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
+}
+
+TEST_P(DeviceProcesses, AnotherOrderIsFoundOut) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++) processes.start("disagree", rank, 2, on_gpus(rank, 2, 39414, GetParam()));
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+  for (int rank = 0; rank < 2; rank++) {
+    EXPECT_NE(processes.output(rank).find("says FSCCL_ERR_MISMATCH"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("'layer 0'"), std::string::npos) << processes.report();
+    EXPECT_NE(processes.output(rank).find("'layer 1'"), std::string::npos) << processes.report();
+  }
+}
+
+TEST_P(DeviceProcesses, Abort) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++) processes.start("abort", rank, 2, on_gpus(rank, 2, 39415, GetParam()));
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, DeviceProcesses, ::testing::Values("1", "2"),
+                         [](const auto& gpus) { return std::string(gpus.param); });
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  const Roles roles{{"survive", survive}, {"stuck", stuck}, {"train", train}, {"disagree", disagree}, {"abort", abort_it}};
+  if (const auto code = run_role(argc, argv, roles)) return *code;
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
