@@ -9,8 +9,9 @@ import importlib
 import torch
 import torch.distributed as _dist
 
-__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "register",
-           "stats", "sync_module_states", "verify_replicas"]
+__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool", "register",
+           "stats",
+           "sync_module_states", "verify_replicas"]
 
 if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
@@ -36,13 +37,13 @@ def _check_torch():
 _check_torch()
 
 from ._capi import FscclError  # noqa: E402
-from .backend import NAME, FscclBackend, create  # noqa: E402
+from .backend import DEVICES, NAME, FscclBackend, create  # noqa: E402
 from .launcher import from_launcher  # noqa: E402
 from .stats import stats  # noqa: E402
 
 
-_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "sync_module_states": "state",
-          "verify_replicas": "state"}  # their modules import FSDP2 and DTensor, which take a second
+_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "mem_pool": "pluggable",
+          "sync_module_states": "state", "verify_replicas": "state"}  # modules that import FSDP2 and DTensor, which take a second
 
 
 def __getattr__(name):
@@ -54,7 +55,7 @@ def __getattr__(name):
 def register():
     """Makes the name "fsccl" known to torch.distributed. May be called any number of times."""
     if NAME.upper() not in _dist.Backend._plugins:
-        _dist.Backend.register_backend(NAME, create, extended_api=True, devices=["cpu"])
+        _dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
 
 
 register()

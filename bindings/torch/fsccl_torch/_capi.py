@@ -8,7 +8,7 @@ lock, so that other Python threads run while one waits. Handles and addresses ar
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 from torch.distributed import DistBackendError
@@ -23,6 +23,7 @@ INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64 = range(8)
 FLOAT16, BFLOAT16, FLOAT32, FLOAT64, BOOL, FLOAT8_E4M3, FLOAT8_E5M2 = range(8, 15)
 OP_SUM, OP_AVG, OP_MIN, OP_MAX, OP_PROD, OP_PREMUL_SUM = range(6)
 
+MEMORY_HOST, MEMORY_CUDA = range(2)
 LAYOUT_FLAT, LAYOUT_PER_PARAM, LAYOUT_RAGGED = range(3)
 SHARING_READ_ONLY, SHARING_PRIVATE, SHARING_COPY_ON_WRITE = range(3)
 KEEP_NONE, KEEP_ALWAYS, KEEP_BUDGET = range(3)
@@ -104,12 +105,18 @@ class Tensor(ctypes.Structure):
     _fields_ = [("send", c_void_p), ("recv", c_void_p), ("counts", POINTER(c_size_t)), ("dtype", c_int)]
 
 
+class Allocator(ctypes.Structure):
+    """Only made and handed on: its functions are not called from Python, but the last."""
+    _fields_ = [("size", c_size_t), ("abi", c_uint32), ("name", c_char_p), ("memory", c_int), ("device", c_int), ("context", c_void_p),
+                ("allocate", c_void_p), ("deallocate", c_void_p), ("share", c_void_p), ("destroy", CFUNCTYPE(c_int, c_void_p))]
+
+
 class Counters(_Sized):
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
         "operations", "bytes_read", "bytes_written", "kernel_copies", "sleeps")]
 
 
-WORK_DONE = ctypes.CFUNCTYPE(None, c_void_p, c_int)
+WORK_DONE = CFUNCTYPE(None, c_void_p, c_int)
 
 _work = POINTER(c_void_p)
 _tail = [c_void_p, c_void_p, _work]  # comm, stream, work
@@ -135,6 +142,8 @@ _SIGNATURES = {
     "fsccl_pool_stats": [c_void_p, POINTER(PoolStats)],
     "fsccl_pool_trim": [c_void_p, POINTER(c_uint64)],
     "fsccl_pool_step": [c_void_p],
+    "fsccl_pool_allocator": [c_void_p, POINTER(Allocator)],
+    "fsccl_torch_use": [c_int, POINTER(Allocator)],
     "fsccl_unit_create": [POINTER(UnitConfig), POINTER(Param), c_size_t, POINTER(c_void_p)],
     "fsccl_unit_destroy": [c_void_p],
     "fsccl_unit_unshard": [c_void_p, c_int, _work],
@@ -142,6 +151,7 @@ _SIGNATURES = {
     "fsccl_unit_shard": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_set_shards": [c_void_p, POINTER(c_void_p)],
     "fsccl_unit_mark_changed": [c_void_p],
+    "fsccl_unit_set_stream": [c_void_p, c_void_p],
     "fsccl_unit_reshard": [c_void_p],
     "fsccl_unit_grad": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_sharded_grad": [c_void_p, c_size_t, POINTER(View)],
@@ -173,17 +183,17 @@ _SIGNATURES = {
 }
 
 
-def _path():
+def path():
     chosen = os.environ.get("FSCCL_TORCH_LIBRARY")
     return Path(chosen) if chosen else Path(__file__).parent / "libfsccl.so"
 
 
 def _load():
-    path = _path()
+    found = path()
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(found))
     except OSError as error:
-        raise ImportError(f"fsccl_torch: cannot load libfsccl from {path}: {error}. Install the package with "
+        raise ImportError(f"fsccl_torch: cannot load libfsccl from {found}: {error}. Install the package with "
                           "`pip install ./bindings/torch`, which builds and carries the library, or let FSCCL_TORCH_LIBRARY name "
                           "a libfsccl.so.") from error
     try:
@@ -192,14 +202,14 @@ def _load():
             function.argtypes, function.restype = arguments, c_int
         library.fsccl_status_string.argtypes, library.fsccl_status_string.restype = [c_int], c_char_p
     except AttributeError as error:
-        raise ImportError(f"fsccl_torch: {path} is no libfsccl of version {VERSION[0]}.{VERSION[1]}: {error}. Install a library "
+        raise ImportError(f"fsccl_torch: {found} is no libfsccl of version {VERSION[0]}.{VERSION[1]}: {error}. Install a library "
                           "and a package of the same version.") from error
     number = c_int()
     library.fsccl_version(byref(number))
-    found = divmod(number.value // 100, 100)
+    theirs = divmod(number.value // 100, 100)
     # Before 1.0 a minor version may change the API; from 1.0 on it only grows within a major version.
-    if found[0] != VERSION[0] or found[1] < VERSION[1] or (VERSION[0] == 0 and found[1] != VERSION[1]):
-        raise ImportError(f"fsccl_torch: {path} is FSCCL {found[0]}.{found[1]}, this package is made for "
+    if theirs[0] != VERSION[0] or theirs[1] < VERSION[1] or (VERSION[0] == 0 and theirs[1] != VERSION[1]):
+        raise ImportError(f"fsccl_torch: {found} is FSCCL {theirs[0]}.{theirs[1]}, this package is made for "
                           f"{VERSION[0]}.{VERSION[1]}. Install a library and a package of the same version.")
     return library, number.value
 

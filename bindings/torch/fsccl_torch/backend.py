@@ -21,6 +21,7 @@ from .reducing import Reducing
 from .stats import count
 
 NAME = "fsccl"
+DEVICES = ["cpu", "cuda"]
 _ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIMEOUT: ErrorType.TIMEOUT,
            c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR}
 
@@ -111,13 +112,15 @@ class FscclBackend(Moving, Reducing, Backend):
     # ---------------------------------------------------------------------------------------------------- memory ----
 
     def supports_tensor_alloc(self, device):
-        return isinstance(device, int) or torch.device(device).type == "cpu"
+        return isinstance(device, int) or torch.device(device).type in DEVICES
 
     def allocate_tensor(self, size, *, dtype, device="cpu"):
-        """A tensor in the group's pool, on which its collectives are fastest. The first call in a group is collective."""
-        if torch.device(device).type != "cpu":
-            self._refuse("allocate_tensor", f"{device}: FSCCL carries host memory in this release")
-        return self._comm.pool.allocate(size, dtype)
+        """A tensor in the group's pool on `device`, on which its collectives are fastest. The first call for a device in a group is
+        collective."""
+        device = torch.device(device)
+        if device.type not in DEVICES:
+            self._refuse("allocate_tensor", f"{device}: FSCCL carries memory of the host and of CUDA devices")
+        return self._comm.pool_of(device).allocate(size, dtype)
 
     def memory_stats(self):
         return self._comm.pool.stats()

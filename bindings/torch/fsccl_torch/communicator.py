@@ -15,8 +15,9 @@ import weakref
 
 import torch
 from . import _capi as c
+from . import streams
 from .memory import Pool
-from .work import Together, Work
+from .work import StreamWork, Together, Work
 
 _KEY = "fsccl/unique_id"
 _FAILED = b"failed: "
@@ -86,6 +87,7 @@ class Communicator:
         self.sequence = 0
         self.dependents = []  # objects with units or pools on this communicator: closed before it is
         self.pool = Pool(self)
+        self.device_pools, self._sides = {}, {}  # by device
         self._over = self.done("", None)  # what a call that waited returns
         self._out = ctypes.c_void_p()
         self._out_reference = ctypes.byref(self._out)
@@ -93,7 +95,10 @@ class Communicator:
 
     def submit(self, call, function, arguments, keep, result, finish=None, blocking=False):
         """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over; `result`: the future's value;
-        `finish`: the step after it."""
+        `finish`: the step after it. On tensors of a GPU it goes to a stream, and nothing waits for it here."""
+        device = streams.device_of(keep)
+        if device is not None and streams.on_gpu(device):
+            return self._put(call, function, arguments, keep, result, finish, self._side(device), blocking)
         with self.lock:
             status = function(*arguments, self.handle, None, self._out_reference)
             handle = self._out.value
@@ -118,6 +123,43 @@ class Communicator:
             self.coalesced.append(work)
         return work
 
+    def _side(self, device):
+        side = self._sides.get(device)
+        if side is None:
+            side = self._sides[device] = streams.Side(device)
+        return side
+
+    def _put(self, call, function, arguments, keep, result, finish, side, blocking):
+        with self.lock:  # the order on the stream is that of the calls
+            caller = side.begin()
+            status = function(*arguments, self.handle, streams.cuda.handle(side.stream), None)
+            self.sequence += 1
+            if status < 0:
+                raise self.failure(status, call)
+            if finish:
+                with torch.no_grad(), streams.cuda.on(side.stream):
+                    finish()
+            event = side.end((keep, finish))
+        work = StreamWork(self, call, side, caller, event, result)
+        if self.coalesced is not None:
+            self.coalesced.append(work)
+        elif blocking:
+            work.wait()
+        return work
+
+    def drain(self, device):
+        """Waits for what the current stream and the communicator's own were given on a device."""
+        with self.lock:
+            side = self._side(device)
+            side.begin()
+            side.finish()
+
+    def check_alive(self, call):
+        """A stream comes free when a rank has died, and what it then did is worth nothing: so whoever waits asks."""
+        status = self.state()
+        if status < 0:
+            raise self.failure(status, call)
+
     def _in_flight(self, work):
         pending = self.pending
         if pending:  # what was never waited for leaves here
@@ -127,6 +169,15 @@ class Communicator:
                 oldest.test()
         pending[work._handle] = work
         return work
+
+    def pool_of(self, device):
+        """The pool of tensors on `device`. A device's is made here, at the same place on all ranks."""
+        if not streams.on_gpu(device):
+            return self.pool
+        pool = self.device_pools.get(device)
+        if pool is None:
+            pool = self.device_pools[device] = Pool(self, device)
+        return pool
 
     def done(self, call, result):
         return Work(self, call, 0, None, result, None)
@@ -202,12 +253,15 @@ class Communicator:
                 work.wait()
             except c.FscclError:
                 break  # the communicator has failed: there is nothing more to wait for
+        for side in self._sides.values() if wait else ():
+            side.finish()
         for dependent in self.dependents:
             dependent.close()
         if not self.lock.acquire(blocking=wait):
             return  # from a finalizer, inside another close()
         try:
-            if self.handle and self.pool.close() and c.lib.fsccl_comm_destroy(self.handle) == c.OK:
+            pools = [self.pool, *self.device_pools.values()]
+            if self.handle and all([pool.close() for pool in pools]) and c.lib.fsccl_comm_destroy(self.handle) == c.OK:
                 self.handle = None
         finally:
             self.lock.release()

@@ -5,7 +5,9 @@ Stock FSDP2 packs a layer's shards, gathers, copies the result out into the para
 reduces, divides and casts. Here each rank writes its shards, cast, to their final place in a slot that the ranks of the host share;
 the parameters are views of it. Each rank publishes of its gradients only what others need, and one pass sums all ranks' parts,
 scales, casts and accumulates. A gather is submitted where FSDP2 starts it and waited for where FSDP2 uses it, so prefetching hides
-the wait. Gradients are reduced in buckets as autograd produces them; each reduction is waited for at the next.
+the wait. Gradients are reduced in buckets as autograd produces them; each reduction is waited for at the next. On GPUs a group's
+gather goes to FSDP2's all-gather stream and its reduction, one for the group, to the reduce-scatter stream; events order them as
+they order FSDP2's own, and the host waits for nothing.
 
 FSDP2 itself is unchanged: its state machine calls three functions of its own, found by name in its modules, and these go to a
 Group when the parameters belong to one. Whatever a Group cannot carry takes the stock path over the process group, announced once.
@@ -98,14 +100,19 @@ def _all_gather(fsdp_params, group, *arguments, **keywords):
     ours = group_of(fsdp_params)
     if ours is None or not ours.ready():
         return _stock["foreach_all_gather"](fsdp_params, group, *arguments, **keywords)
-    ours.issue()
-    return _collectives.AllGatherResult(ours.fsdp._all_gather_output, None, None, [], [], [])
+    if not ours.on_stream:
+        ours.issue()
+        return _collectives.AllGatherResult(ours.fsdp._all_gather_output, None, None, [], [], [])
+    given = dict(zip(_SEAMS["foreach_all_gather"][2:], arguments), **keywords)
+    event = ours.issue_on(given["all_gather_stream"], given["all_gather_copy_in_stream"])
+    return _collectives.AllGatherResult(ours.fsdp._all_gather_output, event, None, [], [], [])
 
 
 def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
     ours = group_of(fsdp_params)
     if ours is None or not ours.gathering:
         return _stock["foreach_all_gather_copy_out"](all_gather_result, fsdp_params, *arguments, **keywords)
+    ours.follow(all_gather_result.all_gather_event)
     return ours.open()
 
 
@@ -116,10 +123,13 @@ def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
         if ours is not None:
             ours.flush()
         return _stock["foreach_reduce"](fsdp_params, unsharded_grads, *arguments, **keywords)
-    ours.reduce(fsdp_params, unsharded_grads, given["gradient_divide_factor"])
-    unsharded_grads.clear()  # its owner: what is in flight holds them
     stream = given["reduce_scatter_stream"]
-    event = stream.record_event()
+    if ours.on_stream:
+        event = ours.reduce_on(stream, fsdp_params, unsharded_grads, given["gradient_divide_factor"])
+    else:
+        ours.reduce(fsdp_params, unsharded_grads, given["gradient_divide_factor"])
+        event = stream.record_event()
+    unsharded_grads.clear()  # its owner: what is in flight holds them
     return ours.fsdp._all_gather_output, event, stream, event, None, None, None
 
 

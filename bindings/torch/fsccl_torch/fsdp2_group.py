@@ -13,7 +13,8 @@ import weakref
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, TrainingState
 
-from .backend import FscclBackend
+from . import streams
+from .backend import DEVICES, FscclBackend
 from .dtypes import MOVED
 from .fsdp2_reduction import Reduction, shard_of, unit_shape
 from .stats import count
@@ -45,6 +46,7 @@ class Domain:
     def __init__(self, comm):
         self.comm, self.groups = comm, weakref.WeakSet()
         self.reducing, self._gathered = None, set()
+        self._stream, self._held, self._event = None, None, None  # on a GPU: for gathers, gradients in use, and until when
 
     @classmethod
     def of(cls, comm):
@@ -63,9 +65,26 @@ class Domain:
         """The pool plans a step from the one before. A step begins where a group is gathered for forward again: a rule that
         gives the same answer on all ranks, whatever else one of them does alone."""
         if group in self._gathered:
-            self.comm.pool.step()
+            self.comm.pool_of(group.fsdp.device).step()
             self._gathered.clear()
         self._gathered.add(group)
+
+    def gathering(self, device):
+        """A stream for the gathers that a program asks for itself."""
+        if self._stream is None:
+            self._stream = streams.cuda.new_stream(device)
+        return self._stream
+
+    def hold(self, device, grads, event):
+        """Gradients live until the next reduction, or the end of backward: then the current stream waits for `event`, the end of
+        theirs. Backward made them there, and may have their memory back behind that."""
+        self.let_go(device)
+        self._held, self._event = list(grads), event
+
+    def let_go(self, device):
+        if self._event is not None:
+            streams.cuda.current_stream(device).wait_event(self._event)
+        self._held = self._event = None
 
     def flush(self, keep=True):
         """Ends the reduction in flight; not `keep`: its results are not wanted."""
@@ -79,6 +98,7 @@ class Group:
 
     def __init__(self, fsdp, keep_bytes):
         self.fsdp, self._keep_bytes = fsdp, keep_bytes
+        self.on_stream = streams.on_gpu(fsdp.device)
         self.domain, self._unit, self._declined = None, None, False
         self.gathering = False  # a gather was submitted, and its slot not given back
         self._next, self._there = 0, set()  # in this backward: the first bucket not reduced, and parameters with a gradient
@@ -125,8 +145,8 @@ class Group:
         backend = fsdp._all_gather_process_group._get_backend(fsdp.device) if isinstance(fsdp.mesh_info, FSDPMeshInfo) else None
         if not isinstance(backend, FscclBackend):
             return f"its process group is not on fsccl, but {type(backend).__name__}"
-        if fsdp.device.type != "cpu":
-            return f"it is on {fsdp.device}, and FSCCL carries host memory in this release"
+        if fsdp.device.type not in DEVICES:
+            return f"it is on {fsdp.device}, and FSCCL carries memory of the host and of CUDA devices"
         if fsdp._use_post_forward_mesh:
             return "reshard_after_forward is a number"
         if any(param.offload_to_cpu for param in params):
@@ -156,18 +176,23 @@ class Group:
             size = param._orig_size.numel()
             with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
                 if not param.all_gather_outputs:
-                    param.all_gather_outputs = [torch.empty(size, dtype=self._wire)]
+                    param.all_gather_outputs = [self._empty(size)]
                 along_first = param.fsdp_placement.dim == 0
-                self._windows.append(Window(param.all_gather_outputs[0] if along_first else torch.empty(size, dtype=self._wire)))
+                self._windows.append(Window(param.all_gather_outputs[0] if along_first else self._empty(size)))
         self._shards = [shard_of(param) for param in params]
         self._shard_addresses = [shard.data_ptr() for shard in self._shards]
         self._unit = Parameters(self._comm, self._name, [unit_shape(param) for param in params], self._shards, self._wire,
                                 self._keep_bytes)
         self._versions, self._reductions = None, {}
-        self._buckets = _buckets([param for param in reversed(params) if param.sharded_param.requires_grad], self._wire)
+        trainable = [param for param in reversed(params) if param.sharded_param.requires_grad]
+        self._buckets = [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)
         # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to that, at the end.
-        self._early = self._sum_dtype in _FLOATS and not any(param.is_dtensor for param in params)
+        # On a GPU one reduction of the whole group takes one launch; its stream runs beside backward anyway.
+        self._early = self._sum_dtype in _FLOATS and not any(param.is_dtensor for param in params) and not self.on_stream
         self.domain.groups.add(self)
+
+    def _empty(self, size):
+        return torch.empty(size, dtype=self._wire, device=self.fsdp.device)
 
     # --------------------------------------------------------------------------------------------------- gather ----
 
@@ -190,6 +215,21 @@ class Group:
         unit.unshard()
         self.gathering = True
         count("unshard", *(window.tensor for window in self._windows))
+
+    def issue_on(self, stream, copy_in_stream):
+        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2 lets wait for what the shards need;
+        the current one, with both, where a program unshards by itself: then it is the domain's own, to run beside it."""
+        if stream == copy_in_stream:
+            stream = self.domain.gathering(self.fsdp.device)
+        stream.wait_stream(copy_in_stream)
+        self._unit.use(stream)
+        self.issue()
+        return streams.cuda.record(stream)
+
+    def follow(self, event):
+        """The current stream goes on when the gather is over, and it is the one on which the slot will be given back."""
+        if self.on_stream and event is not None:
+            streams.cuda.current_stream(self.fsdp.device).wait_event(event)
 
     def open(self):
         """Waits for the gather and puts the slot behind the parameters."""
@@ -216,6 +256,8 @@ class Group:
         for window in self._windows:
             window.close()
         self.gathering = False
+        if self.on_stream:
+            self._unit.use(streams.cuda.current_stream(self.fsdp.device))
         self._unit.reshard()
 
     def _to_sharded(self, stock):
@@ -226,6 +268,8 @@ class Group:
     def finalize_backward(self, stock):
         stock()
         self.flush()
+        if self.on_stream and self.domain is not None:
+            self.domain.let_go(self.fsdp.device)
         if self.gathering and self.fsdp.is_sharded:  # prefetched, and never used
             self.close()
 
@@ -251,6 +295,17 @@ class Group:
         fsdp = self.fsdp
         return fsdp._all_reduce_hook is None and (not fsdp._is_hsdp or (
             fsdp.all_reduce_grads and fsdp._partial_reduce_output is None))
+
+    def reduce_on(self, stream, fsdp_params, grads, factor):
+        """Puts reductions on a stream, behind what the current one was given; the event behind them. The sums are handed to the
+        parameters at once: who reads them waits for the event, as for FSDP2's own."""
+        stream.wait_stream(streams.cuda.current_stream(self.fsdp.device))
+        with streams.cuda.on(stream):
+            self.reduce(fsdp_params, grads, factor)
+            self.domain.flush()
+        event = streams.cuda.record(stream)
+        self.domain.hold(self.fsdp.device, grads, event)
+        return event
 
     def reduce(self, fsdp_params, grads, factor):
         """Submits reductions, a bucket each. Each is finished at the next one of the domain, at the latest after backward."""

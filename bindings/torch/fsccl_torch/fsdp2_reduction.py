@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from . import _capi as c
+from . import streams
 from .dtypes import MOVED
 from .operands import counts_of, tensor_list
 from .stats import count
@@ -57,10 +58,12 @@ class Reduction:
     sums are summed, then (HSDP), or None."""
 
     def __init__(self, comm, name, fsdp_params, dtype, sum_dtype, replicas):
+        self._device = fsdp_params[0].device
         self._params, self._dtype, self._sum_dtype, self._replicas = fsdp_params, dtype, sum_dtype, replicas
         self._parts, self._contributions = comm.size, comm.size * (replicas.size() if replicas else 1)
         # Waited for at once: held any longer, so much would make the peak.
-        self.synchronous = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
+        large = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
+        self.synchronous = large and not streams.on_gpu(self._device)
         self._accumulates = not replicas
         if self.synchronous and dtype == sum_dtype:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
@@ -78,6 +81,8 @@ class Reduction:
         exact = math.frexp(factor)[0] == 0.5  # of a power of two: multiplying by its inverse is dividing by it
         sums = self._sums_so_far(grads) if exact and self._accumulates else None
         flat, places = (None, sums) if sums else self._new_places()
+        if streams.on_gpu(self._device):
+            self._transfer.use(streams.cuda.current_stream(self._device))
         self._transfer.reduce(whole, places, 1 / factor if exact else 1.0, accumulate=sums is not None)
         count("reduce_grads", *whole)
         took_part = [grad is not None for grad in grads]
@@ -86,7 +91,7 @@ class Reduction:
 
     def _laid_out(self, param, grad):
         if grad is None:
-            grad = torch.zeros(param._orig_size, dtype=self._dtype)
+            grad = torch.zeros(param._orig_size, dtype=self._dtype, device=self._device)
         dim = param.fsdp_placement.dim
         if dim != 0:
             grad = torch.cat(torch.chunk(grad, self._parts, dim=dim), dim=0)
@@ -105,7 +110,7 @@ class Reduction:
         step, ends = _ALIGNMENT // self._sum_dtype.itemsize, [0]
         for param in self._params:
             ends.append(ends[-1] + -(-param.sharded_size.numel() // step) * step)
-        flat = torch.empty(ends[-1], dtype=self._sum_dtype)
+        flat = torch.empty(ends[-1], dtype=self._sum_dtype, device=self._device)
         return flat, [flat.narrow(0, begin, param.sharded_size.numel()) for begin, param in zip(ends, self._params)]
 
     def finish(self, keep):

@@ -2,7 +2,8 @@
 """Tensors in a communicator's pool: memory that the ranks of a host map together, so that collectives on it copy least.
 
 A block goes back when the last tensor on it dies, wherever that happens: garbage may be collected in any thread, at any point. So a
-dying block is only noted, and freed by the next one to hold the communicator's lock.
+dying block is only noted, and freed by the next one to hold the communicator's lock. On a GPU it is freed on the stream that it was
+allocated on, as torch does it: other streams that use it have that one wait for them before it dies.
 """
 
 import collections
@@ -13,20 +14,21 @@ import weakref
 import torch
 
 from . import _capi as c
+from . import streams
 
 
-def _died(comm, block):
-    comm.pool.dead.append(block)
+def _died(comm, pool, block):
+    pool.dead.append(block)
     if comm.closing:  # it waited for its last block
         comm.close(wait=False)
 
 
 class Pool:
-    """The pool of one communicator: blocks of tensors, slots of units. Made by whoever needs it first, which is therefore
+    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units. Made by whoever needs it first, which is therefore
     collective: all ranks of the group come there at the same place in the order of the group's collectives."""
 
-    def __init__(self, comm):
-        self._comm, self._handle = weakref.ref(comm), None
+    def __init__(self, comm, device=None):
+        self._comm, self._handle, self._device = weakref.ref(comm), None, device
         self._live, self.dead = 0, collections.deque()
         self.units = []  # they end with the pool: at the same moment on all ranks, unlike Python's objects
 
@@ -34,24 +36,28 @@ class Pool:
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
         count = math.prod(shape)
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
-        comm, block = self._comm(), ctypes.c_void_p()
+            return torch.empty(shape, dtype=dtype, device=self._device)
+        comm, block, size = self._comm(), ctypes.c_void_p(), count * dtype.itemsize
+        stream = streams.cuda.handle(streams.cuda.current_stream(self._device)) if self._device else None
         with comm.lock:
             handle = self.open("allocate_tensor")
             self._free_dead()
-            status = c.lib.fsccl_pool_alloc(handle, count * dtype.itemsize, None, ctypes.byref(block))
+            status = c.lib.fsccl_pool_alloc(handle, size, stream, ctypes.byref(block))
             if status < 0:
                 raise comm.failure(status, "allocate_tensor")
             self._live += 1
-        memory = (ctypes.c_byte * (count * dtype.itemsize)).from_address(block.value)
-        weakref.finalize(memory, _died, comm, block.value).atexit = False
+        memory = streams.Block(block.value, size) if self._device else (ctypes.c_byte * size).from_address(block.value)
+        weakref.finalize(memory, _died, comm, self, (block.value, stream)).atexit = False
+        if self._device:
+            return streams.cuda.bytes_of(memory, self._device).view(dtype).view(shape)
         return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
     def open(self, call):
         """The fsccl_pool_t. Needs the communicator's lock."""
         if self._handle is None:
             comm, handle = self._comm(), ctypes.c_void_p()
-            status = c.lib.fsccl_pool_create(comm.handle, None, ctypes.byref(handle))
+            config = c.PoolConfig(memory=c.MEMORY_CUDA, device=self._device.index or 0, record=1) if self._device else None
+            status = c.lib.fsccl_pool_create(comm.handle, config and ctypes.byref(config), ctypes.byref(handle))
             if status < 0:
                 raise comm.failure(status, f"{call} (its first call is collective)")
             self._handle = handle.value
@@ -67,7 +73,8 @@ class Pool:
 
     def _free_dead(self):
         while self.dead:
-            c.lib.fsccl_pool_free(self._handle, self.dead.popleft(), None)
+            block, stream = self.dead.popleft()
+            c.lib.fsccl_pool_free(self._handle, block, stream)
             self._live -= 1
 
     def stats(self):

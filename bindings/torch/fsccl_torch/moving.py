@@ -2,6 +2,7 @@
 """Collectives that move: gathers, scatter, broadcast, all-to-all, barrier. Names and arguments are c10d's."""
 
 from . import _capi as c
+from . import streams
 from .operands import Operands, counts_of
 from .stats import count
 
@@ -144,4 +145,6 @@ class Moving(Operands):
 
     def barrier(self, opts):
         count("barrier")
+        if getattr(opts, "device", None) is not None and streams.on_gpu(opts.device):
+            self._comm.drain(opts.device)
         return self._comm.submit("barrier", _lib.fsccl_barrier, (), None, [], None, not opts.asyncOp)

@@ -9,6 +9,7 @@ import functools
 import torch
 
 from . import _capi as c
+from . import streams
 from .dtypes import MOVED, reduction
 
 
@@ -23,8 +24,12 @@ def dealt_out(elements, size):
     return counts_of(*(elements // size + (rank < elements % size) for rank in range(size)))
 
 
+def _carried(tensor):
+    return tensor.is_cpu or streams.on_gpu(tensor.device)
+
+
 def _plain(tensor):
-    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    return _carried(tensor) and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _adjacent(tensors):
@@ -79,12 +84,12 @@ class Operands:
         if _plain(tensor):
             return tensor
         self._check(call, tensor)
-        return torch.empty(tensor.shape, dtype=tensor.dtype)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
     def _check(self, call, tensor):
-        if not tensor.is_cpu:
-            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries host memory in this release. Name a backend for "
-                               "that device, as in init_process_group('cpu:fsccl,cuda:nccl').")
+        if not _carried(tensor):
+            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries memory of the host and of CUDA devices. Name a backend "
+                               "for that device, as in init_process_group('cpu:fsccl,xpu:xccl').")
         if tensor.layout is not torch.strided:
             self._refuse(call, f"a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors")
 
@@ -130,7 +135,8 @@ class Operands:
             return target, None
         for output in outputs:
             self._check(call, output)
-        target = torch.empty(sum(output.numel() for output in outputs), dtype=outputs[0].dtype)
+        target = torch.empty(sum(output.numel() for output in outputs), dtype=outputs[0].dtype,
+                             device=outputs[0].device)
         return target, functools.partial(_unpack, target, outputs)
 
     def _packed(self, call, inputs):

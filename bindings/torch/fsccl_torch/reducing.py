@@ -21,7 +21,7 @@ class Reducing(Operands):
         source = self._source(call, tensor)
         count(call, source)
         if how.fold:
-            rows = torch.empty((self._size, *source.shape), dtype=source.dtype)
+            rows = torch.empty((self._size, *source.shape), dtype=source.dtype, device=source.device)
             return self._comm.submit(call, _lib.fsccl_all_gather,
                                      (source.data_ptr(), rows.data_ptr(), source.numel() * how.per, how.code), (source, rows),
                                      tensors, lambda: tensor.copy_(how.fold(rows)), not opts.asyncOp)
@@ -62,7 +62,7 @@ class Reducing(Operands):
         how, source = self._reduction(call, opts, tensor.dtype), self._source(call, tensor)
         count(call, source)
         if how.fold:
-            rows = torch.empty((self._size if self._rank == root else 0, *source.shape), dtype=source.dtype)
+            rows = torch.empty((self._size if self._rank == root else 0, *source.shape), dtype=source.dtype, device=source.device)
             finish = (lambda: tensor.copy_(how.fold(rows))) if self._rank == root else None
             return self._comm.submit(call, _lib.fsccl_gather,
                                      (source.data_ptr(), rows.data_ptr(), source.numel() * how.per, how.code, root),
@@ -123,6 +123,6 @@ class Reducing(Operands):
 
     def _fold_parts(self, call, source, output, counts, how, opts):
         """Each rank receives its part from all and folds."""
-        rows = torch.empty((self._size, *output.shape), dtype=output.dtype)
+        rows = torch.empty((self._size, *output.shape), dtype=output.dtype, device=output.device)
         return self._exchange(call, source, [n * how.per for n in counts], rows, [output.numel() * how.per] * self._size, how.code,
                               [output], lambda: output.copy_(how.fold(rows)), opts)

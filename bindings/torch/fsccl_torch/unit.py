@@ -4,7 +4,7 @@
 While a unit is unsharded, a parameter is a view of the slot that the ranks of the host share; what a program writes to it stays
 this rank's own, until reshard. Its storage is the same from the first step to the last; only the memory behind it is exchanged
 (Window). So every view, saved tensor and nn.Parameter over it follows, and one that is used after reshard meets an empty storage,
-never another layer's parameters.
+never another layer's parameters. On a GPU operations are put on the stream that use() names, and nothing here waits.
 """
 
 import ctypes
@@ -12,7 +12,13 @@ import ctypes
 import torch
 
 from . import _capi as c
+from . import streams
 from .dtypes import MOVED
+
+
+def _sharing(device):
+    """On the host ranks share a slot, in which a page that one writes becomes its own; on GPUs every rank has its own slot."""
+    return c.SHARING_PRIVATE if streams.on_gpu(device) else c.SHARING_COPY_ON_WRITE
 
 
 class Window:
@@ -28,10 +34,15 @@ class Window:
         if self._bytes == 0:
             return
         if address != self._address:
-            memory = (ctypes.c_byte * self._bytes).from_address(address)
-            self._memory, self._address = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage(), address
+            self._memory, self._address = self._storage_at(address), address
         self._storage._swap_data_ptr_(self._memory)
         self.is_open = True
+
+    def _storage_at(self, address):
+        if streams.on_gpu(self.tensor.device):
+            return streams.cuda.storage_at(address, self._bytes, self.tensor.device)
+        memory = (ctypes.c_byte * self._bytes).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
 
     def close(self):
         if self.is_open:
@@ -45,6 +56,9 @@ class _Unit:
 
     def __init__(self, comm, name, shapes, shards, flags, sharded_grads, **config):
         self._comm, self._name, self.size = comm, name, len(shapes)
+        self._device = shards[0].device
+        self._on_stream = streams.on_gpu(self._device)
+        pool = comm.pool_of(self._device)
         params = (c.Param * self.size)()
         for param, shape, shard, grad in zip(params, shapes, shards, sharded_grads):
             param.dims, param.dtype, param.flags, param.tied_to = len(shape), MOVED[shard.dtype][0], flags, -1
@@ -54,10 +68,15 @@ class _Unit:
         settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=comm.handle, marks_changes=1, **config)
         handle = ctypes.c_void_p()
         with comm.lock:
-            settings.pool = comm.pool.open("fsdp2: the first gather")
+            settings.pool = pool.open("fsdp2: the first gather")
             self._check(c.lib.fsccl_unit_create(ctypes.byref(settings), params, self.size, ctypes.byref(handle)), "made")
         self.handle, self._work = handle.value, ctypes.c_void_p()
-        comm.pool.units.append(self)
+        self._work_reference = None if self._on_stream else ctypes.byref(self._work)
+        pool.units.append(self)
+
+    def use(self, stream):
+        """On a GPU: the stream of the next calls."""
+        self._check(c.lib.fsccl_unit_set_stream(self.handle, streams.cuda.handle(stream)), "given a stream")
 
     def _check(self, status, what):
         if status < 0:
@@ -83,7 +102,7 @@ class Parameters(_Unit):
 
     def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes):
         super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), wire_dtype=MOVED[wire_dtype][0],
-                         reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=c.SHARING_COPY_ON_WRITE,
+                         reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=_sharing(shards[0].device),
                          keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
         self._view = c.View()
@@ -98,10 +117,10 @@ class Parameters(_Unit):
 
     def unshard(self):
         with self._comm.lock:
-            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, ctypes.byref(self._work)), "unsharded")
+            self._check(c.lib.fsccl_unit_unshard(self.handle, 0, self._work_reference), "unsharded")
 
     def wait(self):
-        """Until the parameters are there; their addresses."""
+        """Until the parameters are there, on a GPU until the calls are; their addresses."""
         self._finish("unsharded")
         if self._offsets is None:
             addresses = [self._address(i) or 0 for i in range(self.size)]
@@ -125,7 +144,7 @@ class Gradients(_Unit):
     """The reduction of the whole gradients of some parameters, in `dtype`, to this rank's parts of the sums, in `sum_dtype`."""
 
     def __init__(self, comm, name, shapes, shards, dtype, sum_dtype):
-        place = torch.empty(1, dtype=sum_dtype)  # not written to: each reduction names its places
+        place = torch.empty(1, dtype=sum_dtype, device=shards[0].device)  # not written to: each reduction names its places
         super().__init__(comm, name, shapes, shards, 0, [place] * len(shapes), wire_dtype=MOVED[shards[0].dtype][0],
                          reduce_dtype=MOVED[dtype][0], grad_dtype=MOVED[sum_dtype][0], sharing=c.SHARING_READ_ONLY)
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
@@ -136,7 +155,7 @@ class Gradients(_Unit):
         self._places[:] = [place.data_ptr() or None for place in places]
         config = c.ReduceConfig(scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places)
         with self._comm.lock:
-            self._check(c.lib.fsccl_unit_reduce_grads(self.handle, ctypes.byref(config), ctypes.byref(self._work)), "reduced")
+            self._check(c.lib.fsccl_unit_reduce_grads(self.handle, ctypes.byref(config), self._work_reference), "reduced")
 
     def wait(self):
         self._finish("reduced")

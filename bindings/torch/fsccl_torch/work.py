@@ -3,7 +3,7 @@
 
 A Work keeps the tensors of its operation alive until the operation is over. Its last step (copying a staged result into the
 caller's tensor, folding) runs exactly once, in the thread that first learns of the completion; so a second wait() never touches
-the result again.
+the result again. Operations on a GPU have that step on their stream, and end there (StreamWork).
 """
 
 import itertools
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from . import _capi as c
+from . import streams
 
 
 class Work(dist._Work):
@@ -69,6 +70,43 @@ class Work(dist._Work):
     def _outcome(self, _over):
         self.wait()
         return self._result
+
+
+class StreamWork(dist._Work):
+    """One operation on a stream, as torch expects works of GPUs: waiting for it is putting an event in front of what the current
+    stream is given next; the host goes on."""
+
+    def __init__(self, comm, call, side, caller, event, result):
+        super().__init__()
+        self._comm, self._call, self._side, self._caller, self._event, self._result = comm, call, side, caller, event, result
+        self._future = None
+
+    def wait(self, timeout=None):
+        current = streams.cuda.current_stream(self._side.device)
+        current.wait_event(self._event)
+        if current == self._caller:
+            self._side.release(self._event)
+        self._comm.check_alive(self._call)
+        return True
+
+    def synchronize(self):
+        self.wait()
+
+    def test(self):
+        """True when the operation is over; does not wait."""
+        return self._event.query()
+
+    is_completed = test
+
+    def is_success(self):
+        return self.test() and self._comm.state() >= 0
+
+    def get_future(self):
+        if self._future is None:
+            self._future = streams.cuda.future(self._side.device)
+            with streams.cuda.on(self._side.stream):
+                self._future.set_result(self._result)
+        return self._future
 
 
 class Together(dist._Work):

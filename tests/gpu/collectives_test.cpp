@@ -1,0 +1,138 @@
+// Collectives on device buffers against the same on host buffers. Values are small whole numbers, whose sums are exact in any
+// order, so NCCL's results have the same bits. Over what the library chooses, and over each transport that is named.
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <vector>
+
+#include "gpu/support.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr size_t kCounts[] = {1, 3, 1000, 262'147};
+
+struct Buffers {
+  const Gpu& gpu;
+  void* stream;
+  std::vector<float> host_send, host_recv;
+  float *send, *recv;
+
+  Buffers(const Gpu& device, size_t elements)
+      : gpu(device),
+        stream(device.make_stream()),
+        host_send(elements),
+        host_recv(elements),
+        send(static_cast<float*>(device.allocate(elements * sizeof(float)))),
+        recv(static_cast<float*>(device.allocate(elements * sizeof(float)))) {}
+
+  // The same contents on both sides. They are read late: a call that took them before its turn on the stream would see nothing of
+  // it.
+  bool fill(int rank) {
+    for (size_t i = 0; i < host_send.size(); i++) host_send[i] = static_cast<float>((i * 7 + static_cast<size_t>(rank) * 3) % 11);
+    std::fill(host_recv.begin(), host_recv.end(), -1.0f);
+    const size_t bytes = host_send.size() * sizeof(float);
+    return gpu.copy(send, host_send.data(), bytes, stream) && gpu.copy(recv, host_recv.data(), bytes, stream);
+  }
+  bool equal(size_t elements) const { return same(recv, host_recv, elements); }
+  bool equal_in_place(size_t elements) const { return same(send, host_send, elements); }
+  bool same(const float* device, const std::vector<float>& host, size_t elements) const {
+    const auto found = gpu.read<float>(device, elements, stream);
+    return found.size() == elements && std::equal(found.begin(), found.end(), host.begin());
+  }
+};
+
+int all(const Child&) {
+  Place place;
+  if (const int code = place.make()) return code;
+  const auto ranks = static_cast<size_t>(place.ranks);
+  const fsccl_comm_t comm = place.comm;
+  const fsccl_dtype_t type = FSCCL_FLOAT32;
+  Buffers b(*place.gpu, kCounts[3] * ranks);
+  MUST(b.fill(place.rank));
+  if (const int code = outcome("first all-gather", fsccl_all_gather(b.send, b.recv, 1, type, comm, b.stream, nullptr))) return code;
+  for (const size_t n : kCounts) {
+    MUST(b.fill(place.rank) && fsccl_all_gather(b.host_send.data(), b.host_recv.data(), n, type, comm, nullptr, nullptr) == 0);
+    MUST(fsccl_all_gather(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 && b.equal(n * ranks));
+    for (const fsccl_op_t op : {FSCCL_SUM, FSCCL_MAX, FSCCL_AVG}) {
+      if (op.kind == FSCCL_OP_AVG && ranks == 3) continue;  // not exact
+      MUST(b.fill(place.rank) &&
+           fsccl_reduce_scatter(b.host_send.data(), b.host_recv.data(), n, type, op, comm, nullptr, nullptr) == 0);
+      MUST(fsccl_reduce_scatter(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 && b.equal(n));
+      MUST(b.fill(place.rank) &&
+           fsccl_all_reduce(b.host_send.data(), b.host_recv.data(), n, type, op, comm, nullptr, nullptr) == 0);
+      MUST(fsccl_all_reduce(b.send, b.recv, n, type, op, comm, b.stream, nullptr) == 0 && b.equal(n));
+    }
+    const int root = place.ranks - 1;
+    MUST(b.fill(place.rank) && fsccl_broadcast(b.host_send.data(), n, type, root, comm, nullptr, nullptr) == 0);
+    MUST(fsccl_broadcast(b.send, n, type, root, comm, b.stream, nullptr) == 0 && b.equal_in_place(n));
+    MUST(b.fill(place.rank) && fsccl_all_to_all(b.host_send.data(), b.host_recv.data(), n, type, comm, nullptr, nullptr) == 0);
+    MUST(fsccl_all_to_all(b.send, b.recv, n, type, comm, b.stream, nullptr) == 0 && b.equal(n * ranks));
+    MUST(b.fill(place.rank) &&
+         fsccl_reduce(b.host_send.data(), b.host_recv.data(), n, type, FSCCL_SUM, root, comm, nullptr, nullptr) == 0);
+    MUST(fsccl_reduce(b.send, b.recv, n, type, FSCCL_SUM, root, comm, b.stream, nullptr) == 0);
+    MUST(place.rank == root ? b.equal(n) : place.gpu->wait(b.stream));
+  }
+  MUST(fsccl_barrier(comm, b.stream, nullptr) == 0 && place.gpu->wait(b.stream));
+  return place.end() ? 0 : 1;
+}
+
+// Uneven parts, and messages around a ring.
+int uneven(const Child&) {
+  Place place;
+  if (const int code = place.make()) return code;
+  const auto ranks = static_cast<size_t>(place.ranks), mine = static_cast<size_t>(place.rank);
+  const fsccl_comm_t comm = place.comm;
+  const fsccl_dtype_t type = FSCCL_FLOAT32;
+  std::vector<size_t> counts(ranks);
+  for (size_t rank = 0; rank < ranks; rank++) counts[rank] = rank == 1 ? 0 : 1000 * rank + 17;
+  const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+  Buffers b(*place.gpu, total);
+  MUST(b.fill(place.rank));
+  MUST(fsccl_all_gather_v(b.host_send.data(), b.host_recv.data(), counts.data(), nullptr, type, comm, nullptr, nullptr) == 0);
+  if (const int code =
+          outcome("all_gather_v", fsccl_all_gather_v(b.send, b.recv, counts.data(), nullptr, type, comm, b.stream, nullptr)))
+    return code;
+  MUST(b.equal(total) && b.fill(place.rank));
+  MUST(fsccl_reduce_scatter_v(b.host_send.data(), b.host_recv.data(), counts.data(), type, FSCCL_SUM, comm, nullptr, nullptr) == 0);
+  MUST(fsccl_reduce_scatter_v(b.send, b.recv, counts.data(), type, FSCCL_SUM, comm, b.stream, nullptr) == 0);
+  MUST(b.equal(counts[mine]) && b.fill(place.rank));
+  const int next = (place.rank + 1) % place.ranks, last = (place.rank + place.ranks - 1) % place.ranks;
+  MUST(fsccl_group_start() == 0 && fsccl_send(b.send, 17, type, next, 5, comm, b.stream, nullptr) == 0);
+  MUST(fsccl_recv(b.recv, 17, type, last, 5, comm, b.stream, nullptr) == 0 && fsccl_group_end() == 0);
+  const auto found = b.gpu.read<float>(b.recv, 17, b.stream);
+  for (size_t i = 0; i < 17; i++) MUST(found[i] == static_cast<float>((i * 7 + static_cast<size_t>(last) * 3) % 11));
+  return place.end() ? 0 : 1;
+}
+
+int wrong_use(const Child&) {
+  Place place;
+  if (const int code = place.make()) return code;
+  Buffers b(*place.gpu, 100);
+  fsccl_work_t work = nullptr;
+  MUST(b.fill(place.rank));
+  const fsccl_status_t status = fsccl_all_reduce(b.send, b.recv, 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm, b.stream, &work);
+  MUST(status == FSCCL_ERR_NOT_AVAILABLE && last_error().find("event") != std::string::npos);
+  MUST(fsccl_all_reduce(b.send, b.host_recv.data(), 10, FSCCL_FLOAT32, FSCCL_SUM, place.comm, b.stream, nullptr) < 0);
+  return place.gpu->wait(b.stream) && place.end() ? 0 : 1;
+}
+
+Variables by(const char* transport) { return {{"FSCCL_DEVICE_TRANSPORT", transport}}; }
+
+TEST(GpuCollectives, AsChosen) { run_ranks("all", 2, 20330); }
+TEST(GpuCollectives, AsChosenByThree) { run_ranks("all", 3, 20331); }
+TEST(GpuCollectives, Staged) { run_ranks("all", 2, 20332, by("staged")); }
+TEST(GpuCollectives, StagedUneven) { run_ranks("uneven", 3, 20333, by("staged")); }
+TEST(GpuCollectives, Nccl) { run_ranks("all", 2, 20334, by("nccl")); }
+TEST(GpuCollectives, NcclUneven) { run_ranks("uneven", 3, 20335, by("nccl")); }
+TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("staged")); }
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code = run_role(argc, argv, {{"all", all}, {"uneven", uneven}, {"wrong_use", wrong_use}})) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

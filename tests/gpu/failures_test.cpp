@@ -1,0 +1,64 @@
+// Death of a rank while others have work on their streams that waits for it: the streams come free, and the next call says who
+// died.
+#include <gmock/gmock.h>
+
+#include "gpu/support.h"
+
+namespace fsccl::testing {
+namespace {
+
+// Rank 1 joins, gathers once, says so and waits to be killed. Rank 0 then gathers again, which cannot end.
+int gather(const Child& child) {
+  Place place;
+  if (const int code = place.make()) return code;
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  config.shard_comm = place.comm, config.pool = place.pool;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.dims = 2, param.shape[0] = 1024, param.shape[1] = 512;
+  fsccl_unit_t unit = nullptr;
+  if (const int code = outcome("unit", fsccl_unit_create(&config, &param, 1, &unit))) return code;
+  void* stream = place.gpu->make_stream();
+  MUST(fsccl_unit_set_stream(unit, stream) == FSCCL_OK);
+  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK && place.gpu->wait(stream));
+  MUST(fsccl_unit_reshard(unit) == FSCCL_OK && fsccl_unit_mark_changed(unit) == FSCCL_OK && place.gpu->wait(stream));
+  if (child.rank == 1) {
+    std::printf("ready\n");
+    for (;;) pause();
+  }
+  MUST(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr) == FSCCL_OK);
+  std::printf("put on the stream\n");
+  MUST(place.gpu->wait(stream));
+  fsccl_status_t state = FSCCL_OK;
+  MUST(fsccl_comm_async_error(place.comm, &state) == FSCCL_OK && state == FSCCL_ERR_PEER_DEAD);
+  fsccl_unit_reshard(unit);
+  const fsccl_status_t next = fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
+  MUST(next < 0 && last_error().find("rank 1") != std::string::npos);
+  MUST(fsccl_unit_destroy(unit) == FSCCL_OK);
+  return place.end() ? 0 : 1;
+}
+
+TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++) processes.start("gather", rank, 2, job(rank, 2, 20340));
+  const bool ready = processes.wait_for_output(1, "ready", kRankLimitMs);
+  if (!ready) {
+    processes.finish(kRankLimitMs);
+    const bool needed = std::getenv("FSCCL_TEST_NEEDS_GPU") && processes.output(0).find("nvcc") == std::string::npos;
+    if (processes.exit_code(0) == kNotThere && !needed) GTEST_SKIP() << processes.output(0);
+    FAIL() << processes.report();
+  }
+  EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", kRankLimitMs)) << processes.report();
+  processes.kill(1, SIGKILL);
+  processes.finish(kRankLimitMs);
+  EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code = run_role(argc, argv, {{"gather", gather}})) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,60 @@
+// What a program of these tests needs of a GPU itself: memory, streams and gates that hold a stream until they are opened. Like the
+// library it takes no more than NVIDIA's driver, loaded when it is there, so the same programs run on a GPU and over the stand-in
+// driver (tests/stand_in/cuda).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace fsccl::testing {
+
+class Gpu {
+ public:
+  // Device 0, its primary context current in this thread. Null, and why, without one.
+  static const Gpu* open(std::string* why);
+
+  // Each returns false after it has printed what failed.
+  bool copy(void* to, const void* from, size_t bytes, void* stream) const;
+  bool fill(void* to, unsigned char value, size_t bytes, void* stream) const;
+  bool wait(void* stream) const;                 // until all is done that it was given
+  bool follow(void* stream, void* first) const;  // what `stream` is given from now on follows what `first` was given so far
+  bool idle(void* stream) const;                 // nothing is left to do; prints nothing
+
+  void* make_stream() const;  // never null
+  void* allocate(size_t bytes) const;
+  bool is_device(const void* pointer) const;
+
+  // A closed gate: what the stream is given after shut() waits for open().
+  class Gate {
+   public:
+    explicit Gate(const Gpu& gpu);
+    ~Gate();
+    Gate(const Gate&) = delete;
+    Gate& operator=(const Gate&) = delete;
+    bool shut(void* stream) const;
+    void open() const;
+
+   private:
+    const Gpu& gpu_;
+    volatile uint32_t* flag_;
+    unsigned long long address_ = 0;
+  };
+
+  template <typename T>
+  std::vector<T> read(const void* from, size_t count, void* stream) const {
+    std::vector<T> values(count);
+    if (count > 0 && (!copy(values.data(), from, count * sizeof(T), stream) || !wait(stream))) values.clear();
+    return values;
+  }
+
+ private:
+  Gpu() = default;
+  bool load(std::string* why);
+  bool good(const char* what, int code) const;
+  struct Functions;
+  Functions* cuda_ = nullptr;
+};
+
+}  // namespace fsccl::testing

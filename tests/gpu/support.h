@@ -1,0 +1,92 @@
+// Rank programs on a GPU: a test starts its ranks as processes, which all use device 0, and collects their exit codes. 77 says that
+// something is not there, in the words that the rank printed last; with FSCCL_TEST_NEEDS_GPU=1, as over the stand-in, that is a
+// failure unless the library has no kernels.
+#pragma once
+#include <fsccl/fsccl.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "gpu/gpu.h"
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+
+inline constexpr int kNotThere = 77;
+inline constexpr int64_t kRankLimitMs = 120'000;
+
+// Ends the rank's program with what did not hold.
+#define MUST(condition)                                                                   \
+  do {                                                                                    \
+    if (condition) break;                                                                 \
+    std::printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, last_error().c_str()); \
+    return 1;                                                                             \
+  } while (false)
+
+inline std::string last_error() {
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&info);
+  return info.text;
+}
+
+inline bool good(const char* what, fsccl_status_t status) {
+  if (status >= 0) return true;
+  std::printf("%s: %s: %s\n", what, fsccl_status_string(status), last_error().c_str());
+  return false;
+}
+
+// 0 when it was good; otherwise the exit code of the rank.
+inline int outcome(const char* what, fsccl_status_t status) {
+  if (good(what, status)) return 0;
+  return status == FSCCL_ERR_NOT_AVAILABLE ? kNotThere : 1;
+}
+
+// A communicator and a pool on device 0, as every program here begins.
+struct Place {
+  int rank = 0, ranks = 1;
+  const Gpu* gpu = nullptr;
+  fsccl_comm_t comm = nullptr;
+  fsccl_pool_t pool = nullptr;
+
+  int make();
+  bool end() const;
+};
+
+inline int Place::make() {
+  std::string why;
+  gpu = Gpu::open(&why);
+  if (!gpu) return std::printf("%s\n", why.c_str()), kNotThere;
+  if (!good("join", fsccl_comm_create(nullptr, &comm))) return 1;
+  fsccl_comm_rank(comm, &rank);
+  fsccl_comm_size(comm, &ranks);
+  fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+  config.memory = FSCCL_MEMORY_CUDA;
+  return outcome("device pool", fsccl_pool_create(comm, &config, &pool));
+}
+
+inline bool Place::end() const { return good("pool", fsccl_pool_destroy(pool)) && good("comm", fsccl_comm_destroy(comm)); }
+
+// Runs `role` on `ranks` ranks. Each rank is a host of its own to NCCL, which otherwise refuses two ranks on one GPU.
+inline void run_ranks(const char* role, int ranks, int port, Variables more = {}) {
+  Processes processes;
+  for (int rank = 0; rank < ranks; rank++) {
+    Variables variables = job(rank, ranks, port);
+    variables.insert(variables.end(), {{"NCCL_HOSTID", "host" + std::to_string(rank)},
+                                       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
+                                       {"NCCL_NET", "Socket"},
+                                       {"NCCL_SOCKET_IFNAME", "lo"},
+                                       {"NCCL_MAX_CTAS", "2"}});
+    variables.insert(variables.end(), more.begin(), more.end());
+    processes.start(role, rank, ranks, variables);
+  }
+  const bool all = processes.finish(kRankLimitMs);
+  const std::string& said = processes.output(0);
+  bool not_there = true;
+  for (int rank = 0; rank < ranks; rank++) not_there = not_there && processes.exit_code(rank) == kNotThere;
+  const bool needed = std::getenv("FSCCL_TEST_NEEDS_GPU") && said.find("nvcc") == std::string::npos;
+  if (not_there && !needed) GTEST_SKIP() << said;
+  EXPECT_TRUE(all) << processes.report();
+}
+
+}  // namespace fsccl::testing

@@ -1,0 +1,83 @@
+"""What tests/gpu/run and perf/gpu/run share: the build that they use, and what the machine has: its GPU, NCCL, a Python with torch.
+
+A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot build: both have programs at the
+same places. Nothing is taken from anywhere else, and nothing is installed.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
+
+
+def gpu():
+    """(name, memory and driver of the first GPU, '') or (None, why there is none)."""
+    if not shutil.which('nvidia-smi'):
+        return None, 'no GPU: nvidia-smi is not installed'
+    query = ['nvidia-smi', '--query-gpu=name,memory.total,driver_version', '--format=csv,noheader']
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        return None, 'no GPU: nvidia-smi does not answer'
+    lines = answer.stdout.strip().splitlines()
+    if answer.returncode != 0 or not lines:
+        return None, f'no GPU: nvidia-smi: {" ".join((answer.stdout + answer.stderr).split()) or answer.returncode}'
+    return lines[0], ''
+
+
+def build(given, targets):
+    """The folder with the programs; SystemExit, with what to do, where it can be neither found nor made."""
+    if given:
+        folder = pathlib.Path(given).resolve()
+        if not (folder / 'libfsccl.so.0').exists():
+            sys.exit(f'{folder} has no libfsccl.so.0: build it with ninja, or make it with tools/pack_gpu where there is a build')
+        return folder
+    folder = ROOT / 'build'
+    missing = [name for name in NEEDED_TO_BUILD if not shutil.which(name)]
+    if missing:
+        sys.exit(f'{", ".join(missing)} not installed here: make a folder with tools/pack_gpu where FSCCL is built, carry it here '
+                 'and name it with --build')
+    if not (folder / 'build.ninja').exists():
+        subprocess.run(['meson', 'setup', folder, ROOT, '--buildtype=release', '--libdir=lib'], check=True)
+    known = subprocess.run(['ninja', '-C', folder, '-t', 'targets', 'all'], capture_output=True, text=True, check=True).stdout
+    wanted = [target for target in targets if f'\n{target}:' in f'\n{known}']
+    subprocess.run(['ninja', '-C', folder, *wanted], check=True)
+    return folder
+
+
+def python_with_torch(given):
+    """(a Python whose torch sees a GPU, its torch's version, '') or (None, None, why there is none)."""
+    question = ('import torch; print(torch.__version__ if torch.cuda.is_available() else "", "no GPU is seen by torch" '
+                'if not torch.cuda.is_available() else "", sep="|")')
+    candidates = [given] if given else [ROOT / 'build-torch/base/bin/python', 'python3']
+    why = 'no Python with torch'
+    for candidate in candidates:
+        try:
+            answer = subprocess.run([str(candidate), '-c', question], capture_output=True, text=True, timeout=120, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = f'{candidate}: {error}'
+            continue
+        version, _, problem = answer.stdout.strip().partition('|')
+        if version:
+            return str(candidate), version, ''
+        why = f'{candidate}: {problem or "it has no torch"}'
+    return None, None, why
+
+
+def environment(folder, python=None):
+    """Variables under which the programs of a build run: its library, the libraries packed with it, and torch's NCCL."""
+    found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1')
+    folders = [str(folder / 'lib')] if (folder / 'lib').is_dir() else []
+    if python:
+        question = 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0])'
+        answer = subprocess.run([python, '-c', question], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            folders.append(f'{answer.stdout.strip()}/lib')
+    if found.get('LD_LIBRARY_PATH'):
+        folders.append(found['LD_LIBRARY_PATH'])
+    if folders:
+        found['LD_LIBRARY_PATH'] = ':'.join(folders)
+    return found
