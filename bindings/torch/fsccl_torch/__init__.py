@@ -9,9 +9,8 @@ import importlib
 import torch
 import torch.distributed as _dist
 
-__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool", "register",
-           "stats",
-           "sync_module_states", "verify_replicas"]
+__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool",
+           "register", "stats", "sync_module_states", "verify_replicas"]
 
 if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")

@@ -107,8 +107,9 @@ class Tensor(ctypes.Structure):
 
 class Allocator(ctypes.Structure):
     """Only made and handed on: its functions are not called from Python, but the last."""
-    _fields_ = [("size", c_size_t), ("abi", c_uint32), ("name", c_char_p), ("memory", c_int), ("device", c_int), ("context", c_void_p),
-                ("allocate", c_void_p), ("deallocate", c_void_p), ("share", c_void_p), ("destroy", CFUNCTYPE(c_int, c_void_p))]
+    _fields_ = [("size", c_size_t), ("abi", c_uint32), ("name", c_char_p), ("memory", c_int), ("device", c_int),
+                ("context", c_void_p), ("allocate", c_void_p),
+                ("deallocate", c_void_p), ("share", c_void_p), ("destroy", CFUNCTYPE(c_int, c_void_p))]
 
 
 class Counters(_Sized):

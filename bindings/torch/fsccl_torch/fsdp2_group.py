@@ -217,8 +217,8 @@ class Group:
         count("unshard", *(window.tensor for window in self._windows))
 
     def issue_on(self, stream, copy_in_stream):
-        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2 lets wait for what the shards need;
-        the current one, with both, where a program unshards by itself: then it is the domain's own, to run beside it."""
+        """Puts the gather on a stream; the event behind it. `copy_in_stream`: the one that FSDP2 lets wait for what the shards
+        need. Both are the current one where a program unshards by itself: then it is the domain's own, to run beside it."""
         if stream == copy_in_stream:
             stream = self.domain.gathering(self.fsdp.device)
         stream.wait_stream(copy_in_stream)

@@ -24,8 +24,8 @@ def _died(comm, pool, block):
 
 
 class Pool:
-    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units. Made by whoever needs it first, which is therefore
-    collective: all ranks of the group come there at the same place in the order of the group's collectives."""
+    """The pool of one communicator, on the host or a `device`: blocks of tensors, slots of units. Made by whoever needs it first,
+    which is therefore collective: all ranks of the group come there at the same place in the order of the group's collectives."""
 
     def __init__(self, comm, device=None):
         self._comm, self._handle, self._device = weakref.ref(comm), None, device

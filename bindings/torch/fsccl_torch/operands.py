@@ -88,8 +88,8 @@ class Operands:
 
     def _check(self, call, tensor):
         if not _carried(tensor):
-            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries memory of the host and of CUDA devices. Name a backend "
-                               "for that device, as in init_process_group('cpu:fsccl,xpu:xccl').")
+            self._refuse(call, f"a tensor is on {tensor.device}; FSCCL carries memory of the host and of CUDA devices. Name a "
+                               "backend for that device, as in init_process_group('cpu:fsccl,xpu:xccl').")
         if tensor.layout is not torch.strided:
             self._refuse(call, f"a tensor has layout {tensor.layout}; only all_reduce takes sparse tensors")
 

@@ -33,6 +33,6 @@ def mem_pool(group=None, device=None):
         c.check(c.lib.fsccl_torch_use(device.index, ctypes.byref(source)))
         known = _serving[device] = (*streams.cuda.pluggable_pool(str(c.path())), source, comm)
     elif known[3] is not comm:
-        raise ValueError(f"{comm.who()}: mem_pool: the pool of group '{known[3].name}' serves {device} in this process already, and "
-                         "blocks of torch cannot change theirs: allocate there, or with the backend's allocate_tensor()")
+        raise ValueError(f"{comm.who()}: mem_pool: the pool of group '{known[3].name}' serves {device} in this process already, "
+                         "and blocks of torch cannot change theirs: allocate there, or with the backend's allocate_tensor()")
     return known[0]

@@ -3,8 +3,8 @@
 in place of `cuda`, which has these functions and no others.
 
 Collectives on tensors of a GPU run on a stream of their own, one for each communicator and device (Side). It waits for what the
-caller's stream was given before, and whoever waits for the work makes its own stream wait. The host never waits. Memory is not given
-back early: what an operation uses is held until a stream that waited for it may free it, or until it is known to be complete.
+caller's stream was given before, and whoever waits for the work makes its own stream wait. The host never waits. Memory is not
+given back early: what an operation uses is held until a stream that waited for it may free it, or until it is known to be complete.
 """
 
 import torch
