@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small Llama trained on units of device memory by their C API alone: one rank, started by units_test.py. It needs no backend of
+torch.distributed, so any torch does that knows the GPU. With STAND_IN=1 the device is the stand-in driver's: its memory is the
+host's, so tensors of the CPU lie in it, and the host waits for the stream before it touches them.
+
+Prints the losses of the steps, a line each; exit status 77 and the reason where there is no GPU, or no kernels for it.
+"""
+import ctypes
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import torch
+from llama import Llama, batch, loss_of
+
+STEPS, RATE = 6, 0.5
+
+
+def load_capi():
+    """fsccl_torch's view of the C API, without the package, which registers a backend."""
+    path = Path(__file__).resolve().parents[2] / "bindings/torch/fsccl_torch/_capi.py"
+    spec = importlib.util.spec_from_file_location("fsccl_capi", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+c = load_capi()
+
+
+class Gpu:
+    device = torch.device("cuda", 0)
+
+    def stream(self):
+        return torch.cuda.current_stream().cuda_stream
+
+    def settle(self):
+        """Before torch touches what the library was given to do: a GPU's stream orders that."""
+
+    def tensor(self, address, count):
+        class Owner:
+            __cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3}
+        return torch.as_tensor(Owner(), device=self.device)
+
+
+class StandIn:
+    device = torch.device("cpu")
+
+    def __init__(self):
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+
+    def stream(self):
+        return 0
+
+    def settle(self):
+        self._cuda.cuStreamSynchronize(None)
+
+    def tensor(self, address, count):
+        return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+
+
+def made(function, *arguments):
+    """The handle that a create function makes."""
+    handle = ctypes.c_void_p()
+    status = function(*arguments, ctypes.byref(handle))
+    if status == c.ERR_NOT_AVAILABLE:
+        print(c.error(status))
+        sys.exit(77)
+    c.check(status)
+    return handle.value
+
+
+class Unit:
+    """The parameters of one module: fp32 shards in the pool, gathered and reduced in fp32."""
+
+    def __init__(self, gpu, comm, pool, module):
+        self.gpu, self.params = gpu, dict(module.named_parameters())
+        self.shapes = [param.shape for param in self.params.values()]
+        entries = (c.Param * len(self.shapes))()
+        for entry, shape in zip(entries, self.shapes):
+            entry.dims, entry.dtype, entry.tied_to = len(shape), c.FLOAT32, -1
+            entry.shape[:len(shape)] = shape
+        config = c.UnitConfig(layout=c.LAYOUT_PER_PARAM, shard_comm=comm, pool=pool, wire_dtype=c.FLOAT32, reduce_dtype=c.FLOAT32,
+                              grad_dtype=c.FLOAT32)
+        self.handle = made(c.lib.fsccl_unit_create, ctypes.byref(config), entries, len(self.shapes))
+        for index, param in enumerate(self.params.values()):
+            shard, offset = self.view(c.lib.fsccl_unit_shard, index)
+            shard.copy_(param.detach().flatten()[offset:offset + shard.numel()])
+
+    def view(self, function, index):
+        found = c.View()
+        c.check(function(self.handle, index, ctypes.byref(found)))
+        if not found.count:
+            return torch.empty(0, device=self.gpu.device), 0
+        return self.gpu.tensor(found.data, found.count), found.offset
+
+    def gather(self):
+        """The parameters, by name, as leaves of autograd."""
+        c.check(c.lib.fsccl_unit_set_stream(self.handle, self.gpu.stream()))
+        c.check(c.lib.fsccl_unit_unshard(self.handle, 0, None))
+        self.gpu.settle()
+        return {name: self.view(c.lib.fsccl_unit_param, index)[0].view(shape).requires_grad_()
+                for index, (name, shape) in enumerate(zip(self.params, self.shapes))}
+
+    def reduce(self, leaves):
+        """Gradients to the mean over the ranks, and a step of gradient descent on the shards."""
+        for index, leaf in enumerate(leaves.values()):
+            self.view(c.lib.fsccl_unit_grad, index)[0].copy_(leaf.grad.flatten())
+        c.check(c.lib.fsccl_unit_reshard(self.handle))
+        c.check(c.lib.fsccl_unit_reduce_grads(self.handle, None, None))
+        self.gpu.settle()
+        for index in range(len(self.shapes)):
+            shard = self.view(c.lib.fsccl_unit_shard, index)[0]
+            shard.sub_(self.view(c.lib.fsccl_unit_sharded_grad, index)[0], alpha=RATE)
+
+
+def main():
+    gpu = StandIn() if os.environ.get("STAND_IN") else Gpu()
+    rank = int(os.environ["RANK"])
+    comm = made(c.lib.fsccl_comm_create, None)
+    memory = c.PoolConfig(memory=c.MEMORY_CUDA, device=0, record=1)
+    pool = made(c.lib.fsccl_pool_create, comm, ctypes.byref(memory))
+    model = Llama().to(gpu.device)
+    units = {"": Unit(gpu, comm, pool, torch.nn.ModuleDict({"embed": model.embed, "norm": model.norm, "head": model.head}))}
+    units.update({f"blocks.{i}.": Unit(gpu, comm, pool, block) for i, block in enumerate(model.blocks)})
+    for step in range(STEPS):
+        words, wanted = batch(step, rank, gpu.device)
+        leaves = {prefix: unit.gather() for prefix, unit in units.items()}
+        everything = {prefix + name: leaf for prefix, own in leaves.items() for name, leaf in own.items()}
+        loss = loss_of(torch.func.functional_call(model, everything, (words,)), wanted)
+        loss.backward()
+        print(f"{loss.item():.9g}", flush=True)
+        for prefix, unit in reversed(units.items()):
+            unit.reduce(leaves[prefix])
+        c.check(c.lib.fsccl_pool_step(pool))
+    for unit in units.values():
+        c.check(c.lib.fsccl_unit_destroy(unit.handle))
+    c.check(c.lib.fsccl_pool_destroy(pool))
+    c.check(c.lib.fsccl_comm_destroy(comm))
+
+
+if __name__ == "__main__":
+    main()
