@@ -60,7 +60,7 @@ def check_gpu(program):
     """Two ranks on one GPU, or a word that there is none. Over the stand-in driver only kernels may be missing."""
     output = run(program)
     if 'there is nothing to run on here' in output:
-        if os.environ.get('FSCCL_TEST_NEEDS_GPU') and 'nvcc' not in output:
+        if os.environ.get('TEST_NEEDS_GPU') and 'nvcc' not in output:
             sys.exit(f'the stand-in driver is not taken for a GPU:\n{output}')
         print(output)
         return

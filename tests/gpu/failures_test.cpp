@@ -43,8 +43,7 @@ TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) {
   const bool ready = processes.wait_for_output(1, "ready", kRankLimitMs);
   if (!ready) {
     processes.finish(kRankLimitMs);
-    const bool needed = std::getenv("FSCCL_TEST_NEEDS_GPU") && processes.output(0).find("nvcc") == std::string::npos;
-    if (processes.exit_code(0) == kNotThere && !needed) GTEST_SKIP() << processes.output(0);
+    if (const std::string missing = what_is_missing(processes); !missing.empty()) GTEST_SKIP() << missing;
     FAIL() << processes.report();
   }
   EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", kRankLimitMs)) << processes.report();
