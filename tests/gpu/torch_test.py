@@ -231,7 +231,8 @@ def test_the_simulation_of_the_caching_allocator(expandable, tmp_path):
                               check=False)
         rows = {row["allocator"]: row for row in map(json.loads, done.stdout.splitlines())}
         wanted = rows["torch-expand" if expandable else "torch-caching"]["reserved"]
-        code = (f"import sys, json; sys.path[:0] = [{str(ROOT / 'tests/gpu')!r}, {str(ROOT / 'tests/torch')!r}]; import torch_test; "
+        folders = [str(ROOT / "tests/gpu"), str(ROOT / "tests/torch")]
+        code = (f"import sys, json; sys.path[:0] = {folders!r}; import torch_test; "
                 f"print(torch_test.replayed([json.loads(line) for line in open({str(trace)!r})]))")
         env = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{expandable}"}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=200, check=False)

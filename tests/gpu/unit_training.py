@@ -3,7 +3,7 @@
 torch.distributed, so any torch does that knows the GPU. With STAND_IN=1 the device is the stand-in driver's: its memory is the
 host's, so tensors of the CPU lie in it, and the host waits for the stream before it touches them.
 
-Prints the losses of the steps, a line each; exit status 77 and the reason where there is no GPU, or no kernels for it.
+Prints a line `loss NUMBER` for each step; exit status 77 and the reason where there is no GPU, or no kernels for it.
 """
 import ctypes
 import importlib.util
@@ -130,7 +130,7 @@ def main():
         everything = {prefix + name: leaf for prefix, own in leaves.items() for name, leaf in own.items()}
         loss = loss_of(torch.func.functional_call(model, everything, (words,)), wanted)
         loss.backward()
-        print(f"{loss.item():.9g}", flush=True)
+        print(f"loss {loss.item():.9g}", flush=True)
         for prefix, unit in reversed(units.items()):
             unit.reduce(leaves[prefix])
         c.check(c.lib.fsccl_pool_step(pool))

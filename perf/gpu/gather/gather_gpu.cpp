@@ -1,0 +1,158 @@
+// A gather by p2p between two ranks on one GPU, against one process's copy of as many bytes as both ranks receive, in turns. One
+// line of JSON: both times (medians), their ratio, and how many kernels CUPTI has seen during the gathers, or why nobody looked.
+// Without a GPU: a line that begins with SKIP.
+//
+//   gather_gpu [--megabytes N] [--rounds N]      the size of the unit: 436, about a layer of Llama 3 8B in bf16
+#include <fsccl/fsccl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "gpu/gpu.h"
+#include "kernel_trace.h"
+
+extern "C" {
+#include "../../../examples/local_ranks.h"
+}
+
+namespace {
+
+using fsccl::testing::Gpu;
+constexpr int kRanks = 2, kGathers = 8;  // between two looks at the clock
+constexpr int64_t kColumns = 4096;
+
+struct Setting {
+  int64_t megabytes = 436, rounds = 15;
+};
+
+bool good(const char* what, fsccl_status_t status) {
+  if (status >= 0) return true;
+  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&error);
+  std::fprintf(stderr, "gather_gpu: %s: %s\n", what, error.text);
+  return false;
+}
+
+double now_us() { return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+struct Bench {
+  const Gpu& gpu;
+  fsccl_comm_t comm;
+  fsccl_unit_t unit;
+  void* stream;
+  uint64_t bytes;  // of the whole unit
+
+  bool together() const { return good("barrier", fsccl_barrier(comm, nullptr, nullptr)); }
+
+  // bf16 on both sides, so that gathering is copying. Microseconds of one gather, until the last rank has ended.
+  bool gather(double* us) const {
+    if (!gpu.wait(stream) || !together()) return false;
+    const double begin = now_us();
+    for (int i = 0; i < kGathers; i++) {
+      if (!good("unshard", fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr)) || !good("reshard", fsccl_unit_reshard(unit)) ||
+          !good("mark", fsccl_unit_mark_changed(unit)))
+        return false;
+    }
+    if (!gpu.wait(stream) || !together()) return false;
+    *us = (now_us() - begin) / kGathers;
+    return true;
+  }
+
+  // What both ranks receive, copied by rank 0 alone while the other one waits.
+  bool copy(int rank, char* to, const char* from, double* us) const {
+    if (!together()) return false;
+    const double begin = now_us();
+    for (int i = 0; rank == 0 && i < kGathers; i++)
+      for (int part = 0; part < kRanks; part++)
+        if (!gpu.copy(to, from, bytes, stream)) return false;
+    if (!gpu.wait(stream)) return false;
+    *us = (now_us() - begin) / kGathers;
+    return together();
+  }
+};
+
+int measure(const Bench& bench, int rank, const Setting& setting, const char* untraced) {
+  char* const to = static_cast<char*>(bench.gpu.allocate(bench.bytes));
+  char* const from = static_cast<char*>(bench.gpu.allocate(bench.bytes));
+  std::vector<double> gathers, copies;
+  fsccl::perf::Traced before, after;
+  uint64_t kernels = 0, traced_copies = 0;
+  for (int64_t round = 0; round < setting.rounds + 2; round++) {
+    double gather = 0, copy = 0;
+    if (!untraced) before = fsccl::perf::traced();
+    if (!bench.gather(&gather)) return 1;
+    if (!untraced) after = fsccl::perf::traced();
+    if (!bench.copy(rank, to, from, &copy)) return 1;
+    if (round < 2) continue;  // the first fill what is made once
+    gathers.push_back(gather), copies.push_back(copy);
+    kernels += after.kernels - before.kernels, traced_copies += after.copies - before.copies;
+  }
+  if (rank != 0) return 0;
+  const double gather = median(gathers), copy = median(copies);
+  std::printf("{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f, ",
+              static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather);
+  if (untraced)
+    std::printf("\"kernels\": null, \"why\": \"%s\"}\n", untraced);
+  else
+    std::printf("\"kernels\": %llu, \"copies\": %llu}\n", static_cast<unsigned long long>(kernels),
+                static_cast<unsigned long long>(traced_copies));
+  return 0;
+}
+
+int run(const fsccl_comm_config_t& where, const Setting& setting) {
+  std::string why, no_trace;
+  const bool traced = fsccl::perf::trace_kernels(&no_trace);
+  const Gpu* gpu = Gpu::open(&why);
+  if (!gpu) return where.rank == 0 ? std::printf("SKIP: %s\n", why.c_str()), 0 : 0;
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  memory.memory = FSCCL_MEMORY_CUDA;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.dims = 2, param.shape[0] = std::max<int64_t>(setting.megabytes * (1 << 20) / (2 * kColumns), kRanks);
+  param.shape[1] = kColumns, param.dtype = FSCCL_BFLOAT16, param.flags = FSCCL_PARAM_FROZEN;
+  config.marks_changes = 1;
+  fsccl_unit_t unit = nullptr;
+  if (!good("comm", fsccl_comm_create(&where, &config.shard_comm)) ||
+      !good("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool)))
+    return 1;
+  const fsccl_status_t made = fsccl_unit_create(&config, &param, 1, &unit);
+  if (made == FSCCL_ERR_NOT_AVAILABLE) return where.rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
+  void* stream = gpu->make_stream();
+  if (!good("unit", made) || !good("stream", fsccl_unit_set_stream(unit, stream))) return 1;
+  const Bench bench{*gpu, config.shard_comm, unit, stream, static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
+  if (const int code = measure(bench, where.rank, setting, traced ? nullptr : no_trace.c_str())) return code;
+  return good("unit", fsccl_unit_destroy(unit)) && good("pool", fsccl_pool_destroy(config.pool)) &&
+                 good("comm", fsccl_comm_destroy(config.shard_comm))
+             ? 0
+             : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Setting setting;
+  for (int i = 1; i < argc; i += 2) {
+    int64_t* value = std::strcmp(argv[i], "--megabytes") == 0 ? &setting.megabytes
+                     : std::strcmp(argv[i], "--rounds") == 0  ? &setting.rounds
+                                                              : nullptr;
+    if (!value || i + 1 == argc || (*value = std::atoll(argv[i + 1])) < 1) {
+      std::fprintf(stderr, "usage: gather_gpu [--megabytes N] [--rounds N]\n");
+      return 2;
+    }
+  }
+  fsccl_unique_id_t id;
+  fsccl_comm_config_t where = FSCCL_COMM_CONFIG_INIT;
+  where.unique_id = &id;
+  where.ranks = kRanks;
+  where.rank = local_ranks_start(kRanks, &id);  // before the process uses CUDA
+  return where.rank < 0 ? 1 : local_ranks_finish(where.rank, kRanks, run(where, setting));
+}

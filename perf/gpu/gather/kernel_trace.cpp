@@ -1,0 +1,67 @@
+#include "kernel_trace.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+
+namespace fsccl::perf {
+namespace {
+
+// As cupti_activity.h has them. A record begins with its kind.
+enum Kind : int { kCopy = 1, kKernel = 3, kConcurrentKernel = 10, kCopyBetweenDevices = 22 };
+using Requested = void (*)(uint8_t** buffer, size_t* bytes, size_t* records);
+using Completed = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t bytes, size_t valid);
+
+struct Cupti {
+  int (*enable)(int kind);
+  int (*callbacks)(Requested requested, Completed completed);
+  int (*flush)(uint32_t flags);
+  int (*next)(uint8_t* buffer, size_t valid, void** record);
+} cupti;
+
+std::atomic<uint64_t> kernels{0}, copies{0};
+
+void give_buffer(uint8_t** buffer, size_t* bytes, size_t* records) {
+  *bytes = size_t{1} << 20;
+  *buffer = static_cast<uint8_t*>(std::aligned_alloc(8, *bytes));
+  *records = 0;
+}
+
+void take_buffer(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  for (void* record = nullptr; cupti.next(buffer, valid, &record) == 0;) {
+    const int kind = *static_cast<const int*>(record);
+    if (kind == kKernel || kind == kConcurrentKernel) kernels++;
+    if (kind == kCopy || kind == kCopyBetweenDevices) copies++;
+  }
+  std::free(buffer);
+}
+
+template <typename Function>
+bool find(void* library, Function& function, const char* name) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+}  // namespace
+
+bool trace_kernels(std::string* why) {
+  void* library = nullptr;
+  for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"})
+    if ((library = dlopen(name, RTLD_NOW))) break;
+  if (!library) return *why = "CUPTI is not installed", false;
+  if (!find(library, cupti.enable, "cuptiActivityEnable") || !find(library, cupti.callbacks, "cuptiActivityRegisterCallbacks") ||
+      !find(library, cupti.flush, "cuptiActivityFlushAll") || !find(library, cupti.next, "cuptiActivityGetNextRecord"))
+    return *why = "this CUPTI has not the activities", false;
+  if (cupti.callbacks(give_buffer, take_buffer) != 0 || cupti.enable(kConcurrentKernel) != 0 || cupti.enable(kCopy) != 0)
+    return *why = "CUPTI refuses to record", false;
+  (void)cupti.enable(kCopyBetweenDevices);
+  return true;
+}
+
+Traced traced() {
+  cupti.flush(1);
+  return {kernels.load(), copies.load()};
+}
+
+}  // namespace fsccl::perf
