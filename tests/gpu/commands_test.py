@@ -87,7 +87,7 @@ def check_table(folder):
     script(build / 'perf/gpu/pool_gpu', """echo '{"what": "planned slot", "bytes": 1, "ns": 90, "ratio": 0.05}'""")
     script(build / 'perf/gpu/gather/gather_gpu', """echo '{"case": "g", "ratio_to_copy": 0.97, "kernels": 0, "bytes": 1}'""")
     status, lines = run('perf/gpu/run', folder, '--build', build, '--python', 'no-python')
-    found = {line[36:].strip(): line[:12].strip() for line in lines if line[:12].strip() in ('PASS', 'short', 'not measured')}
+    found = {line[41:].strip(): line[:12].strip() for line in lines if line[:12].strip() in ('PASS', 'short', 'not measured')}
     wanted = {'cast_64_mib: of the copy bandwidth': 'PASS', 'reduce_64_mib_2_sources: of the copy bandwidth': 'short',
               'gather by p2p: kernels launched': 'PASS', 'planned take + give back: of cudaMallocAsync': 'PASS',
               "planned take + give back: of torch's caching allocator": 'not measured'}
