@@ -48,13 +48,20 @@ class StandIn:
     device = torch.device("cpu")
 
     def __init__(self):
-        self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        self._must(self._cuda.cuInit(0))
+        self._must(self._cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+        self._must(self._cuda.cuCtxPushCurrent_v2(context))
+
+    @staticmethod
+    def _must(code):
+        assert code == 0, f"the stand-in driver returned {code}"
 
     def stream(self):
         return 0
 
     def settle(self):
-        self._cuda.cuStreamSynchronize(None)
+        self._must(self._cuda.cuStreamSynchronize(None))
 
     def tensor(self, address, count):
         return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)

@@ -14,16 +14,14 @@
 
 #include "gpu/gpu.h"
 #include "kernel_trace.h"
-
-extern "C" {
-#include "../../../examples/local_ranks.h"
-}
+#include "multi/processes.h"
 
 namespace {
 
 using fsccl::testing::Gpu;
 constexpr int kRanks = 2, kGathers = 8;  // between two looks at the clock
-constexpr int64_t kColumns = 4096;
+constexpr int64_t kColumns = 4096, kLimitMs = 240'000;
+constexpr int kPort = 20370;
 
 struct Setting {
   int64_t megabytes = 436, rounds = 15;
@@ -108,11 +106,11 @@ int measure(const Bench& bench, int rank, const Setting& setting, const char* un
   return 0;
 }
 
-int run(const fsccl_comm_config_t& where, const Setting& setting) {
+int run(int rank, const Setting& setting) {
   std::string why, no_trace;
   const bool traced = fsccl::perf::trace_kernels(&no_trace);
   const Gpu* gpu = Gpu::open(&why);
-  if (!gpu) return where.rank == 0 ? std::printf("SKIP: %s\n", why.c_str()), 0 : 0;
+  if (!gpu) return rank == 0 ? std::printf("SKIP: %s\n", why.c_str()), 0 : 0;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
   fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
   memory.memory = FSCCL_MEMORY_CUDA;
@@ -121,15 +119,15 @@ int run(const fsccl_comm_config_t& where, const Setting& setting) {
   param.shape[1] = kColumns, param.dtype = FSCCL_BFLOAT16, param.flags = FSCCL_PARAM_FROZEN;
   config.marks_changes = 1;
   fsccl_unit_t unit = nullptr;
-  if (!good("comm", fsccl_comm_create(&where, &config.shard_comm)) ||
+  if (!good("comm", fsccl_comm_create(nullptr, &config.shard_comm)) ||
       !good("pool", fsccl_pool_create(config.shard_comm, &memory, &config.pool)))
     return 1;
   const fsccl_status_t made = fsccl_unit_create(&config, &param, 1, &unit);
-  if (made == FSCCL_ERR_NOT_AVAILABLE) return where.rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
+  if (made == FSCCL_ERR_NOT_AVAILABLE) return rank == 0 ? std::printf("SKIP: no units on this GPU\n"), 0 : 0;
   void* stream = gpu->make_stream();
   if (!good("unit", made) || !good("stream", fsccl_unit_set_stream(unit, stream))) return 1;
   const Bench bench{*gpu, config.shard_comm, unit, stream, static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
-  if (const int code = measure(bench, where.rank, setting, traced ? nullptr : no_trace.c_str())) return code;
+  if (const int code = measure(bench, rank, setting, traced ? nullptr : no_trace.c_str())) return code;
   return good("unit", fsccl_unit_destroy(unit)) && good("pool", fsccl_pool_destroy(config.pool)) &&
                  good("comm", fsccl_comm_destroy(config.shard_comm))
              ? 0
@@ -139,6 +137,16 @@ int run(const fsccl_comm_config_t& where, const Setting& setting) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  // A rank is a copy of this program, which has the setting in its environment.
+  const auto from_environment = [](const char* name, int64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text ? std::atoll(text) : otherwise;
+  };
+  const auto rank = [&](const Child& child) {
+    return run(child.rank, {from_environment("GATHER_MEGABYTES", 1), from_environment("GATHER_ROUNDS", 1)});
+  };
+  if (const auto code = run_role(argc, argv, {{"rank", rank}})) return *code;
   Setting setting;
   for (int i = 1; i < argc; i += 2) {
     int64_t* value = std::strcmp(argv[i], "--megabytes") == 0 ? &setting.megabytes
@@ -149,10 +157,14 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  fsccl_unique_id_t id;
-  fsccl_comm_config_t where = FSCCL_COMM_CONFIG_INIT;
-  where.unique_id = &id;
-  where.ranks = kRanks;
-  where.rank = local_ranks_start(kRanks, &id);  // before the process uses CUDA
-  return where.rank < 0 ? 1 : local_ranks_finish(where.rank, kRanks, run(where, setting));
+  Processes processes;
+  for (int i = 0; i < kRanks; i++) {
+    Variables variables = job(i, kRanks, kPort);
+    variables.insert(variables.end(),
+                     {{"GATHER_MEGABYTES", std::to_string(setting.megabytes)}, {"GATHER_ROUNDS", std::to_string(setting.rounds)}});
+    processes.start("rank", i, kRanks, variables);
+  }
+  const bool ended = processes.finish(kLimitMs);
+  std::fputs(ended ? processes.output(0).c_str() : processes.report().c_str(), ended ? stdout : stderr);
+  return ended ? 0 : 1;
 }
