@@ -657,12 +657,13 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
  * FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block, does not communicate; ranks need not agree.
  * What else differs on a GPU: param(i) may be used on the stream at once. Shards, gradients and sharded gradients of the caller's
  * are memory of the pool's device. reduce_grads writes a `result` in host memory before it returns, for which it waits for the
- * stream; one in device memory (FSCCL's struct, aligned to 8) in the stream's order. shard_ready is called when the reduction has
+ * stream; one in device memory (aligned to 8) in the stream's order. shard_ready is called when the reduction has
  * been put on the stream: what it puts there follows. `sharded_grads` and `grads` that are other pointers than last time cost a
  * table. Every rank has a slot of its own, whatever `sharing`. replicate_comm and by_parameter are FSCCL_ERR_NOT_AVAILABLE, and so
  * is a stream that is being captured. The communicator's deadline counts from when the stream has come to an operation; when it
  * passes, or a peer dies, this rank's streams go on, with undefined contents, and the next call returns the error. destroy waits
- * for the unit's operations, and until peers have read its slots.
+ * for the unit's operations, and until peers have read its slots. A stream that was named must live until another is, or the unit
+ * is destroyed.
  */
 FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */

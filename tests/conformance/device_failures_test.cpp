@@ -1,6 +1,7 @@
 // Units on GPUs when something goes wrong: streams end, and the next call says what it was and who.
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "on_gpu.h"
@@ -111,6 +112,7 @@ TEST_F(DeviceFailures, AbortLetsStreamsGo) {
 TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
   const stand_in::Control& control = control_;
   if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
+  std::barrier both(2);  // not of the communicator, which ends behind it
   run_ranks(2, [&](Rank& self) {
     OnGpu on(self);
     fsccl_unit_t unit = nullptr;
@@ -118,9 +120,9 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     warm_up(unit);
-    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    both.arrive_and_wait();
     if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 1);
-    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    both.arrive_and_wait();
     (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);  // one of the two is refused
     wait_until_failed(self.comm);
     (void)fsccl_unit_reshard(unit);
