@@ -1,5 +1,6 @@
 // What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go on; or in the way without NCCL.
 // Over the stand-in (tests/stand_in/nccl), in processes of their own: it reads its settings once.
+#include <atomic>
 #include <cstdlib>
 
 #include "device_memory.h"
@@ -78,14 +79,18 @@ TEST(DeviceFaults, AnOperationThatHangsEndsAtTheDeadline) {
 
 TEST(DeviceFaults, ARankThatLeavesEndsTheWaitOfStreams) {
   in_process({}, [] {
+    std::atomic<bool> waits{false};
     run_ranks(
         2,
-        [](Rank& self) {
+        [&](Rank& self) {
           const Summing summing(self);
           ASSERT_OK(summing.start());
           EXPECT_EQ(summing.result(), 2u);
-          if (self.rank == 1) return;  // and ends its communicator
-          ASSERT_OK(summing.start());
+          if (self.rank == 1) return waits.wait(false);  // and ends its communicator
+          const fsccl_status_t status = summing.start();
+          waits = true;
+          waits.notify_all();
+          ASSERT_OK(status);
           summing.stream.synchronize();
           EXPECT_LT(summing.start(), 0);
         },
