@@ -50,6 +50,7 @@ class DevicePool {
   // Whether this process can reach the slots of `rank`, which can reach its, and where they begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::DevicePointer slots(int rank) const { return slots_->base(rank); }
+  uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking
   // Where a new plan needs less than there is, it waits for all ranks and gives the rest back.

@@ -22,7 +22,6 @@ Result<std::unique_ptr<NcclMover>> NcclMover::create(Request request) {
   if (!on.has_kernels())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "some rank's library has no kernels for its GPU, which sum a unit's gradients");
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(on.device()));
-  FSCCL_TRY(on.open_window(made->request_.slots, made->request_.slot_bytes));
   made->gather_way_ = made->way_of(made->request_.parameters);
   const Way gradients = made->way_of(made->request_.gradients);
   made->reduce_way_ = gradients == Way::in_place ? Way::each : gradients;
@@ -31,6 +30,12 @@ Result<std::unique_ptr<NcclMover>> NcclMover::create(Request request) {
   FSCCL_TRY(made->allocate());
   FSCCL_TRY(made->make_tables());
   return made;
+}
+
+Status NcclMover::use_window(uint64_t slot_bytes) {
+  if (gather_way_ != Way::in_place || slot_bytes == window_bytes_) return success();
+  window_bytes_ = slot_bytes;
+  return on().open_window(request_.slots, slot_bytes);
 }
 
 NcclMover::~NcclMover() {

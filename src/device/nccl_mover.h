@@ -27,9 +27,8 @@ class NcclMover {
   };
   struct Request {
     Communicator* comm = nullptr;
-    int ordinal = 0;                // of the GPU
-    cuda::DevicePointer slots = 0;  // this rank's, and how many bytes of them exist: as many on all ranks
-    uint64_t slot_bytes = 0;
+    int ordinal = 0;                           // of the GPU
+    cuda::DevicePointer slots = 0;             // this rank's
     std::vector<Piece> parameters, gradients;  // the same on all ranks
   };
   // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when NCCL is not what moves bytes there.
@@ -37,6 +36,9 @@ class NcclMover {
   ~NcclMover();
   NcclMover(const NcclMover&) = delete;
 
+  // So many bytes of the slots exist now, as many on all ranks: what gathers in place may go by symmetric memory. Collective, and
+  // blocks when there are more than at the last call.
+  Status use_window(uint64_t slot_bytes);
   // This rank's pieces lie in the slot, at this offset of the slots; then all ranks' do.
   Status gather(uint64_t slot, cuda::Stream stream);
   // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as what.
@@ -76,6 +78,7 @@ class NcclMover {
   int rank() const { return request_.comm->rank(); }
 
   Request request_;
+  uint64_t window_bytes_ = 0;
   const cuda::DeviceKernels* kernels_ = nullptr;  // null: none for this GPU
   Way gather_way_ = Way::each, reduce_way_ = Way::each;
   Packing parameters_, gradients_;

@@ -24,6 +24,8 @@ Result<std::vector<cuda::DevicePointer>> reach(const UnitSpec& spec, DevicePool&
 
 }  // namespace
 
+bool P2pMover::reaches_all(const Request& request) { return reach(request.spec, request.pool).ok(); }
+
 Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
   Result<std::vector<cuda::DevicePointer>> slots = reach(request.spec, request.pool);

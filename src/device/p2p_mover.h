@@ -10,6 +10,7 @@ namespace fsccl {
 class P2pMover final : public DeviceMover {
  public:
   static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
+  static bool reaches_all(const Request& request);  // this rank the slots of all others
 
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;

@@ -102,11 +102,19 @@ class Movers : public ::testing::TestWithParam<std::tuple<Shape, int>> {
   }
 };
 
+Result<std::unique_ptr<NcclMover>> make(Communicator& comm, const Slots& slots, std::vector<NcclMover::Piece> parameters,
+                                        std::vector<NcclMover::Piece> gradients) {
+  Result<std::unique_ptr<NcclMover>> made =
+      NcclMover::create({&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
+  if (made.ok()) FSCCL_TRY(made.value()->use_window(Slots::kBytes));
+  return made;
+}
+
 TEST_P(Movers, GatherBringsEveryPieceToItsPlace) {
   const auto& [shape, ranks] = GetParam();
   run_ranks(ranks, [&, pieces = shape.pieces(ranks)](Communicator& comm) {
     Slots slots(comm.rank());
-    Result<std::unique_ptr<NcclMover>> made = NcclMover::create({&comm, comm.rank(), slots.memory, Slots::kBytes, pieces, {}});
+    Result<std::unique_ptr<NcclMover>> made = make(comm, slots, pieces, {});
     ASSERT_TRUE(made.ok()) << made.status().text();
     EXPECT_THAT(made.value()->gathers_by(), ::testing::HasSubstr(shape.gathers_by));
     for (int turn = 0; turn < 3; turn++) {
@@ -141,7 +149,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
   const auto& [shape, ranks] = GetParam();
   run_ranks(ranks, [&, pieces = shape.pieces(ranks)](Communicator& comm) {
     Slots slots(comm.rank());
-    Result<std::unique_ptr<NcclMover>> made = NcclMover::create({&comm, comm.rank(), slots.memory, Slots::kBytes, {}, pieces});
+    Result<std::unique_ptr<NcclMover>> made = make(comm, slots, {}, pieces);
     ASSERT_TRUE(made.ok()) << made.status().text();
     const auto value = [](size_t i, uint64_t k, int q) {  // rounded as it is stored
       unsigned char bytes[4] = {};
@@ -189,7 +197,7 @@ TEST(Mover, GathersByCopyEnginesWhereNcclCan) {
   const uint64_t before = stand_in_nccl::Control().calls("ncclAllGather by copy engines");
   run_ranks(2, [](Communicator& comm) {
     Slots slots(comm.rank());
-    const auto made = NcclMover::create({&comm, comm.rank(), slots.memory, Slots::kBytes, flat(2), {}});
+    const auto made = make(comm, slots, flat(2), {});
     ASSERT_TRUE(made.ok()) << made.status().text();
     EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place, by copy engines");
     EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
@@ -206,7 +214,7 @@ TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
         setenv("FSCCL_STAND_IN_NCCL_FAIL", "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1", 1);
         run_ranks(2, [](Communicator& comm) {
           Slots slots(comm.rank());
-          const auto made = NcclMover::create({&comm, comm.rank(), slots.memory, Slots::kBytes, flat(2), {}});
+          const auto made = make(comm, slots, flat(2), {});
           ASSERT_TRUE(made.ok()) << made.status().text();
           EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
           EXPECT_THAT(DeviceCollectives::of(comm).features().windows.why, ::testing::HasSubstr("injected"));

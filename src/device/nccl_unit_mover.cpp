@@ -1,0 +1,134 @@
+#include "device/nccl_unit_mover.h"
+
+#include <algorithm>
+
+#include "device/device_pool.h"
+
+namespace fsccl {
+
+Result<std::unique_ptr<NcclUnitMover>> NcclUnitMover::make(const Request& request) {
+  std::unique_ptr<NcclUnitMover> mover(new NcclUnitMover(request));
+  const cuda::Device& device = request.pool.device();
+  NcclMover::Request by;
+  by.comm = request.spec.shard_comm;
+  by.ordinal = device.ordinal();
+  by.slots = request.pool.slots(request.pool.comm().rank());
+  by.parameters = mover->parameter_pieces();
+  by.gradients = mover->gradient_pieces();
+  FSCCL_ASSIGN(mover->by_, NcclMover::create(std::move(by)));
+  FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
+  FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
+  FSCCL_ASSIGN(mover->reduced_, cuda::OwnedEvent::create(device));
+  return mover;
+}
+
+// Up to NcclMover's own agreement all ranks go the same way; what may fail on one alone comes after it.
+Result<std::unique_ptr<DeviceMover>> NcclUnitMover::create(const Request& request) {
+  Communicator& comm = *request.spec.shard_comm;
+  Result<std::unique_ptr<NcclUnitMover>> made = make(request);
+  if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed())) return made.take_status();
+  const uint8_t vote = made.ok() ? 1 : 0;
+  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
+  FSCCL_TRY(fsccl::gather(comm, &vote, all.data(), 1));
+  if (!made.ok()) return made.take_status();
+  if (const auto odd = std::find(all.begin(), all.end(), 0); odd != all.end())
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "unit '{}': rank {} of '{}' could not make it; its own error says why", request.spec.name,
+                odd - all.begin(), comm.name());
+  return std::unique_ptr<DeviceMover>(made.take());
+}
+
+NcclUnitMover::~NcclUnitMover() {
+  for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients})
+    if (gathered_ && reduced_) finish(kind);
+}
+
+// Rank by rank; what lies end to end is one piece.
+std::vector<NcclMover::Piece> NcclUnitMover::parameter_pieces() const {
+  std::vector<NcclMover::Piece> pieces;
+  for (int rank = 0; rank < spec_.shard_comm->size(); rank++) {
+    for (size_t i = 0; i < spec_.params.size(); i++) {
+      const Piece part = definition_.layout->piece(rank, i);
+      if (definition_.layout->tied(i) || !part.count) continue;
+      const fsccl_dtype_t dtype = definition_.wire_dtypes[i];
+      const uint64_t offset = definition_.wire_map.offset[i] + part.begin * dtype_size(dtype);
+      if (!pieces.empty() && pieces.back().rank == rank && pieces.back().dtype == dtype &&
+          pieces.back().offset + pieces.back().bytes() == offset)
+        pieces.back().count += part.count;
+      else
+        pieces.push_back({rank, offset, part.count, dtype});
+    }
+  }
+  return pieces;
+}
+
+// Each its own, for each has a place of its own for its sum.
+std::vector<NcclMover::Piece> NcclUnitMover::gradient_pieces() const {
+  std::vector<NcclMover::Piece> pieces;
+  for (int rank = 0; rank < spec_.shard_comm->size(); rank++)
+    for (size_t i = 0; i < spec_.params.size(); i++)
+      if (const Piece part = definition_.layout->piece(rank, i); reduced(i) && part.count)
+        pieces.push_back(
+            {rank, definition_.grad_map.offset[i] + part.begin * dtype_size(spec_.reduce_dtype), part.count, spec_.reduce_dtype});
+  return pieces;
+}
+
+Status NcclUnitMover::place_shards(const std::vector<std::byte*>& shards) {
+  std::vector<cuda::CastPiece> pieces;
+  for (size_t i = 0; i < spec_.params.size(); i++) {
+    const Piece part = definition_.layout->piece(spec_.shard_comm->rank(), i);
+    if (definition_.layout->tied(i) || !part.count) continue;
+    const fsccl_dtype_t wire = definition_.wire_dtypes[i];
+    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(shards[i]),
+                      definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count, spec_.params[i].dtype, wire});
+  }
+  finish(Lane::Kind::parameters);  // the old ones may be in use
+  casts_.reset();
+  if (pieces.empty()) return success();
+  FSCCL_ASSIGN(casts_, kernels_->make_casts(pieces, cuda::CastBase::destinations));
+  return success();
+}
+
+Status NcclUnitMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
+  std::vector<NcclMover::Sum> sums;
+  for (size_t i = 0; i < spec_.params.size(); i++)
+    if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
+      sums.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), spec_.grad_dtype});
+  finish(Lane::Kind::gradients);
+  return by_->place_sums(sums);
+}
+
+Status NcclUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
+  const cuda::Current current(pool_.device());
+  return last(kind).make_wait(stream);
+}
+
+Status NcclUnitMover::took(Lane::Kind kind, cuda::Stream stream) { return end(kind, stream, success()); }
+
+// The other ranks have begun: what stops this one stops the communicator.
+Status NcclUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
+  const cuda::Current current(pool_.device());
+  if (outcome.ok()) return last(kind).record(stream);
+  spec_.shard_comm->engine().fail_all(outcome.error());
+  (void)last(kind).record(stream).ok();
+  return outcome;
+}
+
+Status NcclUnitMover::gather(const Gather& gather) {
+  if (gather.kept) return success();
+  Status moved = by_->use_window(pool_.slot_bytes());
+  if (moved.ok() && casts_) moved = kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
+  if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
+  return end(Lane::Kind::parameters, gather.stream, std::move(moved));
+}
+
+Status NcclUnitMover::reduce(const Reduce& reduce) {
+  return end(Lane::Kind::gradients, reduce.stream, by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
+}
+
+void NcclUnitMover::finish(Lane::Kind kind) const {
+  const cuda::Device& device = pool_.device();
+  const cuda::Current current(device);
+  (void)device.check("cuEventSynchronize", device.driver().event_synchronize(last(kind).get())).ok();
+}
+
+}  // namespace fsccl
