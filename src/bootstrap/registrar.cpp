@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/config.h"
 #include "base/immortal.h"
 #include "base/reactor.h"
 #include "base/undo.h"
@@ -11,7 +12,7 @@ namespace fsccl {
 
 namespace {
 
-constexpr int64_t kLingerNs = 30'000'000'000;
+constexpr int64_t kLongestLingerNs = 30'000'000'000;
 
 // The registrars of this process keep themselves alive here. Never destroyed: the service thread may outlive static destructors.
 struct Open {
@@ -38,8 +39,11 @@ std::string list_ranks(const std::vector<int32_t>& ranks) {
   return text;
 }
 
+// Who comes late is told why the job failed for as long as ranks wait for each other, within bounds.
 Registrar::Registrar(uint64_t job)
-    : job_(job), no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY, "the process where the ranks meet got no memory from the system")) {}
+    : job_(job),
+      linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
+      no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY, "the process where the ranks meet got no memory from the system")) {}
 
 Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners) {
   std::shared_ptr<Registrar> self(new Registrar(job));
@@ -98,7 +102,7 @@ void Registrar::give_up() {
   if (state_ == State::kFailed || no_memory_.ok()) return;
   state_ = State::kFailed;
   failure_ = std::move(no_memory_);
-  over_ns_ = now_ns() + kLingerNs;
+  over_ns_ = now_ns() + linger_ns_;
 }
 
 void Registrar::admit_locked(Guest& guest) {
@@ -215,7 +219,7 @@ void Registrar::fail_all(const Status& why) {
   if (state_ == State::kFailed) return;
   failure_ = why.clone();
   state_ = State::kFailed;
-  over_ns_ = now_ns() + kLingerNs;
+  over_ns_ = now_ns() + linger_ns_;
   if (!root_) return;
   root_->queue(FrameType::kFailure, encode(to_failure(failure_)));
   const Result<bool> all = root_->pump_out();

@@ -38,6 +38,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   int64_t tick();
 
   const uint64_t job_;
+  const int64_t linger_ns_;  // after a failure
   std::mutex mutex_;
   std::shared_ptr<Reception> reception_;
   int hook_ = -1;

@@ -29,8 +29,9 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr int kLingerMs = 30'000;     // for so long who could not be told of a failure, and comes late, is still awaited
-constexpr int kDeadlineMs = 45'000;   // a run takes 20 ms, a fault of which nobody can be told the library's own timeout
+constexpr const char* kTimeoutMs = "3000";
+constexpr int kLingerMs = 3000;       // for so long, the timeout, who comes late is awaited, to be told of a failure
+constexpr int kDeadlineMs = 30'000;   // a run takes 20 ms, a fault of which nobody can be told the timeout
 constexpr int64_t kSpareBlocks = 24;  // what a text of an error, or a cache that grew, may be: a leak of a fault comes with each
 
 struct Fault {
@@ -303,7 +304,7 @@ int main_of(int argc, char** argv) {
     return 2;
   }
   setvbuf(stdout, nullptr, _IOLBF, 0);
-  setenv("FSCCL_TIMEOUT_MS", "3000", 1);
+  setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
   setenv("FSCCL_TRANSPORT", "shm", 1);
   if (one) return try_one(argv + 2);
   // Most of the time is spent waiting for what nobody can be told.
