@@ -69,7 +69,8 @@ def python_with_torch(given):
 
 def environment(folder, python=None):
     """Variables under which the programs of a build run: its library, the libraries packed with it, and torch's NCCL."""
-    found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1')
+    found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1',
+                 CUDA_DEVICE_MAX_CONNECTIONS='32')  # ranks of one process wait on streams of one GPU: each needs a queue of its own
     folders = [str(folder / 'lib')] if (folder / 'lib').is_dir() else []
     if python:
         question = 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0])'
