@@ -582,7 +582,7 @@ typedef struct fsccl_unit_config {
   size_t size;
   const char* name; /* for messages; copied */
   fsccl_layout_t layout;
-  fsccl_comm_t shard_comm;     /* the ranks that share the parameters; of one host in this release */
+  fsccl_comm_t shard_comm;     /* the ranks that share the parameters; in host memory of one host in this release */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
   fsccl_pool_t pool;           /* made on shard_comm or on a communicator that contains it */
   fsccl_dtype_t wire_dtype;    /* of param(i) and of what travels */

@@ -12,8 +12,8 @@ constexpr int64_t kReleaseNs = 500'000;  // while streams are let go, one operat
 }  // namespace
 
 Watchdog& Watchdog::instance() {
-  static auto* watchdog = new Watchdog;  // lives as long as the service thread may run
-  return *watchdog;
+  static Immortal<Watchdog> watchdog;
+  return watchdog.get();
 }
 
 void Watchdog::add(Lane* lane) {

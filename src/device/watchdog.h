@@ -10,6 +10,8 @@
 #include <mutex>
 #include <vector>
 
+#include "base/immortal.h"
+
 namespace fsccl {
 
 class Lane;
@@ -23,6 +25,7 @@ class Watchdog {
   void wake();
 
  private:
+  friend class Immortal<Watchdog>;
   Watchdog() = default;
   int64_t look();
 

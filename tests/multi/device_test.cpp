@@ -140,7 +140,8 @@ int disagree(const Child& child) {
     (void)fsccl_unit_unshard(world.units[u ^ static_cast<size_t>(child.rank)], FSCCL_UNSHARD_READ, nullptr);
   world.gpu->synchronize(world.stream);
   fsccl_view_t view{};
-  const fsccl_status_t status = fsccl_unit_param(world.units[0], 0, &view);
+  // Of the one that was first here: the other may have been refused already.
+  const fsccl_status_t status = fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
   std::printf("says %s: %s\n", fsccl_status_string(status), info.text);
@@ -191,6 +192,28 @@ TEST_P(DeviceProcesses, Train) {
   for (int rank = 0; rank < 3; rank++) processes.start("train", rank, 3, on_gpus(rank, 3, 39411, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
+
+#if FSCCL_WITH_UCX
+// Ranks of different hosts do not reach each other's slots: NCCL, which wants a GPU for each, moves a unit between them.
+class DeviceHosts : public DeviceProcesses {};
+
+TEST_P(DeviceHosts, TrainByNccl) {
+  Processes processes;
+  for (int rank = 0; rank < 2; rank++) {
+    Variables variables = on_gpus(rank, 2, 29415, GetParam());
+    variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank));
+    variables.emplace_back("FSCCL_INSECURE", "1");
+    for (auto& [name, value] : variables) {
+      if (name == "LOCAL_RANK") value = "0";
+      if (name == "LOCAL_WORLD_SIZE") value = "1";
+    }
+    processes.start("train", rank, 2, variables);
+  }
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, DeviceHosts, ::testing::Values("2"));
+#endif
 
 TEST_P(DeviceProcesses, ARankIsKilledInTheMiddleOfAGather) {
   Processes processes;
