@@ -52,6 +52,11 @@ def test_an_operation_follows_what_its_caller_was_given(gpu, comm):
     assert work.is_completed() and work.is_success()
 
 
+def test_a_device_without_a_number_is_the_current_one(gpu):
+    assert streams.with_index("cuda") == torch.device("cuda:3")
+    assert [str(streams.with_index(device)) for device in ("cuda:1", "cpu", "meta")] == ["cuda:1", "cpu", "meta"]
+
+
 def test_only_who_waits_is_ordered(gpu, comm):
     source, target, other = torch.ones(4), torch.zeros(4), gpu.new_stream(None)
     work = comm.submit("copy", copies(gpu, source, target), (), (source, target), [target])

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, ErrorType
 
 from . import _capi as c
+from . import streams
 from .communicator import connect
 from .monitored import MonitoredBarrier
 from .moving import Moving
@@ -120,7 +121,7 @@ class FscclBackend(Moving, Reducing, Backend):
         device = torch.device(device)
         if device.type not in DEVICES:
             self._refuse("allocate_tensor", f"{device}: FSCCL carries memory of the host and of CUDA devices")
-        return self._comm.pool_of(device).allocate(size, dtype)
+        return self._comm.pool_of(streams.with_index(device)).allocate(size, dtype)
 
     def memory_stats(self):
         return self._comm.pool.stats()

@@ -7,7 +7,6 @@
 
 import ctypes
 
-import torch
 import torch.distributed as dist
 
 from . import _capi as c
@@ -20,9 +19,7 @@ def mem_pool(group=None, device=None):
     """The MemPool of `group` (default: the world) on `device` (default: the current one). Its first call is collective. One pool
     serves a device in a process: the first group to ask. torch keeps a MemPool's memory in segments of its own, of 2 MiB and more;
     they return to the pool when the MemPool is empty and torch.cuda.empty_cache() is called."""
-    device = torch.device(device if device is not None else "cuda")
-    if device.index is None:
-        device = torch.device(device.type, torch.cuda.current_device())
+    device = streams.with_index(device if device is not None else "cuda")
     comm = (group or dist.group.WORLD)._get_backend(device)._comm
     known = _serving.get(device)
     if known is None:

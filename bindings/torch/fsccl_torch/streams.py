@@ -14,6 +14,10 @@ class _Cuda:
     """torch.cuda, as far as it is used."""
 
     @staticmethod
+    def current_device():
+        return torch.cuda.current_device()
+
+    @staticmethod
     def current_stream(device):
         return torch.cuda.current_stream(device)
 
@@ -63,6 +67,12 @@ class _Cuda:
 
 
 cuda = _Cuda
+
+
+def with_index(device):
+    """The device as tensors name it: "cuda" is the current one."""
+    device = torch.device(device)
+    return torch.device("cuda", cuda.current_device()) if device.type == "cuda" and device.index is None else device
 
 
 def on_gpu(device):
