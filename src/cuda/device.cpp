@@ -99,14 +99,4 @@ Status OwnedEvent::make_wait(Stream stream) const {
 
 bool OwnedEvent::complete() const { return device_->driver().event_query(event_) != kNotReady; }
 
-bool device_memory(const void* pointer, int* ordinal) {
-  std::string why;
-  const Driver* const driver = cuda::driver(&why);
-  if (!driver) return false;
-  unsigned type = 0;
-  const auto address = reinterpret_cast<DevicePointer>(pointer);
-  if (driver->pointer_attribute(&type, kPointerMemoryType, address) != kSuccess || type != kMemoryOfDevice) return false;
-  return driver->pointer_attribute(ordinal, kPointerOrdinal, address) == kSuccess;
-}
-
 }  // namespace fsccl::cuda

@@ -81,7 +81,4 @@ class OwnedEvent {
   Event event_;
 };
 
-// What an address is to CUDA: false when there is no driver, or it is ordinary host memory.
-bool device_memory(const void* pointer, int* ordinal);
-
 }  // namespace fsccl::cuda

@@ -1,6 +1,7 @@
 // Making a unit on a GPU and ending it, and what it has.
 #include "device/device_unit.h"
 
+#include "cuda/pointer.h"
 #include "unit/slot_set.h"
 
 namespace fsccl {
@@ -98,7 +99,7 @@ Status DeviceUnit::place() {
 // Null is the unit's own.
 Status DeviceUnit::check_device_memory(const void* pointer, const char* what, size_t index) const {
   int ordinal = -1;
-  if (!pointer || (cuda::device_memory(pointer, &ordinal) && ordinal == pool_.device().ordinal())) return success();
+  if (!pointer || (cuda::on_device(pointer, &ordinal) && ordinal == pool_.device().ordinal())) return success();
   return fail(FSCCL_ERR_INVALID_ARGUMENT,
               "{} of parameter {} ('{}') of unit '{}' is at {}, which is {}: it must be memory of device {}", what, index,
               spec_.params[index].name, spec_.name, pointer,

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/hash.h"
+#include "cuda/pointer.h"
 #include "device/device_unit.h"
 
 namespace fsccl {
@@ -214,7 +215,7 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   if (engine().failed()) return engine().failure();
   FSCCL_TRY(check_reduce(request));
   int ordinal = -1;
-  const bool to_device = request.result && cuda::device_memory(request.result, &ordinal);
+  const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
   if (to_device) FSCCL_TRY(check_device_memory(request.result, "the result of the reduction, beside the gradient,", 0));
   if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
   if (request.grads) FSCCL_TRY(prepare_pack(request.grads));

@@ -1,8 +1,7 @@
 #include "device/nccl_unit_mover.h"
 
-#include <algorithm>
-
 #include "device/device_pool.h"
+#include "device/reach.h"
 
 namespace fsccl {
 
@@ -27,13 +26,7 @@ Result<std::unique_ptr<DeviceMover>> NcclUnitMover::create(const Request& reques
   Communicator& comm = *request.spec.shard_comm;
   Result<std::unique_ptr<NcclUnitMover>> made = make(request);
   if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed())) return made.take_status();
-  const uint8_t vote = made.ok() ? 1 : 0;
-  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(fsccl::gather(comm, &vote, all.data(), 1));
-  if (!made.ok()) return made.take_status();
-  if (const auto odd = std::find(all.begin(), all.end(), 0); odd != all.end())
-    return fail(FSCCL_ERR_OUT_OF_MEMORY, "unit '{}': rank {} of '{}' could not make it; its own error says why", request.spec.name,
-                odd - all.begin(), comm.name());
+  FSCCL_TRY(agree(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
   return std::unique_ptr<DeviceMover>(made.take());
 }
 

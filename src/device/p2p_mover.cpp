@@ -1,8 +1,7 @@
 #include "device/p2p_mover.h"
 
-#include <algorithm>
-
 #include "device/device_pool.h"
+#include "device/reach.h"
 
 namespace fsccl {
 namespace {
@@ -30,14 +29,8 @@ Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
   Result<std::vector<cuda::DevicePointer>> slots = reach(request.spec, request.pool);
   Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
-  const uint8_t vote = mine.ok() ? 1 : 0;
-  std::vector<uint8_t> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(fsccl::gather(comm, &vote, all.data(), 1));
-  FSCCL_TRY(std::move(mine));
-  if (const auto odd = std::find(all.begin(), all.end(), 0); odd != all.end())
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "unit '{}': rank {} of '{}' cannot take part by peer-to-peer access; its own error says why", request.spec.name,
-                odd - all.begin(), comm.name());
+  FSCCL_TRY(agree(comm, std::move(mine), fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
+                  FSCCL_ERR_NOT_AVAILABLE));
   FSCCL_ASSIGN(const Channel channel, Channel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
   mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);

@@ -62,14 +62,14 @@ uint64_t limit_of(Communicator& comm, const std::vector<DeviceRank>& all, size_t
 
 }  // namespace
 
-Status agree(Communicator& comm, Status mine, const char* what) {
+Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code) {
   const char vote = mine.ok() ? 1 : 0;
   std::vector<char> all(static_cast<size_t>(comm.size()));
   FSCCL_TRY(gather(comm, &vote, all.data(), 1));
   if (!mine.ok()) return mine;
   const auto first = std::find(all.begin(), all.end(), 0);
   if (first == all.end()) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
+  return fail(code, "rank {} could not {}; its own error says why", first - all.begin(), what);
 }
 
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, const Result<DeviceRank>& mine) {

@@ -2,6 +2,7 @@
 // that every rank works out alike how much slots may take, and which ranks map each other's slots: those of one host whose devices
 // are the same one or peers, with handles that go as descriptors, each way.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "base/config.h"
@@ -29,7 +30,7 @@ struct Reach {
 // Collective, blocking. `mine` is an error when this rank cannot take part; then all ranks have one.
 Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, const Result<DeviceRank>& mine);
 
-// All ranks succeeded, or all fail: those that did not with their own error. Collective, blocking.
-Status agree(Communicator& comm, Status mine, const char* what);
+// All ranks succeeded, or all fail: those that did not with their own error, the others with `code`. Collective, blocking.
+Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
 
 }  // namespace fsccl

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cuda/pointer.h"
 #include "support.h"
 #include "tests/unit/device/on_device.h"
 
@@ -50,7 +51,7 @@ TEST_F(DevicePoolApi, BlocksAreDeviceMemoryAndFollowStreams) {
     TestStream a(gpu(1)), b(gpu(1));
     void* const block = take(20 * kMb, a);
     int ordinal = -1;
-    EXPECT_TRUE(cuda::device_memory(block, &ordinal));
+    EXPECT_TRUE(cuda::on_device(block, &ordinal));
     EXPECT_EQ(ordinal, 1);
     page.hold(a, 0);
     a.fill(at(block), 1, 20 * kMb);

@@ -29,29 +29,11 @@ DevicePoolScope::~DevicePoolScope() {
 
 fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
                          const std::vector<void*>& shards, const std::vector<void*>& sharded_grads) {
-  const std::string name = "unit " + std::to_string(c.seed);
-  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
-  config.name = name.c_str();
-  config.layout = c.layout;
-  config.shard_comm = comm;
-  config.pool = pool;
-  config.wire_dtype = c.wire;
-  config.reduce_dtype = c.reduce;
-  config.grad_dtype = c.grad;
-  config.sharing = c.sharing;
-  config.keep = c.keep;
-  config.keep_budget_bytes = c.keep_budget_bytes;
-  config.marks_changes = c.marks_changes;
+  const std::string name = name_of(c);
+  const fsccl_unit_config_t config = config_of(c, comm, pool, name);
   std::vector<fsccl_param_t> params;
   for (const UnitCase::Param& given : c.params) {
-    fsccl_param_t param = FSCCL_PARAM_INIT;
-    param.dims = static_cast<int>(given.shape.size());
-    std::copy(given.shape.begin(), given.shape.end(), param.shape);
-    param.dtype = given.dtype;
-    param.flags = given.frozen ? FSCCL_PARAM_FROZEN : 0;
-    param.tied_to = given.tied_to;
-    param.block_rows = given.block_rows;
-    param.block_columns = given.block_columns;
+    fsccl_param_t param = param_of(given);
     if (!shards.empty()) param.shard = shards[params.size()];
     if (!sharded_grads.empty()) param.sharded_grad = sharded_grads[params.size()];
     params.push_back(param);

@@ -88,6 +88,36 @@ UnitCase random_unit(Random& random, int64_t most_elements) {
   return c;
 }
 
+std::string name_of(const UnitCase& c) { return std::string("unit ").append(std::to_string(c.seed)); }
+
+fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, const std::string& name) {
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  config.name = name.c_str();
+  config.layout = c.layout;
+  config.shard_comm = comm;
+  config.pool = pool;
+  config.wire_dtype = c.wire;
+  config.reduce_dtype = c.reduce;
+  config.grad_dtype = c.grad;
+  config.sharing = c.sharing;
+  config.keep = c.keep;
+  config.keep_budget_bytes = c.keep_budget_bytes;
+  config.marks_changes = c.marks_changes;
+  return config;
+}
+
+fsccl_param_t param_of(const UnitCase::Param& given) {
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.dims = static_cast<int>(given.shape.size());
+  std::copy(given.shape.begin(), given.shape.end(), param.shape);
+  param.dtype = given.dtype;
+  param.flags = given.frozen ? FSCCL_PARAM_FROZEN : 0;
+  param.tied_to = given.tied_to;
+  param.block_rows = given.block_rows;
+  param.block_columns = given.block_columns;
+  return param;
+}
+
 TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_comm_t replicas)
     : case_(c),
       comm_(comm),
@@ -97,32 +127,14 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
       pointers_(c.params.size()) {
   EXPECT_OK(fsccl_comm_rank(comm, &rank_));
   EXPECT_OK(fsccl_comm_size(comm, &ranks_));
-  const std::string name = std::string("unit ").append(std::to_string(c.seed));
-  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
-  config.name = name.c_str();
-  config.layout = c.layout;
-  config.shard_comm = comm;
+  const std::string name = name_of(c);
+  fsccl_unit_config_t config = config_of(c, comm, pool, name);
   config.replicate_comm = replicas;
-  config.pool = pool;
-  config.wire_dtype = c.wire;
-  config.reduce_dtype = c.reduce;
-  config.grad_dtype = c.grad;
-  config.sharing = c.sharing;
-  config.keep = c.keep;
-  config.keep_budget_bytes = c.keep_budget_bytes;
-  config.marks_changes = c.marks_changes;
   config.by_parameter = c.by_parameter && !replicas;
   std::vector<fsccl_param_t> params;
   for (size_t i = 0; i < c.params.size(); ++i) {
     const UnitCase::Param& given = c.params[i];
-    fsccl_param_t param = FSCCL_PARAM_INIT;
-    param.dims = static_cast<int>(given.shape.size());
-    std::copy(given.shape.begin(), given.shape.end(), param.shape);
-    param.dtype = given.dtype;
-    param.flags = given.frozen ? FSCCL_PARAM_FROZEN : 0;
-    param.tied_to = given.tied_to;
-    param.block_rows = given.block_rows;
-    param.block_columns = given.block_columns;
+    fsccl_param_t param = param_of(given);
     // As large as the whole: which part of it is this rank's is what the library says later.
     if (given.own_shard) param.shard = (shard_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(given.dtype) + 8)).data();
     if (given.own_grad) param.sharded_grad = (grad_memory_[i] = std::vector<char>(numel(i) * fsccl_dtype_size(c.grad) + 8)).data();

@@ -31,6 +31,10 @@ struct UnitCase {
   uint64_t seed = 1;
 };
 std::string describe(const UnitCase& c);
+// What fsccl_unit_create is to be given. `name` must live as long; without by_parameter and replicas, and memory of the test.
+std::string name_of(const UnitCase& c);
+fsccl_unit_config_t config_of(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, const std::string& name);
+fsccl_param_t param_of(const UnitCase::Param& given);
 UnitCase simple_unit(std::vector<std::vector<int64_t>> shapes, uint64_t seed = 1);
 UnitCase random_unit(Random& random, int64_t most_elements = 600);
 

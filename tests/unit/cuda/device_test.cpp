@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "cuda/pointer.h"
 #include "tests/stand_in/cuda/control.h"
 
 namespace fsccl::cuda {
@@ -90,7 +91,7 @@ TEST(Current, NestsAndIsTheThreadsOwn) {
     DevicePointer pointer = 0;
     int ordinal = -1;
     EXPECT_EQ(first.driver().allocate(&pointer, 256), kSuccess);
-    EXPECT_TRUE(device_memory(reinterpret_cast<void*>(pointer), &ordinal));
+    EXPECT_TRUE(on_device(reinterpret_cast<void*>(pointer), &ordinal));
     EXPECT_EQ(ordinal, expected.ordinal());
     EXPECT_EQ(first.driver().free(pointer), kSuccess);
   };
@@ -114,11 +115,11 @@ TEST(Current, NestsAndIsTheThreadsOwn) {
 TEST(Pointers, OfTheHostAreOfNoDevice) {
   int ordinal = -1, local = 0;
   alignas(4096) static char registered[4096];
-  EXPECT_FALSE(device_memory(&local, &ordinal));
-  EXPECT_FALSE(device_memory(nullptr, &ordinal));
+  EXPECT_FALSE(on_device(&local, &ordinal));
+  EXPECT_FALSE(on_device(nullptr, &ordinal));
   const Current current(device(0));
   ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable), kSuccess);
-  EXPECT_FALSE(device_memory(registered, &ordinal));
+  EXPECT_FALSE(on_device(registered, &ordinal));
   ASSERT_EQ(device(0).driver().unregister_host(registered), kSuccess);
 }
 
