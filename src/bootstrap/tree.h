@@ -125,6 +125,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status add_mended(LinkPtr link);
   int64_t mend_if_due(int64_t now);
   void mend();
+  void mend_links(std::unique_lock<std::mutex>& lock);
   struct Wanted {
     int32_t rank = -1;
     int64_t due_ns = 0;

@@ -6,10 +6,13 @@
 // Connecting may block, so a thread does it, which lives while links are missing.
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "base/config.h"
 #include "base/reactor.h"
+#include "base/undo.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/tree.h"
 
@@ -46,21 +49,39 @@ std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
 int64_t TreeJob::mend_if_due(int64_t now) {
   if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
   if (mend_due_ns_ > now) return mend_due_ns_;
-  mend_due_ns_ = INT64_MAX;
-  if (mending_ || wanted_links().empty()) return INT64_MAX;
-  if (mender_.joinable()) mender_.join();  // it has nothing left to do
-  mending_ = true;
-  mender_ = std::thread([this] { mend(); });  // leave() waits for it
-  return INT64_MAX;
+  if (!mending_ && !wanted_links().empty()) {
+    if (mender_.joinable()) mender_.join();  // it has nothing left to do
+    try {
+      mender_ = std::thread([this] { mend(); });  // leave() waits for it
+    } catch (const std::system_error&) {          // the limit of threads: others may end
+      return mend_due_ns_ = now + kPauseNs;
+    }
+    mending_ = true;
+  }
+  return mend_due_ns_ = INT64_MAX;
 }
 
+// Where memory is short, what is still missing is made by another thread, a little later.
 void TreeJob::mend() {
+  std::unique_lock lock(mutex_);
+  try {
+    mend_links(lock);
+  } catch (const std::bad_alloc&) {
+    if (!lock.owns_lock()) lock.lock();
+    mend_due_ns_ = now_ns() + kPauseNs;
+    Reactor::instance().kick();
+  }
+  mending_ = false;
+  changed_.notify_all();
+}
+
+// The lock is held, but while a connection is made.
+void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
   struct Attempt {
     int64_t next_ns = 0;
     int closed = 0;
   };
   std::map<int32_t, Attempt> attempts;  // on ranks that were there, and did not answer
-  std::unique_lock lock(mutex_);
   while (phase_ == Phase::kJoined && !expelled_) {
     const int64_t now = now_ns();
     std::vector<Wanted> wanted = wanted_links();
@@ -91,8 +112,6 @@ void TreeJob::mend() {
     link->channel = std::make_shared<Channel>(std::move(channel));
     (void)add_mended(link).ok();  // without it the rank is still wanted
   }
-  mending_ = false;
-  changed_.notify_all();
 }
 
 // closed: somebody listens and has closed the connection, so it may be that it is not ready yet. silent: stopped, or very busy.
@@ -137,12 +156,14 @@ void TreeJob::admit_mended(Guest& guest) {
 // Tells the other end all that is known; stands first, see census.h.
 Status TreeJob::add_mended(LinkPtr link) {
   FSCCL_TRY(add_link(link));
+  Undo undo([&] { link->channel->shutdown(); });  // a link that lacks some of it is none
   begin_watch(link->rank);
   for (const auto& [meeting, census] : censuses_)
     if (const std::vector<Stand> stands = census.all(); !stands.empty()) send(*link, FrameType::kStands, encode_stands(stands));
   std::vector<LostRank> losses;
   for (const auto& [rank, left] : lost_) losses.push_back({rank, left});
   if (!losses.empty()) send(*link, FrameType::kLoss, encode_losses(losses));
+  undo.keep();
   changed_.notify_all();
   return success();
 }

@@ -1,0 +1,106 @@
+// A tree is mended while the system refuses: threads, and memory at any call. Nobody crashes, and who could not go on at first does
+// so later.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <latch>
+#include <new>
+
+#include "bootstrap/tree.h"
+#include "faults/fault_points.h"
+#include "ranks.h"
+
+namespace fsccl {
+namespace {
+
+using testing::Joined;
+
+constexpr int kRanks = 5;  // all of them below one
+
+int kind_of(const char* name) {
+  int kind = 0;
+  while (std::strcmp(testing::kFaultKinds[kind].name, name) != 0) kind++;
+  return kind;
+}
+
+struct Answers {
+  std::vector<Status> statuses;
+  int reached = 0;
+  uint64_t calls[testing::kMostFaultKinds] = {};
+  bool happened = false;
+};
+
+// The root leaves, with the fault from then on, and the others agree who is left, for which they have to find together again.
+Answers lose_the_root(const char* kind, uint64_t number) {
+  const std::vector<Joined> joined = testing::join_all_by_id(kRanks);
+  Answers answers;
+  answers.statuses.resize(kRanks);
+  std::vector<int> members;
+  Job* root = nullptr;
+  for (const Joined& one : joined) {
+    EXPECT_TRUE(one.status.ok()) << one.status.text();
+    if (!one.status.ok()) return answers;
+    members.push_back(one.job->rank());
+    if (static_cast<TreeJob&>(*one.job).order() == 0) root = one.job.get();
+  }
+  testing::FaultPlace place;
+  std::latch all_here(kRanks), armed(1);
+  std::atomic<int> reached{0};
+  testing::on_each_rank<int>(kRanks, [&](int rank) {
+    Job& job = *joined[static_cast<size_t>(rank)].job;
+    all_here.arrive_and_wait();
+    if (&job == root) {
+      testing::arm_fault(kind_of(kind), number, false, &place);
+      armed.count_down();
+      job.leave();
+      return 0;
+    }
+    armed.wait();
+    for (bool again = true; again;) {
+      again = false;
+      try {
+        const Result<Job::Agreed> agreed = job.agree({1, members, {}, FSCCL_OK}, Deadline::in_ms(testing::kPatienceMs));
+        if (!agreed.ok()) answers.statuses[static_cast<size_t>(rank)] = agreed.status().clone();
+        reached += agreed.ok() && agreed.value().reached;
+      } catch (const std::bad_alloc&) {
+        again = true;
+      }
+    }
+    return 0;
+  });
+  answers.happened = testing::fault_happened();
+  testing::disarm_fault(answers.calls);
+  answers.reached = reached;
+  return answers;
+}
+
+TEST(MendingFaults, WithoutAThreadItIsTriedAgain) {
+  const Answers answers = lose_the_root("thread", 1);
+  EXPECT_TRUE(answers.happened);
+  for (const Status& status : answers.statuses) EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(answers.reached, kRanks - 1);
+}
+
+// Who loses its links by it is told that the others hold it for dead.
+TEST(MendingFaults, AnyCallForMemoryMayFail) {
+  constexpr uint64_t kRuns = 10;
+  const Answers without = lose_the_root("memory", 0);
+  EXPECT_EQ(without.reached, kRanks - 1);
+  const uint64_t calls = without.calls[kind_of("memory")];
+  ASSERT_GT(calls, kRuns);
+  for (uint64_t run = 0; run < kRuns; run++) {
+    const Answers answers = lose_the_root("memory", 1 + run * calls / kRuns);
+    int expelled = 0;
+    for (const Status& status : answers.statuses) {
+      if (status.ok()) continue;
+      expelled++;
+      EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD) << status.text();
+    }
+    EXPECT_EQ(answers.reached + expelled, kRanks - 1) << run;
+    EXPECT_GT(answers.reached, 0) << run;
+  }
+}
+
+}  // namespace
+}  // namespace fsccl
