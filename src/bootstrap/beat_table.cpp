@@ -56,6 +56,11 @@ void BeatTable::leave(size_t line) { std::atomic_ref(at(line).beat_ns).store(kLe
 
 int64_t BeatTable::last(size_t line) const { return std::atomic_ref(at(line).beat_ns).load(std::memory_order_acquire); }
 
+int64_t BeatTable::age_ns(size_t line, int64_t now_ns) const {
+  const int64_t beat_ns = last(line);
+  return beat_ns < 0 || beat_ns > now_ns ? 0 : now_ns - beat_ns;
+}
+
 int32_t BeatTable::thread(size_t line) const { return std::atomic_ref(at(line).thread).load(std::memory_order_relaxed); }
 
 }  // namespace fsccl

@@ -25,6 +25,7 @@ class BeatTable {
   void leave(size_t line);
   int64_t last(size_t line) const;  // when it beat, on the system's monotonic clock; 0: never
   bool has_left(size_t line) const { return last(line) == kLeft; }
+  int64_t age_ns(size_t line, int64_t now_ns) const;  // of that; 0 for what cannot be
   int32_t thread(size_t line) const;
 
  private:

@@ -160,8 +160,7 @@ Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
   }
   if (!table_) return {};
   const auto line = static_cast<size_t>(lines_[static_cast<size_t>(rank)]);
-  const int64_t beat_ns = table_->last(line);
-  return {static_cast<uint64_t>(beat_ns), now_ns() - beat_ns, table_->has_left(line)};
+  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()), table_->has_left(line)};
 }
 
 char TreeJob::Beats::state(int32_t rank) {

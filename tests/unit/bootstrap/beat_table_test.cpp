@@ -25,6 +25,19 @@ TEST(BeatTable, OneSeesTheBeatsOfAnother) {
   EXPECT_TRUE(theirs.value()->has_left(2));
 }
 
+TEST(BeatTable, AnAgeIsOneThatCanBe) {
+  const Result<Fd> fd = BeatTable::create(7, 1);
+  ASSERT_TRUE(fd.ok()) << fd.status().text();
+  const auto table = BeatTable::map(fd.value(), 7, 1);
+  ASSERT_TRUE(table.ok());
+  table.value()->beat(0, 300, 45);
+  EXPECT_EQ(table.value()->age_ns(0, 1000), 700);
+  for (const int64_t wrong : {INT64_MIN + 1, int64_t{-2}, int64_t{1001}, INT64_MAX}) {
+    table.value()->beat(0, wrong, 45);
+    EXPECT_EQ(table.value()->age_ns(0, 1000), 0) << wrong;
+  }
+}
+
 TEST(BeatTable, OnlyThatOfTheJobIsTaken) {
   const Result<Fd> fd = BeatTable::create(7, 3);
   ASSERT_TRUE(fd.ok()) << fd.status().text();
