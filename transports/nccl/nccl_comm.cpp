@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <system_error>
 
 namespace fsccl::nccl {
 namespace {
@@ -153,13 +154,24 @@ void Communicator::end(const Status& why) noexcept {
     why_ = why.clone();
     ended_.store(true, std::memory_order_release);
   }
-  ender_ = std::thread([this] {
-    const cuda::Current current(device());
-    const std::lock_guard lock(mutex_);
-    if (!comm_) return;
-    if (request_.can_revoke && library().revoke(comm_, 0) == kSuccess) return;  // freed with this object
-    free_comm();
-  });
+  try {
+    ender_ = std::thread([this] {
+      const std::lock_guard lock(mutex_);
+      stop();
+    });
+  } catch (
+      const std::system_error&) {  // no thread is to be had: here, then, unless a call is under way, whose caller may be this one
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock) stop();
+  }
+}
+
+// The lock is held.
+void Communicator::stop() {
+  if (!comm_) return;
+  const cuda::Current current(device());
+  if (request_.can_revoke && library().revoke(comm_, 0) == kSuccess) return;  // freed with this object
+  free_comm();
 }
 
 Status Communicator::why_ended() const {

@@ -64,6 +64,7 @@ class Communicator {
   Status settle(const char* operation, Code code, int64_t timeout_ms);
   void give_up(const Status& why) noexcept;
   void close();
+  void stop();
   void free_comm();
   struct Registered {
     const char* base;

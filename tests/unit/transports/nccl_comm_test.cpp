@@ -2,9 +2,13 @@
 // threads, each with a GPU of its own.
 #include "transports/nccl/nccl_comm.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -152,6 +156,22 @@ TEST(NcclComm, AnEndFreesStreamsThatHang) {
     EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommAbort"), 2u);
   });
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+std::atomic<bool> no_threads{false};
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*), void* argument) noexcept {
+  static const auto next = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return no_threads ? EAGAIN : next(thread, attributes, run, argument);
+}
+TEST(NcclComm, AnEndNeedsNoThread) {
+  in_process("", [] {
+    std::vector<Member> members = make(2, 60'000, false);
+    no_threads = true;
+    for (Member& member : members) member.comm->end(fail(FSCCL_ERR_TIMEOUT, "too late"));
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommAbort"), 2u);
+  });
+}
+#endif
 
 TEST(NcclComm, WhatNcclFindsOutLater) {
   in_process("ncclAllGather:1:async:0", [] {
