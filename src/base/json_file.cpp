@@ -23,7 +23,7 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
 bool JsonReader::object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {
   if (!json.is_object()) return wrong("{} must be an object", place);
   for (const auto& [key, value] : json.items())
-    if (std::find_if(known.begin(), known.end(), [&](const char* name) { return key == name; }) == known.end())
+    if (std::find_if(known.begin(), known.end(), [&key = key](const char* name) { return key == name; }) == known.end())
       return wrong("{} has \"{}\"; known are {}", place, key, fmt::join(known, ", "));
   return true;
 }
