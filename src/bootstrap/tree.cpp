@@ -152,6 +152,7 @@ void TreeJob::on_readable(const LinkPtr& link) {
     Frame frame;
     for (;;) {
       const Result<bool> complete = link->channel->next(frame);
+      link->met |= complete.ok() && complete.value();
       const bool good = complete.ok() && (!complete.value() || handle(*link, frame).ok());
       if (!good) {  // nothing that it says later counts
         link_closed(link, "sent a message that makes no sense");
@@ -225,6 +226,10 @@ void TreeJob::drop_link(const LinkPtr& link) {
 
 void TreeJob::link_closed(const LinkPtr& link, const char* what) {
   drop_link(link);
+  if (!link->met) {  // it comes again, and if it does not, it is looked for
+    mend_due_ns_ = 0;
+    return;
+  }
   if (link->rank < 0) {
     if (phase_ == Phase::kJoining)
       fail_all(fail(FSCCL_ERR_LINK, "the process where the ranks meet (the maker of the unique id, or rank 0) has ended"), nullptr);

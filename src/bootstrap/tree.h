@@ -76,6 +76,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
     int32_t rank = -1;  // -1: the registrar
     bool is_parent = false;
     bool unread = false;  // frames may have arrived before the reactor watched
+    bool met = true;      // false: the other end may have given up before it knew of the link
     std::shared_ptr<Channel> channel;
   };
   using LinkPtr = std::shared_ptr<Link>;
@@ -133,7 +134,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::vector<Wanted> wanted_links() const;
   bool linked(int32_t rank) const;
   enum class Reached : uint8_t { yes, gone, closed, silent, refused };
-  Reached reach(const MemberRecord& member, Channel* channel) const;
+  Reached reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const;
 
   // tree_census.cpp
   Status hear_stands(const Link& from, ByteView payload);

@@ -21,7 +21,8 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kOwnWayNs = 50'000'000;  // those who belong below this rank get it to come by themselves
-constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped
+constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped, at first; it may be slow
+constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kPauseNs = 20'000'000;
 constexpr int kClosedDoors = 250;  // as many pauses: whoever listens there is none of ours
 
@@ -78,7 +79,7 @@ void TreeJob::mend() {
 // The lock is held, but while a connection is made.
 void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
   struct Attempt {
-    int64_t next_ns = 0;
+    int64_t next_ns = 0, answer_ms = kAnswerMs;
     int closed = 0;
   };
   std::map<int32_t, Attempt> attempts;  // on ranks that were there, and did not answer
@@ -93,13 +94,14 @@ void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
       continue;
     }
     const MemberRecord member = records_[static_cast<size_t>(next.rank)];
+    Attempt& attempt = attempts[next.rank];
     Channel channel;
     lock.unlock();
-    const Reached reached = reach(member, &channel);
+    const Reached reached = reach(member, attempt.answer_ms, &channel);
     lock.lock();
     if (phase_ != Phase::kJoined) break;
-    Attempt& attempt = attempts[next.rank];
     attempt.next_ns = now_ns() + kPauseNs;
+    if (reached == Reached::silent) attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
     if (reached == Reached::closed) attempt.closed++;
     if (reached == Reached::refused) expelled_ = true;
     if (reached == Reached::gone || attempt.closed > kClosedDoors) {
@@ -115,18 +117,18 @@ void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
 }
 
 // closed: somebody listens and has closed the connection, so it may be that it is not ready yet. silent: stopped, or very busy.
-TreeJob::Reached TreeJob::reach(const MemberRecord& member, Channel* channel) const {
+TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const {
   const bool by_unix = member.via_unix && place_.self.via_unix;
   const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
   const SocketAddress address = by_unix ? unix_address(listener_name(member.listener))
                                         : tcp_address(with_registrar ? place_.registrar : member.ip, member.port);
   const int64_t host_lost_ms = config()->host_lost_ms;
-  Result<Fd> connected = connect_to(address, Deadline::in_ms(by_unix || host_lost_ms == 0 ? kAnswerMs : host_lost_ms));
+  Result<Fd> connected = connect_to(address, Deadline::in_ms(by_unix || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
     const bool unreachable = connected.status().code() == FSCCL_ERR_TIMEOUT && !by_unix && host_lost_ms != 0;
     return unreachable || connected.status().code() == FSCCL_ERR_LINK ? Reached::gone : Reached::silent;
   }
-  const Deadline deadline = Deadline::in_ms(kAnswerMs);
+  const Deadline deadline = Deadline::in_ms(answer_ms);
   Status versions;
   Result<Channel> introduced = introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,
                                             place_.ranks, deadline, &versions);
@@ -145,6 +147,7 @@ void TreeJob::admit_mended(Guest& guest) {
   auto link = std::make_shared<Link>();
   link->rank = guest.hello.rank;
   link->channel = guest.channel;
+  link->met = false;  // until it has said something: it waits for an answer only so long, and goes on after that
   if (const auto lost = lost_.find(link->rank); lost != lost_.end()) {
     const Status why = fail(FSCCL_ERR_PEER_DEAD, "rank {} is held for dead by rank {}", link->rank, place_.rank);
     return send(*link, FrameType::kFailure, encode(to_failure(why)));

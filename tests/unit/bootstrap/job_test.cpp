@@ -144,6 +144,31 @@ TEST_F(JobOf, TheRestAgreeWhoIsLeft) {
   }
 }
 
+// Where all are slow, who has not waited for the answer is not taken for dead: it comes again, and waits longer.
+TEST_F(JobOf, SlowRanksFindTogetherToo) {
+  constexpr int kRanks = 6;
+  join(kRanks);
+  std::vector<int> members;
+  int root = -1;
+  for (int rank = 0; rank < kRanks; rank++) {
+    members.push_back(rank);
+    if (static_cast<TreeJob&>(job(rank)).order() == 0) root = rank;
+  }
+  const int slow = Reactor::instance().add_hook([]() -> int64_t {  // each turn of the service thread takes longer than one may
+    std::this_thread::sleep_for(std::chrono::milliseconds(220));
+    return 0;
+  });
+  job(root).leave();
+  on_each_rank<int>(kRanks, [&](int rank) {
+    if (rank == root) return 0;
+    const Result<Job::Agreed> agreed = job(rank).agree({1, members, {}, FSCCL_OK}, patience());
+    EXPECT_TRUE(agreed.ok()) << text_of(agreed.status());
+    EXPECT_EQ(agreed.ok() ? agreed.value().failed : std::vector<int32_t>(), std::vector<int32_t>{root});
+    return 0;
+  });
+  Reactor::instance().remove_hook(slow);
+}
+
 TEST_F(JobOf, ALateRankIsNamed) {
   join(3);
   const auto statuses =
