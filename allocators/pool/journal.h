@@ -113,7 +113,12 @@ class Journal {
 
   mutable std::mutex mutex_;
   std::vector<MemoryUse> uses_;
-  std::map<std::tuple<UseKind, std::string, uint64_t>, uint32_t, std::less<>> use_numbers_;
+  struct Earlier {  // also of keys that only look at a name
+    using is_transparent = void;
+    using Key = std::tuple<UseKind, std::string_view, uint64_t>;
+    bool operator()(const Key& a, const Key& b) const { return a < b; }
+  };
+  std::map<std::tuple<UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;
   std::unordered_map<uint64_t, Named> slots_;
   NodeMemory nodes_;
   std::pmr::unordered_map<uint64_t, LiveMemory> blocks_{nodes_.get()};
