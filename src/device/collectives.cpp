@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "base/json_writer.h"
@@ -289,14 +291,27 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   for (Grouped& one : group) {
     DeviceCollectives& on = of(*one.comm);
     auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) { return share.on == &on; });
-    if (found == shares.end()) found = shares.insert(shares.end(), Share{&on, {}, success()});
+    if (found == shares.end())
+      found = shares.insert(shares.end(), Share{&on, {}, fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls")});
     found->calls.insert(found->calls.end(), one.calls.begin(), one.calls.end());
   }
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < shares.size(); i++)
-    threads.emplace_back([&share = shares[i]] { share.outcome = share.on->run(share.calls); });
-  if (!shares.empty()) shares[0].outcome = shares[0].on->run(shares[0].calls);
-  for (std::thread& thread : threads) thread.join();
+  const auto run = [](Share& share) {
+    try {
+      share.outcome = share.on->run(share.calls);
+    } catch (const std::bad_alloc&) {  // which the outcome says already
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t i = 1; i < shares.size(); i++) {
+    try {
+      threads.emplace_back([&run, &share = shares[i]] { run(share); });
+    } catch (const std::system_error& error) {
+      shares[i].outcome = fail(
+          FSCCL_ERR_LIMIT, "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)", error.what());
+    }
+  }
+  if (!shares.empty()) run(shares[0]);
+  threads.clear();
   for (Share& share : shares) FSCCL_TRY(std::move(share.outcome));
   return success();
 }
