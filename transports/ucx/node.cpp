@@ -262,7 +262,7 @@ bool Node::take(const Header& header, void* data, size_t bytes, bool rendezvous)
     fetch(data, place, bytes, channel, peer, header);
     return true;
   }
-  std::memcpy(place, data, bytes);
+  if (bytes) std::memcpy(place, data, bytes);  // of no bytes there may be no place to come from
   channel.landed(peer, header, place, bytes);
   return false;
 }
