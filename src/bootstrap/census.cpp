@@ -16,6 +16,13 @@ void Census::begin(std::vector<int32_t> members, int32_t self, const std::vector
   std::sort(mine_.failed.begin(), mine_.failed.end());
 }
 
+void Census::decline(int32_t self) {
+  if (decided() || declined_) return;
+  declined_ = expelled_ = true;
+  mine_.rank = self;
+  mine_.failed.insert(std::lower_bound(mine_.failed.begin(), mine_.failed.end(), self), self);
+}
+
 bool Census::hear(const Stand& stand) {
   if (stand.rank == mine_.rank) return false;
   const auto [entry, added] = others_.try_emplace(stand.rank, stand);
@@ -64,6 +71,10 @@ bool Census::unanimous() const {
 }
 
 std::optional<Stand> Census::advance(const std::map<int32_t, bool>& lost) {
+  if (declined_ && said_ != mine_ && !others_.empty()) {
+    said_ = mine_;
+    return mine_;
+  }
   if (!begun() || decided() || expelled_) return std::nullopt;
   if (take_over()) {  // before the losses: they may be of ranks that this rank has not yet held for gone
     expelled_ = gone(mine_.rank);

@@ -9,7 +9,8 @@
 // r decided S and z another set Z, both would have said both; but each said its own last, so one of the two sets held the other,
 // and whoever decided the smaller number of failed had gone on to say the larger. A rank that sees another's decision takes it over
 // if its own stands have never held that one for gone: so nobody waits for a rank that has decided and is silent, also when a
-// member of what was decided dies just then. For that, a decision must be heard before the news that its maker has left.
+// member of what was decided dies just then. For that, a decision must be heard before the news that its maker has left. Who
+// declines never decides, so what the others then hold of it is true.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -26,6 +27,8 @@ class Census {
 
   // This rank takes part. `failed`: members that it knows to be gone; `code`: its own, see Stand. Again: nothing.
   void begin(std::vector<int32_t> members, int32_t self, const std::vector<int32_t>& failed, int32_t code);
+  // This rank will never take part, which it says to whoever asks: its stand holds itself for gone.
+  void decline(int32_t self);
   // Another rank's stand; whether it is news, to be passed on.
   bool hear(const Stand& stand);
   // After each of the above, and whenever a rank was lost: what this rank says now, if that is new. `lost`: ranks of the job.
@@ -48,7 +51,7 @@ class Census {
 
   std::vector<int32_t> members_;  // ascending; empty: not begun
   Stand mine_, said_;             // said_: as the others know it
-  bool expelled_ = false;
+  bool expelled_ = false, declined_ = false;
   std::map<int32_t, Stand> others_;
 };
 

@@ -95,6 +95,8 @@ class Job {
   };
   // FSCCL_ERR_PEER_DEAD: others hold this rank for dead.
   virtual Result<Agreed> agree(const Question& question, Deadline deadline) = 0;
+  // This rank will not come to that meeting: nobody waits for it there. Does not block.
+  virtual void decline(uint64_t meeting) = 0;
 
   // From now on tells the others that this process runs, and watches those next to it (heartbeat.h). Collective, with the same
   // times; once. The handler is called from the service thread for each rank that becomes a suspect, or is alive again after

@@ -24,6 +24,13 @@ void TreeJob::advance_censuses() {
   if (!censuses_.empty()) changed_.notify_all();
 }
 
+void TreeJob::decline(uint64_t meeting) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kJoined) return;
+  censuses_.try_emplace(meeting, meeting).first->second.decline(place_.rank);
+  advance_censuses();
+}
+
 Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (phase_ == Phase::kJoining || phase_ == Phase::kFailed) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");

@@ -76,6 +76,8 @@ class Communicator {
                                                     const CommunicatorOptions& options, Communicator* parent,
                                                     bool survives = false);
   // shrink.cpp
+  uint64_t meeting() const;
+  void will_not_shrink() noexcept;
   Result<Job::Agreed> agree_who_is_left(Deadline deadline);
   Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options, Deadline deadline);
   struct Exchange;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "base/hash.h"
@@ -24,9 +25,21 @@ bool may_be_a_loss(fsccl_status_t code) {
 
 }  // namespace
 
+// Where the survivors come together next.
+uint64_t Communicator::meeting() const { return mix_hash(mix_hash(tag_, kShrinks), shrinking_.round); }
+
+// This rank gives the communicator up, while others may already wait for it there: the job, which lives on, tells them.
+void Communicator::will_not_shrink() noexcept {
+  try {
+    engine_->look_for_failure();
+    if (engine_->failed() && size() > 1) context_->job().decline(meeting());
+  } catch (const std::bad_alloc&) {  // then they wait to their deadline
+  }
+}
+
 Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   Job::Question question;
-  question.meeting = mix_hash(mix_hash(tag_, kShrinks), shrinking_.round);
+  question.meeting = meeting();
   question.members = members_;
   question.code = shrinking_.problem.code();
   // Who has closed its channel before this rank says anything will not take part; later it may be one that has its answer.
@@ -53,7 +66,7 @@ Result<std::unique_ptr<Communicator>> Communicator::gather_survivors(Communicato
   std::copy_if(members_.begin(), members_.end(), std::back_inserter(members),
                [&](int rank) { return !std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), rank); });
   options.made_by = deadline;
-  const uint64_t name = mix_hash(mix_hash(mix_hash(tag_, kShrinks), shrinking_.round), kShrinks);
+  const uint64_t name = mix_hash(meeting(), kShrinks);
   return open(context_, std::move(members), name, options, this, true);
 }
 

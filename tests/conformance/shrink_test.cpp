@@ -122,6 +122,32 @@ TEST(Shrink, WhoIsLateIsWaitedFor) {
   });
 }
 
+// The others wait for it, when it gives its part of the split up and lives on in the job.
+TEST(Shrink, WhoGivesUpAPartIsNotWaitedFor) {
+  run_ranks(4, [](Rank& self) {
+    fsccl_comm_t part = nullptr, shrunk = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, 0, nullptr, &part));
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all have it
+    EXPECT_OK(fsccl_comm_abort(part));
+    fsccl_comm_config_t hasty = FSCCL_COMM_CONFIG_INIT;
+    hasty.timeout_ms = 100;
+    if (self.rank != 2) {
+      fsccl_status_t status = FSCCL_ERR_TIMEOUT;
+      do status = fsccl_comm_shrink(part, &hasty, &shrunk);
+      while (status == FSCCL_ERR_TIMEOUT && last_error().peer != 2);  // another was late as well, then
+      EXPECT_ERROR(status, FSCCL_ERR_TIMEOUT, "rank(s) 2 of");
+    }
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // all others have asked
+    if (self.rank != 2) {
+      ASSERT_OK(fsccl_comm_shrink(part, nullptr, &shrunk));
+      check_survivors(shrunk, self.rank, all_but(4, 2));
+      EXPECT_OK(fsccl_comm_destroy(shrunk));
+    }
+    EXPECT_OK(fsccl_comm_destroy(part));
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // the job is as before
+  });
+}
+
 TEST(Shrink, OfManyRanksThatLeaveOneByOne) {
   constexpr int kRanks = 12;
   run_ranks(kRanks, [](Rank& self) {
