@@ -300,9 +300,9 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
  * numbered in the order of their old ranks. Collective over the survivors, blocking until they agree who they are, at most to the
  * deadline. A rank that dies meanwhile is left out as well; one that is late is waited for. `comm` must have failed on every
  * survivor (abort it where some operations still go on); it stays as it is, to be destroyed. `config`: as with fsccl_comm_split().
- * Pools and units belong to `comm`: make new ones. Any thread; once at a time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has
- * not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come; FSCCL_ERR_PEER_DEAD, where this rank is itself held for dead by
- * others.
+ * Pools and units belong to `comm`: make new ones, and fill them with fsccl_reshard(). Any thread; once at a time. Errors:
+ * FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come; FSCCL_ERR_PEER_DEAD,
+ * where this rank is itself held for dead by others.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
@@ -770,6 +770,58 @@ typedef struct fsccl_layout_stats {
  */
 FSCCL_API fsccl_status_t fsccl_layout_plan(fsccl_layout_t layout, const fsccl_param_t* params, size_t count, int ranks, int rank,
                                            fsccl_piece_t* pieces, fsccl_layout_stats_t* stats);
+
+#define FSCCL_NO_SHARD (-1)
+/* How parameters are dealt out, and this rank's part of them. */
+typedef struct fsccl_sharding {
+  fsccl_layout_t layout;
+  int ranks; /* shards that there are: the size of the shard_comm of such units */
+  int rank;  /* which of them is this rank's, 0 .. ranks - 1, or FSCCL_NO_SHARD. Several ranks may have the same: replicas */
+} fsccl_sharding_t;
+
+/* What is dealt out as one parameter is: the parameter itself, a state of the optimizer. */
+typedef struct fsccl_resharded {
+  size_t param;        /* index in fsccl_reshard_config_t.params */
+  fsccl_dtype_t dtype; /* of its elements, not converted */
+  const void* from;    /* this rank's old piece: fsccl_unit_shard() of the old unit. Not looked at where there is none */
+  void* to;            /* this rank's new piece: of the new unit. Likewise */
+} fsccl_resharded_t;
+
+typedef struct fsccl_reshard_config {
+  size_t size;
+  const fsccl_param_t* params; /* `count` of them: dims, shape, tied_to and the block are read, as by fsccl_layout_plan(); and the
+                                  name, for messages */
+  size_t count;
+  fsccl_sharding_t from, to; /* layouts and numbers of shards are the same on all ranks */
+  uint64_t version;          /* what the state at `from` is of: the number of steps done, say */
+  uint64_t limit_bytes;      /* memory that this rank gives to the exchange; 0: 64 MiB. At least 128 bytes per rank are taken */
+} fsccl_reshard_config_t;
+#define FSCCL_RESHARD_CONFIG_INIT                                                         \
+  {                                                                                       \
+    sizeof(fsccl_reshard_config_t), NULL, 0, {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, \
+        {FSCCL_LAYOUT_PER_PARAM, 0, FSCCL_NO_SHARD}, 0, 0                                 \
+  }
+
+/*
+ * Deals parameters, and what belongs to them, out anew: from the shards that ranks of `comm` hold to others, of another layout or
+ * number of ranks. So the survivors of HSDP go on without a checkpoint after deaths and fsccl_comm_shrink(): each gives its shard
+ * of the old unit, and takes one of a new unit made on the new communicator. (fsccl_unit_reshard() is something else.) Collective
+ * over `comm`; blocking; in host memory.
+ *   - buffers: `count` of them, the same parameters and dtypes in the same order on all ranks. Those of a rank must not overlap.
+ *   - What is at `from` is not changed. When a rank dies meanwhile (FSCCL_ERR_PEER_DEAD; what is at `to` is undefined), shrink and
+ *     call again: keep it until all ranks have come back from here, of which a barrier tells.
+ *   - Each byte comes to each rank that takes it once: from its own shard, else from a rank that holds it, of the same host if
+ *     there is one, copies sharing the work. It goes in rounds, through limit_bytes of memory.
+ *   - Shards of one version only are combined: the newest of which the ranks hold all. Others are not read. *version (NULL: not
+ *     wanted): that one. Who died amid a step may have left it done on some ranks only; docs/design.md says how none is lost.
+ * Errors, of all ranks or none, that damage nothing: FSCCL_ERR_INVALID_STATE, where the ranks hold all shards of no version (the
+ * text names a shard that is lost, its elements and parameter: that has to come from a checkpoint); FSCCL_ERR_INVALID_ARGUMENT,
+ * where nobody takes a new shard, or an argument of some rank is wrong, which that rank is told; FSCCL_ERR_MISMATCH, where ranks
+ * give other parameters, layouts or buffers; FSCCL_ERR_NOT_AVAILABLE, where a buffer is memory of a GPU, or blocks that are not
+ * stored in row-major order (fsccl_param_t) go between ragged and another layout; FSCCL_ERR_OUT_OF_MEMORY.
+ */
+FSCCL_API fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, const fsccl_resharded_t* buffers, size_t count,
+                                       fsccl_comm_t comm, uint64_t* version);
 
 /* ----------------------------------------------------------------------------------------------- collectives ---- */
 

@@ -50,6 +50,7 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_pool_stats_t);
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);
+  EXPECT_SIZE_FIRST(fsccl_reshard_config_t);
   EXPECT_SIZE_FIRST(fsccl_counters_t);
   EXPECT_SIZE_FIRST(fsccl_explain_config_t);
   EXPECT_SIZE_FIRST(fsccl_layout_stats_t);
@@ -64,6 +65,7 @@ static void check_initializers(void) {
   const fsccl_pool_config_t pool = FSCCL_POOL_CONFIG_INIT;
   const fsccl_unit_config_t unit = FSCCL_UNIT_CONFIG_INIT;
   const fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
+  const fsccl_reshard_config_t reshard = FSCCL_RESHARD_CONFIG_INIT;
   const fsccl_param_t param = FSCCL_PARAM_INIT;
   const fsccl_allocator_t allocator = FSCCL_ALLOCATOR_INIT;
   const fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
@@ -76,6 +78,8 @@ static void check_initializers(void) {
          unit.marks_changes == 0);
   EXPECT(unit.layout == FSCCL_LAYOUT_PER_PARAM && unit.keep == FSCCL_KEEP_NONE && unit.sharing == FSCCL_SHARING_READ_ONLY);
   EXPECT(reduce.size == sizeof reduce && reduce.shard_ready_context == NULL);
+  EXPECT(reshard.size == sizeof reshard && reshard.from.rank == FSCCL_NO_SHARD && reshard.to.rank == -1 &&
+         reshard.limit_bytes == 0);
   EXPECT(param.tied_to == -1 && param.dtype == FSCCL_FLOAT32 && param.shard == NULL && param.sharded_grad == NULL);
   EXPECT(param.block_rows == 0 && param.block_columns == 0 && FSCCL_ALL_RANKS == -1);
   EXPECT(allocator.size == sizeof allocator && allocator.abi == 1 && allocator.memory == FSCCL_MEMORY_HOST && !allocator.destroy);

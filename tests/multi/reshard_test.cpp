@@ -1,0 +1,296 @@
+// HSDP that goes on after a death without a checkpoint: ranks train two replicas, each sharded over some of them; one is killed at
+// any moment; the survivors shrink, deal parameters and the optimizer's state out anew and train on. What they have at the end is,
+// to the bit, what a job has that at the same step went on with the same ranks and without a death. And where no copy is left, all
+// say which shard is lost.
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+namespace {
+
+constexpr int64_t kLimitMs = 100'000;
+constexpr uint64_t kMoreSteps = 5;
+constexpr int kGroups = 2;
+const std::vector<std::vector<int64_t>> kShapes = {{7, 5}, {13}, {3, 2, 4}};
+
+int number_of(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
+// A rank that cannot go on says why.
+void need(const char* what, fsccl_status_t status) {
+  if (status >= 0) return;
+  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&error);
+  printf("%s: %d peer %d %s\n", what, status, error.peer, error.text);
+  exit(1);
+}
+
+std::vector<fsccl_param_t> params() {
+  std::vector<fsccl_param_t> params;
+  for (const auto& shape : kShapes) {
+    params.push_back(FSCCL_PARAM_INIT);
+    params.back().dims = static_cast<int>(shape.size());
+    std::copy(shape.begin(), shape.end(), params.back().shape);
+  }
+  return params;
+}
+
+// A model of one unit on some ranks, and its optimizer: momentum.
+class Model {
+ public:
+  Model(fsccl_comm_t whole, fsccl_layout_t layout, fsccl_comm_t shard, fsccl_comm_t replicas) : layout_(layout), shard_(shard) {
+    need("pool", fsccl_pool_create(whole, nullptr, &pool_));
+    fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+    config.layout = layout;
+    config.shard_comm = shard;
+    config.replicate_comm = replicas;
+    config.pool = pool_;
+    config.wire_dtype = config.reduce_dtype = FSCCL_FLOAT32;
+    const std::vector<fsccl_param_t> given = params();
+    need("unit", fsccl_unit_create(&config, given.data(), given.size(), &unit_));
+    for (size_t i = 0; i < given.size(); i++) {
+      fsccl_view_t view{};
+      need("shard", fsccl_unit_shard(unit_, i, &view));
+      weights_.push_back(view);
+      momenta_.emplace_back(view.count, 0.0f);
+      need("sharded grad", fsccl_unit_sharded_grad(unit_, i, &view));
+      grads_.push_back(view);
+    }
+  }
+  ~Model() {
+    need("unit destroy", fsccl_unit_destroy(unit_));
+    need("pool destroy", fsccl_pool_destroy(pool_));
+  }
+  Model(const Model&) = delete;
+
+  void begin() {
+    for (const fsccl_view_t& view : weights_)
+      for (uint64_t at = 0; at < view.count; at++)
+        static_cast<float*>(view.data)[at] = std::sin(static_cast<float>(view.offset + at));
+  }
+  // The gradient of a rank is its own function of the whole parameters.
+  fsccl_status_t reduce(uint64_t step, int self) {
+    fsccl_status_t status = fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr);
+    for (size_t i = 0; i < weights_.size() && status >= 0; i++) {
+      fsccl_view_t param{}, grad{};
+      status = fsccl_unit_param(unit_, i, &param);
+      if (status >= 0) status = fsccl_unit_grad(unit_, i, &grad);
+      for (uint64_t at = 0; at < grad.count && status >= 0; at++)
+        static_cast<float*>(grad.data)[at] =
+            std::sin(static_cast<float*>(param.data)[at] + 0.1f * static_cast<float>(self)) * std::cos(static_cast<float>(step));
+    }
+    if (status >= 0) status = fsccl_unit_reshard(unit_);
+    return status >= 0 ? fsccl_unit_reduce_grads(unit_, nullptr, nullptr) : status;
+  }
+  void update() {
+    for (size_t i = 0; i < weights_.size(); i++)
+      for (uint64_t at = 0; at < weights_[i].count; at++) {
+        float& momentum = momenta_[i][at];
+        momentum = 0.9f * momentum + static_cast<float*>(grads_[i].data)[at];
+        static_cast<float*>(weights_[i].data)[at] -= 0.05f * momentum;
+      }
+    need("mark", fsccl_unit_mark_changed(unit_));
+  }
+  uint64_t hash_of_all() {
+    need("unshard", fsccl_unit_unshard(unit_, FSCCL_UNSHARD_READ, nullptr));
+    uint64_t hash = 0;
+    for (size_t i = 0; i < weights_.size(); i++) {
+      fsccl_view_t view{};
+      need("param", fsccl_unit_param(unit_, i, &view));
+      for (uint64_t at = 0; at < view.count; at++) {
+        uint32_t bits;
+        std::memcpy(&bits, static_cast<float*>(view.data) + at, sizeof bits);
+        hash = hash * 0x100000001b3u + bits;
+      }
+    }
+    need("reshard", fsccl_unit_reshard(unit_));
+    return hash;
+  }
+  fsccl_sharding_t sharding() const {
+    fsccl_sharding_t sharding{layout_, 0, 0};
+    need("size", fsccl_comm_size(shard_, &sharding.ranks));
+    need("rank", fsccl_comm_rank(shard_, &sharding.rank));
+    return sharding;
+  }
+
+  // From another's state to this one's. The step that it is of.
+  static fsccl_status_t move(Model& from, Model& to, uint64_t step, fsccl_comm_t comm, uint64_t* dealt) {
+    const std::vector<fsccl_param_t> given = params();
+    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    config.params = given.data();
+    config.count = given.size();
+    config.from = from.sharding();
+    config.to = to.sharding();
+    config.version = step;
+    std::vector<fsccl_resharded_t> buffers;
+    for (size_t i = 0; i < given.size(); i++) {
+      buffers.push_back({i, FSCCL_FLOAT32, from.weights_[i].data, to.weights_[i].data});
+      buffers.push_back({i, FSCCL_FLOAT32, from.momenta_[i].data(), to.momenta_[i].data()});
+    }
+    return fsccl_reshard(&config, buffers.data(), buffers.size(), comm, dealt);
+  }
+
+ private:
+  fsccl_layout_t layout_;
+  fsccl_comm_t shard_;
+  fsccl_pool_t pool_ = nullptr;
+  fsccl_unit_t unit_ = nullptr;
+  std::vector<fsccl_view_t> weights_, grads_;
+  std::vector<std::vector<float>> momenta_;
+};
+
+uint64_t newest(uint64_t step, fsccl_comm_t comm) {
+  need("newest", fsccl_all_reduce(&step, &step, 1, FSCCL_UINT64, FSCCL_MAX, comm, nullptr, nullptr));
+  return step;
+}
+
+// Trains until somebody dies, or without a death to step TEST_UNTIL and from there on without the ranks of TEST_WITHOUT.
+int trainer(const Child& self) {
+  const int shards = self.ranks / kGroups, group = self.rank / shards, until = number_of("TEST_UNTIL", 0);
+  const auto before = static_cast<fsccl_layout_t>(number_of("TEST_FROM", 0));
+  const auto after = static_cast<fsccl_layout_t>(number_of("TEST_TO", 0));
+  fsccl_comm_t whole = nullptr, shard = nullptr, replicas = nullptr, left = nullptr;
+  need("create", fsccl_comm_create(nullptr, &whole));
+  need("split", fsccl_comm_split(whole, group, self.rank, nullptr, &shard));
+  need("split", fsccl_comm_split(whole, self.rank % shards, self.rank, nullptr, &replicas));
+  uint64_t step = 0;
+  {
+    Model old(whole, before, shard, replicas);
+    old.begin();
+    fsccl_status_t status = FSCCL_OK;
+    // A step counts when all have its gradients: what is left of it needs nobody else.
+    while (until == 0 || step < static_cast<uint64_t>(until)) {
+      status = old.reduce(step, self.rank);
+      if (status >= 0) status = fsccl_barrier(whole, nullptr, nullptr);
+      if (status < 0) break;
+      old.update();
+      printf("step %d done\n", static_cast<int>(++step));
+    }
+    if (until == 0) {
+      for (const fsccl_comm_t comm : {shard, replicas, whole}) need("abort", fsccl_comm_abort(comm));
+      need("shrink", fsccl_comm_shrink(whole, nullptr, &left));
+    } else {
+      const int out = std::strchr(std::getenv("TEST_WITHOUT"), '0' + self.rank) ? FSCCL_COLOR_NONE : 0;
+      need("survivors", fsccl_comm_split(whole, out, self.rank, nullptr, &left));
+    }
+    if (left) {
+      if (newest(step, left) > step) old.update(), step++;  // some were over the barrier
+      Model made(left, after, left, nullptr);
+      status = Model::move(old, made, step, left, &step);
+      if (status == FSCCL_ERR_INVALID_STATE) {
+        fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+        fsccl_last_error(&error);
+        printf("lost: %s\n", error.text);
+      } else {
+        need("reshard", status);
+        printf("resumed at %d\n", static_cast<int>(step));
+        for (uint64_t end = step + kMoreSteps; step < end; step++) need("train", made.reduce(step, self.rank)), made.update();
+        printf("final %016lx\n", made.hash_of_all());
+      }
+    }
+  }
+  for (const fsccl_comm_t comm : {left, shard, replicas, whole})
+    if (comm) need("destroy", fsccl_comm_destroy(comm));
+  return 0;
+}
+
+struct Case {
+  int ranks;
+  std::vector<int> victims;
+  fsccl_layout_t from, to;
+};
+
+class Training {
+ public:
+  Training(const Case& c, int port, const Variables& more) : ranks_(c.ranks) {
+    for (int rank = 0; rank < c.ranks; rank++) {
+      Variables variables = job(rank, c.ranks, port);
+      variables.emplace_back("TEST_FROM", std::to_string(c.from));
+      variables.emplace_back("TEST_TO", std::to_string(c.to));
+      variables.insert(variables.end(), more.begin(), more.end());
+      processes_.start("trainer", rank, c.ranks, variables);
+    }
+  }
+  void kill_after(int step, const std::vector<int>& victims) {
+    for (int rank = 0; rank < ranks_; rank++)
+      ASSERT_TRUE(processes_.wait_for_output(rank, "step " + std::to_string(step) + " done", kLimitMs)) << processes_.report();
+    for (const int victim : victims) processes_.kill(victim, SIGKILL);
+  }
+  // What the line that begins so says, on all but the victims alike.
+  std::string all_say(const std::string& begin, const std::vector<int>& victims) {
+    processes_.finish(kLimitMs);
+    std::set<std::string> said;
+    for (int rank = 0; rank < ranks_; rank++) {
+      if (std::find(victims.begin(), victims.end(), rank) != victims.end()) continue;
+      EXPECT_EQ(processes_.exit_code(rank), 0) << rank << processes_.report();
+      const std::string& output = processes_.output(rank);
+      const size_t at = output.find(begin);
+      said.insert(at == std::string::npos ? "" : output.substr(at + begin.size(), output.find('\n', at) - at - begin.size()));
+    }
+    EXPECT_EQ(said.size(), 1u) << processes_.report();
+    EXPECT_NE(*said.begin(), "") << begin << processes_.report();
+    return *said.begin();
+  }
+
+ private:
+  int ranks_;
+  Processes processes_;
+};
+
+int port(int number) { return 20000 + getpid() % 400 * 100 + 50 + number; }
+
+void goes_on(const Case& c, int number) {
+  Training killed(c, port(number), {});
+  killed.kill_after(1 + number % 3, c.victims);
+  const std::string resumed = killed.all_say("resumed at ", c.victims), end = killed.all_say("final ", c.victims);
+  if (::testing::Test::HasFailure()) return;
+  std::string without;
+  for (const int victim : c.victims) without += std::to_string(victim);
+  Training reference(c, port(number + 20), {{"TEST_UNTIL", resumed}, {"TEST_WITHOUT", without}});
+  EXPECT_EQ(reference.all_say("resumed at ", c.victims), resumed);
+  EXPECT_EQ(reference.all_say("final ", c.victims), end);
+}
+
+TEST(ReshardAfterADeath, OfTwoTimesTwo) {
+  int number = 0;
+  for (const int victim : {0, 3}) goes_on({4, {victim}, FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_PER_PARAM}, number++);
+  goes_on({4, {1}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_RAGGED}, number++);
+}
+
+TEST(ReshardAfterADeath, OfTwoTimesThree) {
+  int number = 10;
+  goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, number++);
+  goes_on({6, {0, 4}, FSCCL_LAYOUT_RAGGED, FSCCL_LAYOUT_PER_PARAM}, number++);  // two shards have one copy each
+}
+
+// Both that had the second shard.
+TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
+  const std::vector<int> victims = {1, 3};
+  Training job({4, victims, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, port(19), {});
+  job.kill_after(2, victims);
+  const std::string lost = job.all_say("lost: ", victims);
+  EXPECT_THAT(lost, ::testing::HasSubstr("no rank holds shard 1 of 2"));
+  EXPECT_THAT(lost, ::testing::HasSubstr("elements 1 .. 12 of parameter 1"));  // 72 elements: of the first 35, and 36 on
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code = run_role(argc, argv, {{"trainer", trainer}})) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
