@@ -10,7 +10,7 @@ import torch
 import torch.distributed as _dist
 
 __all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool",
-           "register", "stats", "sync_module_states", "verify_replicas"]
+           "peer_states", "register", "reshard", "shrink", "stats", "sync_module_states", "verify_replicas"]
 
 if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
@@ -42,7 +42,8 @@ from .stats import stats  # noqa: E402
 
 
 _LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "mem_pool": "pluggable",
-          "sync_module_states": "state", "verify_replicas": "state"}  # modules that import FSDP2 and DTensor, which take a second
+          "peer_states": "survivors", "reshard": "survivors", "shrink": "survivors", "sync_module_states": "state",
+          "verify_replicas": "state"}  # modules that import FSDP2 and DTensor, which take a second
 
 
 def __getattr__(name):

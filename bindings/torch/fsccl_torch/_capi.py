@@ -29,6 +29,7 @@ SHARING_READ_ONLY, SHARING_PRIVATE, SHARING_COPY_ON_WRITE = range(3)
 KEEP_NONE, KEEP_ALWAYS, KEEP_BUDGET = range(3)
 PARAM_FROZEN = 1
 MAX_DIMS = 8
+NO_SHARD = -1
 
 
 class _Sized(ctypes.Structure):
@@ -95,6 +96,19 @@ class View(ctypes.Structure):
     _fields_ = [("data", c_void_p), ("count", c_uint64), ("offset", c_uint64), ("dtype", c_int)]
 
 
+class Sharding(ctypes.Structure):
+    _fields_ = [("layout", c_int), ("ranks", c_int), ("rank", c_int)]
+
+
+class Resharded(ctypes.Structure):
+    _fields_ = [("param", c_size_t), ("dtype", c_int), ("from_", c_void_p), ("to", c_void_p)]
+
+
+class ReshardConfig(_Sized):
+    _fields_ = [("size", c_size_t), ("params", POINTER(Param)), ("count", c_size_t), ("from_", Sharding), ("to", Sharding),
+                ("version", c_uint64), ("limit_bytes", c_uint64)]
+
+
 class ReduceConfig(_Sized):
     _fields_ = [("size", c_size_t), ("scale", c_double), ("accumulate", c_int), ("defer_replicas", c_int),
                 ("grads", POINTER(c_void_p)), ("result", c_void_p), ("shard_ready", c_void_p), ("shard_ready_context", c_void_p),
@@ -131,8 +145,11 @@ _SIGNATURES = {
     "fsccl_comm_create": [POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_split": [c_void_p, c_int, c_int, POINTER(CommConfig), POINTER(c_void_p)],
     "fsccl_comm_subset": [c_void_p, POINTER(c_int), c_size_t, c_uint64, POINTER(CommConfig), POINTER(c_void_p)],
+    "fsccl_comm_shrink": [c_void_p, POINTER(CommConfig), POINTER(c_void_p)],
+    "fsccl_comm_peer_state": [c_void_p, c_int, POINTER(c_int)],
     "fsccl_comm_abort": [c_void_p],
     "fsccl_comm_destroy": [c_void_p],
+    "fsccl_comm_size": [c_void_p, POINTER(c_int)],
     "fsccl_comm_async_error": [c_void_p, POINTER(c_int)],
     "fsccl_comm_local_rank": [c_void_p, POINTER(c_int), POINTER(c_int)],
     "fsccl_comm_counters": [c_void_p, POINTER(Counters)],
@@ -157,6 +174,7 @@ _SIGNATURES = {
     "fsccl_unit_grad": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_sharded_grad": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_reduce_grads": [c_void_p, POINTER(ReduceConfig), _work],
+    "fsccl_reshard": [POINTER(ReshardConfig), POINTER(Resharded), c_size_t, c_void_p, POINTER(c_uint64)],
     "fsccl_all_gather": [c_void_p, c_void_p, c_size_t, c_int, *_tail],
     "fsccl_reduce_scatter": [c_void_p, c_void_p, c_size_t, c_int, Op, *_tail],
     "fsccl_all_reduce": [c_void_p, c_void_p, c_size_t, c_int, Op, *_tail],

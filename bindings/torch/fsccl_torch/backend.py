@@ -34,6 +34,7 @@ class FscclBackend(Moving, Reducing, Backend):
     def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
+        self._store, self._survivors = store, None
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size, comm.who())
         _open.add(self)
 
@@ -87,8 +88,37 @@ class FscclBackend(Moving, Reducing, Backend):
                                         "made): put it into a part of its own, or use new_group", NotImplementedError)
         return FscclBackend(comm, store, _options(timeout, name, world))
 
+    def _rank_in_world(self):
+        return self._comm.ranks[self._rank] if self._comm.ranks else self._rank
+
     def perform_nocolor_split(self, device):
         """A rank that is not in a new group has nothing to do: its members meet without it."""
+
+    def survive(self):
+        """Ranks of this group that its survivors agree to be gone. Collective over the survivors; shrink() then goes on without
+        them. Operations on all groups of this rank end: others wait for the dead there, too."""
+        for other in list(_open):
+            if other._rank_in_world() == self._rank_in_world():
+                other._comm.abort()
+        comm, left = self._comm.survivors(self._options._timeout)
+        self._survivors = comm, sorted(set(range(self._size)) - set(left))
+        return self._survivors[1]
+
+    def shrink(self, ranks_to_exclude, shrink_flags=0, opts_override=None):
+        """For torch.distributed.shrink_group(): the backend of the other ranks. Where this group has failed, or is to be aborted,
+        they must be the ones that live."""
+        options = opts_override or self._options
+        ranks = [rank for rank in range(self._size) if rank not in ranks_to_exclude]
+        if self._survivors is None and not shrink_flags and self._comm.state() == c.OK:
+            comm = self._comm.subset(options._timeout, f"{self._comm.name} without {ranks_to_exclude}", ranks)
+        else:
+            if self._survivors is None:
+                self.survive()
+            (comm, lost), self._survivors = self._survivors, None
+            if lost != list(ranks_to_exclude):
+                self._refuse("shrink_group", f"ranks {lost} are gone, and {ranks_to_exclude} were to be excluded: exclude the "
+                                             "former, or call fsccl_torch.shrink(), which finds out")
+        return FscclBackend(comm, self._store, _options(options._timeout, comm.name, list(range(len(ranks)))))
 
     def set_timeout(self, timeout):
         milliseconds = int(timeout.total_seconds() * 1000)
@@ -140,6 +170,10 @@ class FscclBackend(Moving, Reducing, Backend):
         return True
 
     @property
+    def supports_shrinking(self):
+        return True
+
+    @property
     def supports_coalescing(self):
         return True
 
@@ -174,7 +208,8 @@ def _world():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
     found = (backend._comm for backend in list(_open) if backend._options.group_name == name and backend._rank == rank)
-    comm = next(found, None)
+    # One that was shrunk has got its name after its backend was made.
+    comm = next(found, None) or getattr(dist.group.WORLD._get_backend(torch.device("cpu")), "_comm", None)
     return comm if comm and not comm.closing else None
 
 

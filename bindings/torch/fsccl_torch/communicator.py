@@ -233,6 +233,22 @@ class Communicator:
             raise _explained(c.error(status), f"{_who(rank, name, ranks)}: all ranks make the same groups in the same order")
         return Communicator(handle.value, rank, len(ranks), timeout, name, ranks)
 
+    def survivors(self, timeout):
+        """The communicator of the ranks that live, by agreement of these, and which ranks of this one they are. Collective over
+        them; ends this communicator's operations."""
+        config, handle = _config(timeout, f"survivors of {self.name}"), ctypes.c_void_p()
+        c.check(c.lib.fsccl_comm_abort(self.handle))
+        status = c.lib.fsccl_comm_shrink(self.handle, ctypes.byref(config), ctypes.byref(handle))
+        size, left = ctypes.c_int(), None
+        if status >= 0:
+            c.check(c.lib.fsccl_comm_size(handle, ctypes.byref(size)))
+            left, mine = (ctypes.c_int * size.value)(), ctypes.c_int(self.rank)
+            status = c.lib.fsccl_all_gather(ctypes.byref(mine), left, 1, c.INT32, handle, None, None)
+        if status < 0:
+            raise self.failure(status, "shrink")
+        left = list(left)
+        return Communicator(handle.value, left.index(self.rank), len(left), timeout, self.name, None), left
+
     def state(self):
         """The status that ended the communicator, or OK."""
         value = ctypes.c_int(c.ERR_INVALID_HANDLE)
