@@ -21,7 +21,7 @@ float own[kCount], gathered[kRanks * kCount];
 }  // namespace
 
 const char* name_of(Phase phase) {
-  static const char* const kNames[] = {"join", "work", "destroy"};
+  static const char* const kNames[] = {"join", "work", "shrink", "destroy"};
   return kNames[static_cast<int>(phase)];
 }
 
@@ -35,7 +35,8 @@ bool Scenario::note(const char* call, fsccl_status_t status) {
     outcome_.call = call;
     strncpy(outcome_.text, error.code == status ? error.text : "", sizeof outcome_.text - 1);
   }
-  if (comm_) (void)fsccl_comm_abort(comm_);
+  for (const fsccl_comm_t comm : {comm_, left_})
+    if (comm) (void)fsccl_comm_abort(comm);
   return false;
 }
 
@@ -145,13 +146,56 @@ bool Scenario::steps() {
   return true;
 }
 
+// Once both have nothing more to do on the old communicator. Who has given up by now is left out.
+void Scenario::shrink() {
+  if (!comm_) return;
+  if (part_ && outcome_.status == FSCCL_OK) note("barrier of a part", fsccl_barrier(part_, nullptr, nullptr));
+  if (!note("comm_abort", fsccl_comm_abort(comm_)) || !note("comm_shrink", fsccl_comm_shrink(comm_, nullptr, &left_))) return;
+  int size = 0;
+  if (!note("comm_size", fsccl_comm_size(left_, &size)) || size < kRanks) return;
+  // Whether the other one has a unit, too, only this one's own luck so far can tell.
+  float mine = outcome_.status == FSCCL_OK && unit_ ? 1 : 0, both = 0;
+  if (note("all_reduce of the survivors", fsccl_all_reduce(&mine, &both, 1, FSCCL_FLOAT32, FSCCL_MIN, left_, nullptr, nullptr)) &&
+      both > 0)
+    (void)reshard();
+}
+
+// The two exchange their shards.
+bool Scenario::reshard() {
+  fsccl_param_t params[kParams];
+  fsccl_resharded_t buffers[kParams] = {};
+  static float to[kParams][17 * 65];
+  for (size_t i = 0; i < kParams; i++) {
+    params[i] = FSCCL_PARAM_INIT;
+    params[i].dims = 2;
+    params[i].shape[0] = 17;
+    params[i].shape[1] = 65;
+    fsccl_view_t view{};
+    if (!note("unit_shard", fsccl_unit_shard(unit_, i, &view))) return false;
+    buffers[i] = {i, FSCCL_FLOAT32, view.data, to[i]};
+  }
+  fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+  config.params = params;
+  config.count = kParams;
+  config.from = {FSCCL_LAYOUT_PER_PARAM, kRanks, rank_};
+  config.to = {FSCCL_LAYOUT_FLAT, kRanks, 1 - rank_};
+  config.limit_bytes = 3000;
+  if (!note("reshard", fsccl_reshard(&config, buffers, kParams, left_, nullptr))) return false;
+  fsccl_piece_t pieces[kParams];
+  if (!note("layout_plan", fsccl_layout_plan(FSCCL_LAYOUT_FLAT, params, kParams, kRanks, 1 - rank_, pieces, nullptr))) return false;
+  for (size_t i = 0; i < kParams; i++)
+    for (uint64_t at = 0; at < pieces[i].count; at++) wrong_bytes_ |= to[i][at] != static_cast<float>((pieces[i].begin + at) % 128);
+  return true;
+}
+
 bool Scenario::destroy() {
   if (unit_ && note("unit_destroy", fsccl_unit_destroy(unit_))) unit_ = nullptr;
   if (block_ && note("pool_free", fsccl_pool_free(pool_, block_, nullptr))) block_ = nullptr;
   if (pool_ && note("pool_destroy", fsccl_pool_destroy(pool_))) pool_ = nullptr;
   if (part_ && note("comm_destroy of a part", fsccl_comm_destroy(part_))) part_ = nullptr;
+  if (left_ && note("comm_destroy of the survivors", fsccl_comm_destroy(left_))) left_ = nullptr;
   if (comm_ && note("comm_destroy", fsccl_comm_destroy(comm_))) comm_ = nullptr;
-  return !unit_ && !block_ && !pool_ && !part_ && !comm_;
+  return !unit_ && !block_ && !pool_ && !part_ && !left_ && !comm_;
 }
 
 }  // namespace fsccl::testing

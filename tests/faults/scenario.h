@@ -1,6 +1,6 @@
-// What a program of two ranks does with the library, in phases in which calls of the system may fail: it joins, works, and gives
-// everything back. A rank that meets an error does what the header says: it ends the communicator where others may wait for it, and
-// destroys what it has.
+// What a program of two ranks does with the library, in phases in which calls of the system may fail: it joins, works, goes on with
+// a new communicator after the first was aborted, and gives everything back. A rank that meets an error does what the header says:
+// it ends the communicator where others may wait for it, and destroys what it has.
 #pragma once
 #include <fsccl/fsccl.h>
 
@@ -10,7 +10,7 @@ namespace fsccl::testing {
 
 constexpr int kRanks = 2;
 
-enum class Phase { join, work, destroy, count };
+enum class Phase { join, work, shrink, destroy, count };
 const char* name_of(Phase phase);
 
 // The first error of a rank, and where.
@@ -27,6 +27,7 @@ class Scenario {
 
   void join();
   void work();
+  void shrink();
   // False when something could not be given back; it may be asked again.
   bool destroy();
 
@@ -40,12 +41,13 @@ class Scenario {
   bool messages();
   bool steps();
   bool make_unit();
+  bool reshard();
 
   int rank_;
   int read_id_, write_id_;
   Outcome outcome_;
   bool wrong_bytes_ = false;
-  fsccl_comm_t comm_ = nullptr, part_ = nullptr;
+  fsccl_comm_t comm_ = nullptr, part_ = nullptr, left_ = nullptr;
   fsccl_pool_t pool_ = nullptr;
   fsccl_unit_t unit_ = nullptr;
   void* block_ = nullptr;

@@ -1,5 +1,5 @@
-// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work and give everything back; in either
-// of them; that call alone, or it and all that follow; for every n. However it goes,
+// The n-th call of malloc, and of each kind of system call, fails: while two ranks join, work, shrink and give everything back; in
+// either of them; that call alone, or it and all that follow; for every n. However it goes,
 //   - nobody crashes, and everybody is done before a deadline;
 //   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that the library is at fault);
 //   - everything can be given back, and the same processes then do all of it once more without a fault;
@@ -114,6 +114,7 @@ void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&
     Scenario faulty(rank, ids[0][0], ids[0][1]);
     armed(Phase::join, [&] { faulty.join(); });
     armed(Phase::work, [&] { faulty.work(); });
+    armed(Phase::shrink, [&] { faulty.shrink(); });
     armed(Phase::destroy, [&] { report->given_back = faulty.destroy(); });
     report->given_back_later = report->given_back || faulty.destroy();
     report->faulty = faulty.outcome();
@@ -124,6 +125,7 @@ void run_rank(int rank, const Fault& fault, const int (&ids)[2][2], const int (&
   Scenario clean(rank, ids[1][0], ids[1][1]);
   clean.join();
   clean.work();
+  clean.shrink();
   report->given_back_later = clean.destroy() && report->given_back_later;
   report->clean = clean.outcome();
   report->wrong_bytes |= clean.wrong_bytes();
