@@ -63,10 +63,10 @@ class Program {
 
   void call() {
     static constexpr void (Program::*kCalls[])() = {
-        &Program::make_comm,   &Program::make_pool,   &Program::make_unit,   &Program::collective,
-        &Program::collective,  &Program::rooted,      &Program::unit_action, &Program::unit_action,
-        &Program::pool_action, &Program::pool_action, &Program::work_action, &Program::message,
-        &Program::divide,      &Program::destroy,     &Program::ask,         &Program::group};
+        &Program::make_comm,   &Program::make_pool,   &Program::make_unit,   &Program::collective,  &Program::collective,
+        &Program::rooted,      &Program::unit_action, &Program::unit_action, &Program::pool_action, &Program::pool_action,
+        &Program::work_action, &Program::message,     &Program::divide,      &Program::destroy,     &Program::ask,
+        &Program::group,       &Program::deal_out};
     (this->*kCalls[input_.below(std::size(kCalls))])();
   }
 
@@ -174,6 +174,32 @@ class Program {
         return expect_sense(fsccl_all_gather_list(&tensor, static_cast<size_t>(input_.below(2)), comm, nullptr, work()));
       }
     }
+  }
+
+  // A parameter and what belongs to it, at most 2 KiB of 15 x 15 elements.
+  void deal_out() {
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = input_.number(2);
+    param.shape[0] = input_.below(16);
+    param.shape[1] = input_.below(16);
+    if (input_.rarely()) param.block_rows = input_.byte(), param.block_columns = input_.byte();
+    const auto side = [&]() -> fsccl_sharding_t {
+      const auto layout = static_cast<fsccl_layout_t>(input_.number(input_.below(3)));
+      const int ranks = input_.number(1), rank = input_.number(0);
+      return {layout, ranks, rank};
+    };
+    fsccl_reshard_config_t config = FSCCL_RESHARD_CONFIG_INIT;
+    config.params = input_.rarely() ? nullptr : &param;
+    config.count = 1;
+    config.from = side();
+    config.to = side();
+    config.version = input_.byte();
+    config.limit_bytes = input_.count(255);
+    if (input_.rarely()) config.size = input_.byte();
+    const size_t odd = input_.rarely() ? SIZE_MAX : 0;
+    const fsccl_resharded_t all[] = {{odd, dtype(), buffer(), buffer()}, {0, dtype(), buffer(), buffer()}};
+    uint64_t version = 0;
+    expect_sense(fsccl_reshard(&config, all, static_cast<size_t>(input_.below(3)), comms_.get(input_), &version));
   }
 
   void unit_action() {
