@@ -298,11 +298,11 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
 /*
  * Continues with the survivors: after a rank of `comm` has died or left, those that live make a communicator of themselves,
  * numbered in the order of their old ranks. Collective over the survivors, blocking until they agree who they are, at most to the
- * deadline. A rank that dies meanwhile is left out as well; one that is late is waited for. `comm` must have failed on every
- * survivor (abort it where some operations still go on); it stays as it is, to be destroyed. `config`: as with fsccl_comm_split().
- * Pools and units belong to `comm`: make new ones, and fill them with fsccl_reshard(). Any thread; once at a time. Errors:
- * FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come; FSCCL_ERR_PEER_DEAD,
- * where this rank is itself held for dead by others.
+ * deadline. A rank that dies or destroys `comm` meanwhile is left out, too; one that is late is waited for. `comm` must have failed
+ * on every survivor (abort it where some operations still go on); it stays as it is, to be destroyed. `config`: as with
+ * fsccl_comm_split(). Pools and units belong to `comm`: make new ones, and fill them with fsccl_reshard(). Any thread; once at a
+ * time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come;
+ * FSCCL_ERR_PEER_DEAD, where this rank is itself held for dead by others.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
