@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -156,6 +157,36 @@ uint64_t newest(uint64_t step, fsccl_comm_t comm) {
   return step;
 }
 
+// The rest of the training, of which state is dealt out on `left`: again on those who are left of it, when a rank dies over that.
+void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_comm_t* left) {
+  if (newest(step, *left) > step) old.update(), step++;  // some were over the barrier
+  while (true) {
+    auto made = std::make_unique<Model>(*left, layout, *left, nullptr);
+    fsccl_status_t status = fsccl_barrier(*left, nullptr, nullptr);  // all have made theirs
+    if (status >= 0 && number_of("TEST_FALLS", -1) == self) raise(SIGKILL);
+    if (status >= 0) status = Model::move(old, *made, step, *left, &step);
+    if (status == FSCCL_ERR_PEER_DEAD || status == FSCCL_ERR_ABORTED) {
+      made.reset();
+      fsccl_comm_t fewer = nullptr;
+      need("shrink again", fsccl_comm_shrink(*left, nullptr, &fewer));
+      need("destroy", fsccl_comm_destroy(*left));
+      *left = fewer;
+      continue;
+    }
+    if (status == FSCCL_ERR_INVALID_STATE) {
+      fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+      fsccl_last_error(&error);
+      printf("lost: %s\n", error.text);
+      return;
+    }
+    need("reshard", status);
+    printf("resumed at %d\n", static_cast<int>(step));
+    for (uint64_t end = step + kMoreSteps; step < end; step++) need("train", made->reduce(step, self)), made->update();
+    printf("final %016lx\n", made->hash_of_all());
+    return;
+  }
+}
+
 // Trains until somebody dies, or without a death to step TEST_UNTIL and from there on without the ranks of TEST_WITHOUT.
 int trainer(const Child& self) {
   const int shards = self.ranks / kGroups, group = self.rank / shards, until = number_of("TEST_UNTIL", 0);
@@ -185,21 +216,7 @@ int trainer(const Child& self) {
       const int out = std::strchr(std::getenv("TEST_WITHOUT"), '0' + self.rank) ? FSCCL_COLOR_NONE : 0;
       need("survivors", fsccl_comm_split(whole, out, self.rank, nullptr, &left));
     }
-    if (left) {
-      if (newest(step, left) > step) old.update(), step++;  // some were over the barrier
-      Model made(left, after, left, nullptr);
-      status = Model::move(old, made, step, left, &step);
-      if (status == FSCCL_ERR_INVALID_STATE) {
-        fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-        fsccl_last_error(&error);
-        printf("lost: %s\n", error.text);
-      } else {
-        need("reshard", status);
-        printf("resumed at %d\n", static_cast<int>(step));
-        for (uint64_t end = step + kMoreSteps; step < end; step++) need("train", made.reduce(step, self.rank)), made.update();
-        printf("final %016lx\n", made.hash_of_all());
-      }
-    }
+    if (left) go_on(old, step, after, self.rank, &left);
   }
   for (const fsccl_comm_t comm : {left, shard, replicas, whole})
     if (comm) need("destroy", fsccl_comm_destroy(comm));
@@ -210,6 +227,7 @@ struct Case {
   int ranks;
   std::vector<int> victims;
   fsccl_layout_t from, to;
+  int falls = -1;  // when state is dealt out
 };
 
 class Training {
@@ -252,15 +270,17 @@ class Training {
 int port(int number) { return 20000 + getpid() % 400 * 100 + 50 + number; }
 
 void goes_on(const Case& c, int number) {
-  Training killed(c, port(number), {});
+  std::vector<int> gone = c.victims;
+  Training killed(c, port(number), {{"TEST_FALLS", std::to_string(c.falls)}});
   killed.kill_after(1 + number % 3, c.victims);
-  const std::string resumed = killed.all_say("resumed at ", c.victims), end = killed.all_say("final ", c.victims);
+  if (c.falls >= 0) gone.push_back(c.falls);
+  const std::string resumed = killed.all_say("resumed at ", gone), end = killed.all_say("final ", gone);
   if (::testing::Test::HasFailure()) return;
   std::string without;
-  for (const int victim : c.victims) without += std::to_string(victim);
+  for (const int rank : gone) without += std::to_string(rank);
   Training reference(c, port(number + 20), {{"TEST_UNTIL", resumed}, {"TEST_WITHOUT", without}});
-  EXPECT_EQ(reference.all_say("resumed at ", c.victims), resumed);
-  EXPECT_EQ(reference.all_say("final ", c.victims), end);
+  EXPECT_EQ(reference.all_say("resumed at ", gone), resumed);
+  EXPECT_EQ(reference.all_say("final ", gone), end);
 }
 
 TEST(ReshardAfterADeath, OfTwoTimesTwo) {
@@ -274,6 +294,8 @@ TEST(ReshardAfterADeath, OfTwoTimesThree) {
   goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_FLAT}, number++);
   goes_on({6, {0, 4}, FSCCL_LAYOUT_RAGGED, FSCCL_LAYOUT_PER_PARAM}, number++);  // two shards have one copy each
 }
+
+TEST(ReshardAfterADeath, AnotherDiesOverIt) { goes_on({6, {2}, FSCCL_LAYOUT_FLAT, FSCCL_LAYOUT_PER_PARAM, 4}, 15); }
 
 // Both that had the second shard.
 TEST(ReshardAfterADeath, WhatIsLostIsNamed) {
