@@ -1,7 +1,6 @@
 #include "kernels/cuda/device_kernels.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -11,41 +10,16 @@
 namespace fsccl::cuda {
 namespace {
 
-// Of a device, freed with this. To free waits until the device is idle.
-class DeviceBytes {
- public:
-  static Result<std::unique_ptr<DeviceBytes>> allocate(const Device& device, size_t bytes) {
-    std::unique_ptr<DeviceBytes> made(new DeviceBytes(device));
-    FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&made->begin_, bytes)));
-    return made;
-  }
-  ~DeviceBytes() {
-    const Current current(device_);
-    if (begin_) (void)device_.driver().free(begin_);
-  }
-  DeviceBytes(const DeviceBytes&) = delete;
-  DeviceBytes& operator=(const DeviceBytes&) = delete;
-
-  DevicePointer begin() const { return begin_; }
-  template <class T>
-  T* at(size_t offset) const {
-    return reinterpret_cast<T*>(begin_ + offset);
-  }
-
- private:
-  explicit DeviceBytes(const Device& device) : device_(device) {}
-  const Device& device_;
-  DevicePointer begin_ = 0;
-};
-
 // What is uploaded: array behind array, each at a multiple of 16 bytes.
 class Image {
  public:
   template <class T>
   size_t add(const std::vector<T>& values) {
     const size_t offset = bytes_.size(), size = values.size() * sizeof(T);
-    bytes_.resize(offset + (size + 15) / 16 * 16);
-    if (size) std::memcpy(bytes_.data() + offset, values.data(), size);
+    const auto* const first = reinterpret_cast<const std::byte*>(values.data());
+    bytes_.reserve(offset + size + 15);
+    bytes_.insert(bytes_.end(), first, first + size);
+    while (bytes_.size() % 16) bytes_.push_back({});
     return offset;
   }
   const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -58,7 +32,7 @@ class Image {
 
 class CastTable {
  public:
-  std::unique_ptr<DeviceBytes> memory;
+  std::unique_ptr<TableMemory::Bytes> memory;
   size_t tiles = 0;  // behind the pieces: bytes
   uint32_t tile_count = 0;
   CastBase base = CastBase::both;
@@ -66,7 +40,7 @@ class CastTable {
 
 class ReduceTable {
  public:
-  std::unique_ptr<DeviceBytes> memory;
+  std::unique_ptr<TableMemory::Bytes> memory;
   size_t tiles = 0, sums = 0, bases = 0;  // bytes
   uint32_t tile_count = 0, sources = 0;
 };
@@ -137,7 +111,7 @@ Result<std::shared_ptr<const CastTable>> DeviceKernels::make_casts(const std::ve
   image.add(cut.pieces);
   table->tiles = image.add(cut.tiles);
   const Current current(device_);
-  FSCCL_ASSIGN(table->memory, DeviceBytes::allocate(device_, image.bytes().size()));
+  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
   FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
   return std::shared_ptr<const CastTable>(std::move(table));
 }
@@ -168,7 +142,7 @@ Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std
   table->bases = image.add(std::vector<uint64_t>(table->sources > kBasesInside ? table->sources : 0));
   if (cut.tiles.empty()) return std::shared_ptr<const ReduceTable>(std::move(table));
   const Current current(device_);
-  FSCCL_ASSIGN(table->memory, DeviceBytes::allocate(device_, image.bytes().size()));
+  FSCCL_ASSIGN(table->memory, memory_->take(image.bytes().size()));
   FSCCL_TRY(upload(image.bytes(), table->memory->begin()));
   return std::shared_ptr<const ReduceTable>(std::move(table));
 }

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "cuda/device.h"
+#include "kernels/cuda/table_memory.h"
 
 namespace fsccl::cuda {
 
@@ -66,7 +67,8 @@ class DeviceKernels {
                 Stream stream) const;
 
  private:
-  DeviceKernels(const Device& device, Stream uploads) : device_(device), uploads_(uploads) {}
+  DeviceKernels(const Device& device, Stream uploads)
+      : device_(device), uploads_(uploads), memory_(std::make_unique<TableMemory>(device)) {}
   static Result<const DeviceKernels*> load(const Device& device);
   Status find(const char* name, Function& function) const;
   Status upload(const std::vector<std::byte>& bytes, DevicePointer to) const;
@@ -74,6 +76,7 @@ class DeviceKernels {
 
   const Device& device_;
   Stream uploads_;
+  std::unique_ptr<TableMemory> memory_;
   Module module_ = nullptr;
   Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr;
 };

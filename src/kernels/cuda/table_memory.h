@@ -1,0 +1,48 @@
+// Device memory for tables. What a table had is kept for the next one: to free memory waits until the whole device is idle, and
+// a stream of this process may wait for a peer that waits for what comes behind the call. So no more is kept than was in use at
+// once, and who moves his gradients every step asks the driver for nothing.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cuda/device.h"
+
+namespace fsccl::cuda {
+
+class TableMemory {
+ public:
+  explicit TableMemory(const Device& device) : device_(device) {}
+  TableMemory(const TableMemory&) = delete;
+
+  // Given back with this: then nothing that was launched may use it any more.
+  class Bytes {
+   public:
+    Bytes(TableMemory& from, DevicePointer begin, size_t bytes) : from_(from), begin_(begin), bytes_(bytes) {}
+    ~Bytes() { from_.give_back(begin_, bytes_); }
+    Bytes(const Bytes&) = delete;
+
+    DevicePointer begin() const { return begin_; }
+    template <class T>
+    T* at(size_t offset) const {
+      return reinterpret_cast<T*>(begin_ + offset);
+    }
+
+   private:
+    TableMemory& from_;
+    const DevicePointer begin_;
+    const size_t bytes_;
+  };
+  // At least so many. The caller holds a Current. Any thread.
+  Result<std::unique_ptr<Bytes>> take(size_t bytes);
+
+ private:
+  void give_back(DevicePointer begin, size_t bytes);
+
+  const Device& device_;
+  std::mutex mutex_;
+  std::multimap<size_t, DevicePointer> spare_;  // by size, which is a power of two
+};
+
+}  // namespace fsccl::cuda
