@@ -644,8 +644,8 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
 /* From now on the shards lie at shards[i], one pointer per parameter (NULL: this one stays where it is; empty and tied ones are not
  * looked at). For a program that replaces its parameters' memory, as loading a checkpoint by assignment does. The unit's own block,
  * if it has one, is kept. Implies mark_changed: all ranks alike, though each rank may move its shards alone. Does not communicate.
- * FSCCL_ERR_INVALID_STATE while the unit is unsharded or an operation of it is in flight, and with a replicate_comm (whose
- * ranks know each other's shards by address). */
+ * FSCCL_ERR_INVALID_STATE while the unit is unsharded or an operation of it is in flight, and in host memory with a replicate_comm
+ * (whose ranks know each other's shards by address). */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
 /* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
@@ -657,13 +657,13 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
  * FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block, does not communicate; ranks need not agree.
  * What else differs on a GPU: param(i) may be used on the stream at once. Shards, gradients and sharded gradients of the caller's
  * are memory of the pool's device. reduce_grads writes a `result` in host memory before it returns, for which it waits for the
- * stream; one in device memory (aligned to 8) in the stream's order. shard_ready is called when the reduction has
- * been put on the stream: what it puts there follows. `sharded_grads` and `grads` that are other pointers than last time cost a
- * table. Every rank has a slot of its own, whatever `sharing`. replicate_comm and by_parameter are FSCCL_ERR_NOT_AVAILABLE, and so
- * is a stream that is being captured. The communicator's deadline counts from when the stream has come to an operation; when it
- * passes, or a peer dies, this rank's streams go on, with undefined contents, and the next call returns the error. destroy waits
- * for the unit's operations, and until peers have read its slots. A stream that was named must live until another is, or the unit
- * is destroyed.
+ * stream; one in device memory (aligned to 8) in the stream's order. shard_ready is called when the reduction has been put on the
+ * stream: what it puts there follows. Other `sharded_grads` and `grads` than last time cost a table. Every rank has a slot of its
+ * own, whatever `sharing`. Replicas that do not reach each other's slots sum by collectives of the replicate_comm, for which the
+ * call waits if they are staged. by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a stream that is being captured. The
+ * communicator's deadline counts from when the stream has come to an operation; when it passes, or a peer dies, this rank's
+ * streams go on, with undefined contents, and the next call returns the error. destroy waits for the unit's operations, and until
+ * peers have read its slots. A stream that was named must live until another is, or the unit is destroyed.
  */
 FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
@@ -702,7 +702,7 @@ typedef struct fsccl_reduce_config {
   void* shard_ready_context;
   void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory
                                  for it, from this call on (NULL: this one stays; frozen, tied and empty ones are not looked at).
-                                 Not with a replicate_comm */
+                                 In host memory not with a replicate_comm */
   size_t first, count; /* of a unit with by_parameter = 1: the parameters first .. first + count - 1 only, whose gradient slots
                           it gives back; `result` is of these. Both 0: all that grad() was called for since their last
                           reduction, with `grads` all. The same on all ranks. Of several, but not all, the first call plans */

@@ -3,25 +3,13 @@
 #include "base/config.h"
 #include "device/nccl_unit_mover.h"
 #include "device/p2p_mover.h"
+#include "device/reach.h"
 
 namespace fsccl {
 
 Result<std::unique_ptr<DeviceMover>> DeviceMover::create(const Request& request) {
-  Communicator& comm = *request.spec.shard_comm;
-  struct Vote {
-    uint8_t transport, reaches;
-  };
-  const Vote mine{static_cast<uint8_t>(config()->device_transport), P2pMover::reaches_all(request)};
-  std::vector<Vote> all(static_cast<size_t>(comm.size()));
-  FSCCL_TRY(fsccl::gather(comm, &mine, all.data(), sizeof mine));
-  bool reached = true;
-  for (size_t rank = 0; rank < all.size(); rank++) {
-    reached = reached && all[rank].reaches;
-    if (all[rank].transport != mine.transport)
-      return fail(FSCCL_ERR_MISMATCH, "FSCCL_DEVICE_TRANSPORT is not the same on rank {} as on rank {}: set it alike on all ranks",
-                  rank, comm.rank());
-  }
-  switch (static_cast<DeviceTransport>(mine.transport)) {
+  FSCCL_ASSIGN(const bool reached, agree_on_reach(*request.spec.shard_comm, P2pMover::reaches_all(request)));
+  switch (config()->device_transport) {
     case DeviceTransport::kAuto:
       return reached ? P2pMover::create(request) : NcclUnitMover::create(request);
     case DeviceTransport::kP2p:

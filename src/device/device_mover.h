@@ -32,8 +32,9 @@ class DeviceMover {
   // Before a slot of this kind is taken on `stream`, and before gather() and reduce() where none is: what the stream is given from
   // now on follows the unit's last operation of the kind.
   virtual Status begin(Lane::Kind kind, cuda::Stream stream) = 0;
-  // After a slot was taken that no operation follows at once.
-  virtual Status took(Lane::Kind kind, cuda::Stream stream) = 0;
+  // After begin(), in place of an operation: a slot was taken (none), or `what` was done with the shards by somebody else. What
+  // comes next of the kind follows it.
+  virtual Status took(Lane::Kind kind, cuda::Stream stream, OpCode what = OpCode::none) = 0;
 
   struct Gather {
     cuda::Stream stream = nullptr;

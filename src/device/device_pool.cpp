@@ -241,6 +241,21 @@ Status DevicePool::end_step() {
   return success();
 }
 
+Result<std::vector<cuda::DevicePointer>> DevicePool::slots_of(const Communicator& comm) const {
+  std::vector<cuda::DevicePointer> all;
+  for (int rank = 0; rank < comm.size(); rank++) {
+    const int here = comm_.rank_of(comm.job_rank(rank));
+    if (here < 0 || !reaches(here))
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "the GPU of rank {} ({}) cannot reach the slots of rank {}: {}", comm.rank(),
+                  device_->name(), rank,
+                  here < 0
+                      ? fmt::format("pool '{}' was made without that rank", name_)
+                      : "they are on another host, or there is no peer-to-peer access between the two (nvidia-smi topo -p2p r)");
+    all.push_back(slots(here));
+  }
+  return all;
+}
+
 uint64_t DevicePool::trim() { return blocks_->trim(deadline()); }
 
 Status DevicePool::check_empty() {

@@ -50,6 +50,8 @@ class DevicePool {
   // Whether this process can reach the slots of `rank`, which can reach its, and where they begin.
   bool reaches(int rank) const { return slots_->reaches(rank); }
   cuda::DevicePointer slots(int rank) const { return slots_->base(rank); }
+  // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be reached and why.
+  Result<std::vector<cuda::DevicePointer>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking

@@ -1,6 +1,8 @@
 // Making a unit on a GPU and ending it, and what it has.
 #include "device/device_unit.h"
 
+#include <algorithm>
+
 #include "cuda/pointer.h"
 #include "unit/slot_set.h"
 
@@ -12,12 +14,6 @@ uint64_t slot_key(uint64_t unit, bool gradients) { return unit << SlotSet::kInde
 }  // namespace
 
 Status DeviceUnit::refuse_what_is_missing() const {
-  if (spec_.replicate_comm)
-    return fail(
-        FSCCL_ERR_NOT_AVAILABLE,
-        "unit '{}': a unit on a GPU has no replicate_comm in this release: sum its sharded gradients over the replicas with "
-        "fsccl_all_reduce()",
-        spec_.name);
   if (spec_.by_parameter)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "unit '{}': a unit on a GPU has one slot for all parameters in this release: by_parameter = 0", spec_.name);
@@ -33,7 +29,7 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   unit->parameters_.key = slot_key(unit->key_, false);
   unit->parameters_.bytes = unit->definition_.wire_map.bytes;
   unit->gradients_.key = slot_key(unit->key_, true);
-  unit->gradients_.bytes = unit->definition_.grad_map.bytes;
+  unit->gradients_.bytes = std::max(unit->definition_.grad_map.bytes, ReplicaSum::slot_bytes(unit->spec_, unit->layout()));
   for (size_t i = 0; i < unit->count(); i++) unit->reduces_here_ = unit->reduces_here_ || unit->has_sharded_grad(i);
 
   FSCCL_ASSIGN(unit->mover_, DeviceMover::create({unit->spec_, unit->definition_, pool}));
@@ -44,6 +40,7 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) pool.kept_bytes += slot;
+  FSCCL_TRY(unit->join_replicas());
   FSCCL_TRY(agree_on_shards(unit->spec_, unit->place()));
   return unit;
 }
@@ -52,6 +49,7 @@ DeviceUnit::~DeviceUnit() {
   if (!counted_) return;
   for (Slot* slot : {&parameters_, &gradients_})
     if (slot->held) (void)give_back(*slot).ok();
+  leave_replicas();
   mover_.reset();  // waits
   for (std::byte* block : {shards_.block, sharded_grads_.block})
     if (block) (void)pool_.free(block, stream_).ok();
@@ -92,6 +90,7 @@ Status DeviceUnit::place() {
     const cuda::Current current(device);
     FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&norm_, sizeof(cuda::DeviceNorm))));
   }
+  if (replica_sum_) FSCCL_TRY(replica_sum_->place(sharded_grads_));
   FSCCL_TRY(mover_->place_shards(shards_.places));
   return mover_->place_sharded_grads(sharded_grads_.places);
 }
@@ -124,14 +123,6 @@ Status DeviceUnit::no_work() const {
 
 Status DeviceUnit::release(size_t) const {
   return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it", spec_.name);
-}
-
-Status DeviceUnit::broadcast_state(int, bool, fsccl_status_t*, Submitted*) const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to bring into step", spec_.name);
-}
-
-Status DeviceUnit::verify_replicas() const {
-  return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to compare", spec_.name);
 }
 
 }  // namespace fsccl

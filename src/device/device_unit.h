@@ -11,13 +11,14 @@
 
 #include "device/device_mover.h"
 #include "device/device_pool.h"
+#include "device/replica_sum.h"
 #include "unit/unit.h"
 
 namespace fsccl {
 
 class DeviceUnit {
  public:
-  // Collective over the unit's shard_comm, blocking. spec.pool is null.
+  // Collective over the unit's communicators, blocking. spec.pool is null.
   static Result<std::unique_ptr<DeviceUnit>> create(UnitSpec spec, DevicePool& pool);
   ~DeviceUnit();
 
@@ -32,8 +33,8 @@ class DeviceUnit {
   Status set_shards(void* const* shards);
   void mark_changed() { changed_ = true; }
   Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
-  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) const;
-  Status verify_replicas() const;
+  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status verify_replicas();                        // blocking
   Status check_idle() const { return success(); }  // the destructor waits
   Status check_zones() const { return success(); }
   Status set_stream(void* stream);
@@ -74,8 +75,8 @@ class DeviceUnit {
   Status check_index(size_t index) const;
   Status check_has_grad(size_t index) const;
   Status no_work() const;
-  Status take(Slot& slot);  // within a step of the mover
-  Status give_back(Slot& slot);
+  Status take(Slot& slot);                                                        // within a step of the mover
+  Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});  // beside the mover's
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;
   uint64_t agreed(OpCode op, uint8_t flags) const;
   Status check_reduce(const ReduceRequest& request) const;
@@ -85,10 +86,18 @@ class DeviceUnit {
   Status give_result(fsccl_reduce_result_t* result, cuda::DevicePointer norm) const;
   Status set_norm_of_nothing(cuda::DevicePointer norm) const;
 
+  // HSDP, device_unit_replicas.cpp
+  Status join_replicas();
+  void leave_replicas();
+  Status look_for_failure() const;  // of any of the unit's communicators
+  Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm);
+  Status send_state(int root);
+
   UnitSpec spec_;
   DevicePool& pool_;
   UnitDefinition definition_;
   std::unique_ptr<DeviceMover> mover_;
+  std::unique_ptr<ReplicaSum> replica_sum_;  // null: without a replicate_comm
   uint64_t key_ = 0;
   int rank_in_pool_ = 0;
   Slot parameters_{.kind = Lane::Kind::parameters}, gradients_{.kind = Lane::Kind::gradients};
@@ -102,6 +111,7 @@ class DeviceUnit {
   bool unsharded_ = false;
   bool contents_valid_ = false;
   bool changed_ = true;
+  bool reduced_once_ = false, replicas_pending_ = false;
   std::optional<cuda::OwnedEvent> read_;  // a kept slot's parameters, by the stream of the last reshard
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for
   std::shared_ptr<const cuda::CastTable> pack_;

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "cuda/pointer.h"
 #include "device/device_unit.h"
+#include "unit/replica_check.h"
 
 namespace fsccl {
 
@@ -16,9 +17,12 @@ Status DeviceUnit::take(Slot& slot) {
   return success();
 }
 
-Status DeviceUnit::give_back(Slot& slot) {
+Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers) {
   slot.held = false;
-  return slot.bytes ? pool_.give_back(slot.key, stream_, mover_->released(slot.kind)) : success();
+  if (!slot.bytes) return success();
+  std::vector<cuda::MemoryOperation> released = mover_->released(slot.kind);
+  released.insert(released.end(), readers.begin(), readers.end());
+  return pool_.give_back(slot.key, stream_, std::move(released));
 }
 
 std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
@@ -121,6 +125,7 @@ Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
 Status DeviceUnit::sharded_grad(size_t index, fsccl_view_t* view) const {
   FSCCL_TRY(check_index(index));
   FSCCL_TRY(check_has_grad(index));
+  if (replica_sum_ && spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
   const Piece piece = layout().piece(comm().rank(), index);
   *view = {piece.count ? sharded_grads_.places[layout().owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
   return success();
@@ -140,7 +145,7 @@ Status DeviceUnit::check_reduce(const ReduceRequest& request) const {
     if (has_grad(i) && !layout().tied(i) && layout().numel(i) && !request.grads[i])
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name,
                   spec_.name);
-  return success();
+  return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
 Status DeviceUnit::move_sharded_grads(void* const* given) {
@@ -152,7 +157,7 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
     if (has_sharded_grad(i)) FSCCL_TRY(check_device_memory(places[i], "sharded gradient", i));
   FSCCL_TRY(mover_->place_sharded_grads(places));
   sharded_grads_.places = std::move(places);
-  return success();
+  return replica_sum_ ? replica_sum_->place(sharded_grads_) : success();
 }
 
 // A table of the caller's own gradients, which pack() copies into the slot. Who passes the same pointers again finds it made.
@@ -202,7 +207,7 @@ Status DeviceUnit::give_result(fsccl_reduce_result_t* result, cuda::DevicePointe
   FSCCL_TRY(device.check("cuMemcpyAsync",
                          device.driver().copy_async(reinterpret_cast<cuda::DevicePointer>(&found), norm, sizeof found, stream_)));
   FSCCL_TRY(device.check("cuStreamSynchronize", device.driver().stream_synchronize(stream_)));
-  if (engine().failed()) return engine().failure();
+  FSCCL_TRY(look_for_failure());
   *result = {found.sum, found.finite};
   return success();
 }
@@ -211,8 +216,7 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   static_assert(sizeof(fsccl_reduce_result_t) == sizeof(cuda::DeviceNorm) &&
                 offsetof(fsccl_reduce_result_t, finite) == offsetof(cuda::DeviceNorm, finite));
   if (!wait) return no_work();
-  engine().look_for_failure();
-  if (engine().failed()) return engine().failure();
+  FSCCL_TRY(look_for_failure());
   FSCCL_TRY(check_reduce(request));
   int ordinal = -1;
   const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
@@ -223,20 +227,25 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   if (!gradients_.held) FSCCL_TRY(take(gradients_));
 
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
-  reduce.run.epilogue.scale = request.scale != 0 ? request.scale : 1.0 / comm().size();
+  const bool final = replica_sum_ && !request.defer_replicas;
+  const double contributions = static_cast<double>(comm().size()) * (replica_sum_ ? spec_.replicate_comm->size() : 1);
+  reduce.run.epilogue.scale = request.scale != 0 ? request.scale : 1 / contributions;
   reduce.run.epilogue.accumulate = request.accumulate;
   const cuda::DevicePointer norm = to_device ? reinterpret_cast<cuda::DevicePointer>(request.result) : request.result ? norm_ : 0;
-  reduce.run.norm = norm;
-  reduce.flags = request.accumulate ? 1 : 0;
+  reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
+  reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
   reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(reduce.run.epilogue.scale));
   Status done = request.grads ? pack() : success();
   if (done.ok()) done = mover_->reduce(reduce);
-  Status given = give_back(gradients_);
+  if (done.ok() && final) done = sum_over_replicas(reduce, norm);
+  Status given = give_back(gradients_, final ? replica_sum_->released() : std::vector<cuda::MemoryOperation>());
+  reduced_once_ = true;
+  replicas_pending_ = replica_sum_ && !final;
   FSCCL_TRY(std::move(done));
   FSCCL_TRY(std::move(given));
   if (!spec_.marks_changes) changed_ = true;
   if (norm && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
-  for (size_t i = 0; request.shard_ready && i < count(); i++)
+  for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)
     if (has_sharded_grad(i)) request.shard_ready(request.shard_ready_context, request.handle, i);
   *state = FSCCL_OK;
   return request.result && !to_device ? give_result(request.result, norm) : success();

@@ -246,8 +246,10 @@ void Lane::check_time(Outstanding& one) {
   error.peer = peer;
   error.operation = op_name(static_cast<OpCode>(one.entry.op));
   error.sequence = one.entry.sequence;
-  const std::string what =
-      one.entry.number ? describe(one.entry) : fmt::format("the gradient slot of unit '{}'", inboxes().unit_of(number()));
+  const auto op = static_cast<OpCode>(one.entry.op);
+  const std::string what = one.entry.number ? describe(one.entry)
+                                            : fmt::format("{} of unit '{}'", op == OpCode::none ? "the gradient slot" : op_name(op),
+                                                          inboxes().unit_of(number()));
   if (!passed)
     error.text = fmt::format("rank {} has left (destroyed its communicator) while {} waited for it", peer, what);
   else if (late.empty())

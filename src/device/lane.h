@@ -48,6 +48,8 @@ class Lane {
   // Waits that are over when every peer has read what this rank's slot held in the last operation that moved something.
   std::vector<cuda::MemoryOperation> released() const;
   Status wait_released(cuda::Stream stream) { return put(released(), stream); }
+  // Waits of another lane's, within a step.
+  Status wait_for(std::vector<cuda::MemoryOperation> waits, cuda::Stream stream) { return put(std::move(waits), stream); }
 
   bool idle() const { return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_); }
   // By the host, until all steps have ended. The watchdog sees to it that this does not last for ever.

@@ -95,7 +95,7 @@ Status NcclUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
   return last(kind).make_wait(stream);
 }
 
-Status NcclUnitMover::took(Lane::Kind kind, cuda::Stream stream) { return end(kind, stream, success()); }
+Status NcclUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) { return end(kind, stream, success()); }
 
 // The other ranks have begun: what stops this one stops the communicator.
 Status NcclUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {

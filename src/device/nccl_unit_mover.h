@@ -19,7 +19,7 @@ class NcclUnitMover final : public DeviceMover {
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
   Status begin(Lane::Kind kind, cuda::Stream stream) override;
-  Status took(Lane::Kind kind, cuda::Stream stream) override;
+  Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
   std::vector<cuda::MemoryOperation> released(Lane::Kind) const override { return {}; }

@@ -4,30 +4,11 @@
 #include "device/reach.h"
 
 namespace fsccl {
-namespace {
-
-// Which slots this process reaches, or why not.
-Result<std::vector<cuda::DevicePointer>> reach(const UnitSpec& spec, DevicePool& pool) {
-  std::vector<cuda::DevicePointer> slots;
-  for (int rank = 0; rank < spec.shard_comm->size(); rank++) {
-    const int there = pool.comm().rank_of(spec.shard_comm->job_rank(rank));
-    if (there < 0 || !pool.reaches(there))
-      return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "unit '{}': the GPU of rank {} ({}) cannot reach the slots of rank {}: they are on another host, or there is no "
-                  "peer-to-peer access between the two (nvidia-smi topo -p2p r)",
-                  spec.name, spec.shard_comm->rank(), pool.device().name(), rank);
-    slots.push_back(pool.slots(there));
-  }
-  return slots;
-}
-
-}  // namespace
-
-bool P2pMover::reaches_all(const Request& request) { return reach(request.spec, request.pool).ok(); }
+bool P2pMover::reaches_all(const Request& request) { return request.pool.slots_of(*request.spec.shard_comm).ok(); }
 
 Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
-  Result<std::vector<cuda::DevicePointer>> slots = reach(request.spec, request.pool);
+  Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(comm);
   Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
   FSCCL_TRY(agree(comm, std::move(mine), fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
                   FSCCL_ERR_NOT_AVAILABLE));
@@ -69,8 +50,8 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   return success();
 }
 
-Status P2pMover::took(Lane::Kind kind, cuda::Stream stream) {
-  lane(kind).take_only(OpCode::none);
+Status P2pMover::took(Lane::Kind kind, cuda::Stream stream, OpCode what) {
+  lane(kind).take_only(what);
   return lane(kind).end(stream, false);
 }
 

@@ -15,7 +15,7 @@ class P2pMover final : public DeviceMover {
   Status place_shards(const std::vector<std::byte*>& shards) override;
   Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
   Status begin(Lane::Kind kind, cuda::Stream stream) override { return lane(kind).begin(stream); }
-  Status took(Lane::Kind kind, cuda::Stream stream) override;
+  Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
   std::vector<cuda::MemoryOperation> released(Lane::Kind kind) const override { return lane(kind).released(); }

@@ -113,4 +113,21 @@ Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, con
   return result;
 }
 
+Result<bool> agree_on_reach(Communicator& comm, bool mine) {
+  struct Vote {
+    uint8_t transport, reaches;
+  };
+  const Vote vote{static_cast<uint8_t>(config()->device_transport), mine};
+  std::vector<Vote> all(static_cast<size_t>(comm.size()));
+  FSCCL_TRY(gather(comm, &vote, all.data(), sizeof vote));
+  bool reached = true;
+  for (size_t rank = 0; rank < all.size(); rank++) {
+    reached = reached && all[rank].reaches;
+    if (all[rank].transport != vote.transport)
+      return fail(FSCCL_ERR_MISMATCH, "FSCCL_DEVICE_TRANSPORT is not the same on rank {} as on rank {}: set it alike on all ranks",
+                  rank, comm.rank());
+  }
+  return reached;
+}
+
 }  // namespace fsccl

@@ -33,4 +33,7 @@ Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, con
 // All ranks succeeded, or all fail: those that did not with their own error, the others with `code`. Collective, blocking.
 Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
 
+// Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where FSCCL_DEVICE_TRANSPORT differs.
+Result<bool> agree_on_reach(Communicator& comm, bool mine);
+
 }  // namespace fsccl

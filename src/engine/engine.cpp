@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/futex.h"
@@ -327,14 +328,16 @@ void Engine::fail_with(Error& error) noexcept {
     // Boards first: from then on transports write to no buffer, and whoever sees that we failed will want its own back.
     write_board(error_);
     const std::lock_guard bound_lock(bound_mutex_);
-    for (Engine* other : bound_) other->write_board(error_);
+    for (const auto* others : {&bound_, &heirs_})
+      for (Engine* other : *others) other->write_board(error_);
     failed_.store(true, std::memory_order_release);
     count_failure(error_.code);
   }
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();
   const std::lock_guard lock(bound_mutex_);
-  for (Engine* other : bound_) other->fail_all(error_);
+  for (const auto* others : {&bound_, &heirs_})
+    for (Engine* other : *others) other->fail_all(error_);
 }
 
 void Engine::write_board(const Error& error) {
@@ -359,6 +362,20 @@ void Engine::bind(Engine& part) {
     one->bound_.push_back(one == this ? &part : this);
   }
   if (failed()) part.fail_all(failure().error());
+}
+
+void Engine::make_heir(Engine& heir) {
+  {
+    const std::lock_guard lock(bound_mutex_);
+    heirs_.push_back(&heir);
+  }
+  if (failed()) heir.fail_all(failure().error());
+}
+
+void Engine::disinherit(const Engine& heir) {
+  const std::lock_guard lock(bound_mutex_);
+  const auto found = std::find(heirs_.begin(), heirs_.end(), &heir);
+  if (found != heirs_.end()) heirs_.erase(found);
 }
 
 void Engine::unbind() {

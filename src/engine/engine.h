@@ -104,6 +104,10 @@ class Engine {
   // `part` works for this engine: when one of them fails, both do. Until unbind().
   void bind(Engine& part);
   void unbind();
+  // When this engine fails, `heir` does, and its ranks can see that before anybody sees that this one has. The other way round
+  // nothing happens. Until disinherit(), as often as it was called.
+  void make_heir(Engine& heir);
+  void disinherit(const Engine& heir);
   // `rank` was lost (died, or left: then it is an error only for an operation that waits for it).
   // `silence`: what is known of that, for the error's text.
   void lost(int rank, bool left, const std::string& silence = {}) noexcept;
@@ -248,7 +252,7 @@ class Engine {
   Notifications notifications_;
 
   std::mutex bound_mutex_;
-  std::vector<Engine*> bound_;
+  std::vector<Engine*> bound_, heirs_;
   mutable std::mutex failure_mutex_;
   Error error_;
   Error no_memory_;                         // made when there was some

@@ -91,6 +91,7 @@ Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout, const Allo
   }
   if (bytes) {
     FSCCL_ASSIGN(made.block, allocate(bytes));
+    made.block_bytes = bytes;
   }
   made.places.resize(count);
   for (size_t i = 0; i < count; i++) {

@@ -63,6 +63,9 @@ Status agree_on_shards(const UnitSpec& spec, Status mine);
 struct ShardPlaces {
   std::vector<std::byte*> places;  // per parameter; null where this rank holds none
   std::byte* block = nullptr;
+  uint64_t block_bytes = 0;
+
+  bool in_block(const std::byte* place) const { return block && place >= block && place < block + block_bytes; }
 };
 // The block's memory, filled with zeros.
 using AllocateShards = std::function<Result<std::byte*>(uint64_t bytes)>;

@@ -6,6 +6,7 @@
 
 #include "base/futex.h"
 #include "base/hash.h"
+#include "unit/replica_check.h"
 #include "unit/unit.h"
 
 namespace fsccl {
@@ -138,12 +139,7 @@ Status Unit::check_reduce(const ReduceRequest& request) const {
   if (engine().failed()) return engine().failure();
   if (spec_.replicate_comm && request.sharded_grads)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
-  if (spec_.replicate_comm && request.accumulate && reduced_once_ && !replicas_pending_)
-    return fail(FSCCL_ERR_INVALID_STATE,
-                "the sharded gradients of unit '{}' are already summed over the replicas: accumulate with defer_replicas = 1, and "
-                "end with one call without it",
-                spec_.name);
-  return success();
+  return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
 }
 
 Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "unit/replica_check.h"
 #include "unit/unit.h"
 
 namespace fsccl {
@@ -217,12 +218,9 @@ Status Unit::set_shards(void* const* shards) {
 }
 
 Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
-  if (!spec_.replicate_comm)
-    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no replicate_comm: it has no replicas to bring into step", spec_.name);
+  FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
+  FSCCL_TRY(check_replica_root(spec_, root));
   Communicator& replicas = *spec_.replicate_comm;
-  if (root < 0 || root >= replicas.size())
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank of the replicate_comm: they are 0 .. {}", root,
-                replicas.size() - 1);
   FSCCL_TRY(check_idle());
   if (replicas.engine().mirrored()) return send_state(root, wait, state, submitted);
   Operation* op = nullptr;

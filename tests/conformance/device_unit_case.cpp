@@ -28,9 +28,10 @@ DevicePoolScope::~DevicePoolScope() {
 }
 
 fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
-                         const std::vector<void*>& shards, const std::vector<void*>& sharded_grads) {
+                         const std::vector<void*>& shards, const std::vector<void*>& sharded_grads, fsccl_comm_t replicas) {
   const std::string name = name_of(c);
-  const fsccl_unit_config_t config = config_of(c, comm, pool, name);
+  fsccl_unit_config_t config = config_of(c, comm, pool, name);
+  config.replicate_comm = replicas;
   std::vector<fsccl_param_t> params;
   for (const UnitCase::Param& given : c.params) {
     fsccl_param_t param = param_of(given);
@@ -42,7 +43,7 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
 }
 
 TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu,
-                     CudaStream* stream)
+                     CudaStream* stream, const Mesh* mesh)
     : case_(c), rank_(self.rank), gpu_(gpu), stream_(stream) {
   // Some shards and gradients are memory of the test, as large as the whole: which part is this rank's the library says later.
   std::vector<void*> shards, grads;
@@ -51,8 +52,9 @@ TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool
     shards.push_back(param.own_shard ? gpu.memory(count * fsccl_dtype_size(param.dtype)) : nullptr);
     grads.push_back(param.own_grad ? gpu.memory(count * fsccl_dtype_size(c.grad)) : nullptr);
   }
-  EXPECT_OK(make_unit(c, self.comm, host_pool, &host_)) << describe(c);
-  EXPECT_OK(make_unit(c, self.comm, device_pool, &device_, shards, grads)) << describe(c);
+  const fsccl_comm_t comm = mesh ? mesh->shard : self.comm, replicas = mesh ? mesh->replicas : nullptr;
+  EXPECT_OK(make_unit(c, comm, host_pool, &host_, {}, {}, replicas)) << describe(c);
+  EXPECT_OK(make_unit(c, comm, device_pool, &device_, shards, grads, replicas)) << describe(c);
   set_stream(stream);
 }
 

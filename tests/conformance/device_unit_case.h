@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gpu.h"
+#include "mesh.h"
 #include "unit_case.h"
 
 namespace fsccl::testing {
@@ -23,11 +24,14 @@ class DevicePoolScope {
 
 // The unit of a case, of either kind; *unit null where it was refused. Shards are the unit's own, or in `shards`.
 fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fsccl_unit_t* unit,
-                         const std::vector<void*>& shards = {}, const std::vector<void*>& sharded_grads = {});
+                         const std::vector<void*>& shards = {}, const std::vector<void*>& sharded_grads = {},
+                         fsccl_comm_t replicas = nullptr);
 
 class TwinUnits {
  public:
-  TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu, CudaStream* stream);
+  // Of the ranks of `mesh`, with replicas, or of all.
+  TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu, CudaStream* stream,
+            const Mesh* mesh = nullptr);
   ~TwinUnits();
   TwinUnits(const TwinUnits&) = delete;
 

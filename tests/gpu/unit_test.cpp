@@ -73,12 +73,13 @@ struct Twins {
 
   explicit Twins(Place& where) : place(where), gathering(where.gpu->make_stream()), computing(where.gpu->make_stream()) {}
 
-  int make(const Form& form) {
+  int make(const Form& form, fsccl_comm_t shard = nullptr, fsccl_comm_t replicas = nullptr) {
     const fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
     MUST(fsccl_pool_create(place.comm, &memory, &host_pool) == FSCCL_OK);
     const auto params = parameters(form);
     fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
-    config.layout = form.layout, config.shard_comm = place.comm, config.pool = host_pool;
+    config.layout = form.layout, config.shard_comm = shard ? shard : place.comm, config.pool = host_pool;
+    config.replicate_comm = replicas;
     config.wire_dtype = form.wire, config.reduce_dtype = form.reduce, config.grad_dtype = form.grad;
     MUST(fsccl_unit_create(&config, params.data(), params.size(), &host) == FSCCL_OK);
     config.pool = place.pool;
@@ -127,7 +128,7 @@ struct Twins {
     return 0;
   }
 
-  int reduce(const Form& form, int step) {
+  int reduce(const Form& form, int step, bool defer = false) {
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
       MUST(fsccl_unit_grad(host, i, &mine) == FSCCL_OK && fsccl_unit_grad(device, i, &theirs) == FSCCL_OK);
@@ -138,6 +139,7 @@ struct Twins {
     fsccl_reduce_result_t wanted = {0, 0}, found = {0, 0};
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.scale = form.scale, config.accumulate = form.accumulate && step > 0, config.result = &wanted;
+    config.defer_replicas = defer;
     MUST(fsccl_unit_reduce_grads(host, &config, nullptr) == FSCCL_OK);
     config.result = &found;
     MUST(fsccl_unit_reduce_grads(device, &config, nullptr) == FSCCL_OK);
@@ -176,6 +178,34 @@ int equal_bits(const Child&) {
     }
     if (twins.end()) return 1;
   }
+  return place.end() ? 0 : 1;
+}
+
+// HSDP, two groups of ranks: states brought into step, then sums over each group, the last of which go on over the replicas.
+int replicas(const Child&) {
+  Place place;
+  if (const int code = place.make()) return code;
+  fsccl_comm_t shard = nullptr, same_shard = nullptr;
+  const int per_group = place.ranks / 2;
+  MUST(fsccl_comm_split(place.comm, place.rank / per_group, place.rank, nullptr, &shard) == FSCCL_OK);
+  MUST(fsccl_comm_split(place.comm, place.rank % per_group, place.rank, nullptr, &same_shard) == FSCCL_OK);
+  for (const Form& form : kForms) {
+    std::printf("%s\n", form.name);
+    Twins twins(place);
+    if (const int code = twins.make(form, shard, same_shard)) return code;
+    for (int round = 0; round < 2; round++) {
+      MUST(fsccl_unit_set_stream(twins.device, twins.gathering) == FSCCL_OK);
+      for (const fsccl_unit_t unit : {twins.host, twins.device}) MUST(fsccl_unit_broadcast_state(unit, 1, nullptr) == FSCCL_OK);
+      MUST(fsccl_unit_verify_replicas(twins.device) == FSCCL_OK);
+      if (twins.gather() || twins.give_back()) return 1;
+      if (twins.reduce(form, 0, form.accumulate)) return 1;
+      if (form.accumulate && twins.reduce(form, 1)) return 1;
+      if (twins.write_shards(form, static_cast<uint64_t>(round) + 1)) return 1;
+      MUST(fsccl_pool_step(place.pool) == FSCCL_OK && fsccl_pool_step(twins.host_pool) == FSCCL_OK);
+    }
+    if (twins.end()) return 1;
+  }
+  MUST(fsccl_comm_destroy(same_shard) == FSCCL_OK && fsccl_comm_destroy(shard) == FSCCL_OK);
   return place.end() ? 0 : 1;
 }
 
@@ -248,6 +278,9 @@ TEST(GpuUnit, OneRankHasTheBitsOfTheHost) { run_ranks("equal_bits", 1, 20320); }
 TEST(GpuUnit, TwoRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 2, 20321); }
 TEST(GpuUnit, ThreeRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 3, 20322); }
 TEST(GpuUnit, FourRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 4, 20323); }
+TEST(GpuUnit, TwoReplicasHaveTheBitsOfTheHost) { run_ranks("replicas", 2, 20327); }
+TEST(GpuUnit, TwoReplicasOfTwoRanksHaveTheBitsOfTheHost) { run_ranks("replicas", 4, 20328); }
+TEST(GpuUnit, ReplicasByCollectivesHaveTheBitsOfTheHost) { run_ranks("replicas", 2, 20329, {{"FSCCL_DEVICE_TRANSPORT", "nccl"}}); }
 TEST(GpuUnit, OneRankReadsLate) { run_ranks("pipeline", 1, 20324); }
 TEST(GpuUnit, TwoRanksReadLate) { run_ranks("pipeline", 2, 20325); }
 TEST(GpuUnit, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20326); }
@@ -257,7 +290,8 @@ TEST(GpuUnit, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20326); }
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"equal_bits", equal_bits}, {"pipeline", pipeline}, {"wrong_use", wrong_use}}))
+  if (const auto code = run_role(
+          argc, argv, {{"equal_bits", equal_bits}, {"pipeline", pipeline}, {"wrong_use", wrong_use}, {"replicas", replicas}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,0 +1,283 @@
+// HSDP on GPUs: what is summed over the replicas has the bits of units on host memory, and so have norms; states are brought into
+// step; and who fails in one dimension ends the other.
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "../stand_in/nccl/control.h"
+#include "on_gpu.h"
+
+namespace fsccl::testing {
+namespace {
+
+class DeviceHsdp : public OnGpus {
+ protected:
+  void TearDown() override {
+    OnGpus::TearDown();
+    if (const stand_in_nccl::Control nccl; nccl.there()) {
+      EXPECT_EQ(nccl.broken_rules(), "");
+    }
+  }
+};
+class DeviceMeshes : public DeviceHsdp, public ::testing::WithParamInterface<std::pair<int, int>> {};
+
+// Sums so far, then over the replicas: as often as a program does it, and each time what the host's units give.
+void train(TwinUnits& twins, Random& random, uint64_t* step) {
+  fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  const uint64_t batches = 1 + random.below(3);
+  for (uint64_t batch = 0; batch < batches && !::testing::Test::HasFailure(); batch++) {
+    config.accumulate = batch > 0;
+    config.defer_replicas = batch + 1 < batches;
+    config.scale = random.below(2) ? 0 : 0.375;
+    twins.reduce(config, random.below(2), ++*step);
+    twins.compare_grads();
+  }
+}
+
+TEST_P(DeviceMeshes, RandomUnitsTrainAsOnTheHost) {
+  const auto& [ranks, groups] = GetParam();
+  run_ranks(ranks, [groups = groups](Rank& self) {
+    const Mesh mesh(self, groups);
+    OnGpu on(self);
+    Random random(static_cast<uint64_t>(self.ranks) + 7);
+    for (int i = 0; i < 12 && !HasFailure(); i++) {
+      UnitCase c = random_unit(random);
+      c.by_parameter = false;
+      TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
+      if (HasFailure()) return;
+      uint64_t step = 0;
+      for (uint64_t version = 1; version <= 2 && !HasFailure(); version++) {
+        twins.write_shards(version);  // other values on every rank
+        for (const fsccl_unit_t unit : {twins.get(), twins.host()})
+          ASSERT_OK(fsccl_unit_broadcast_state(unit, i % groups, nullptr)) << describe(c);
+        twins.unshard();
+        twins.compare_params();
+        twins.reshard();
+        train(twins, random, &step);
+        EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
+      }
+    }
+  });
+}
+
+TEST_P(DeviceMeshes, TheStateGoesToTheNextUnshardOnAnyStream) {
+  const auto& [ranks, groups] = GetParam();
+  run_ranks(ranks, [groups = groups](Rank& self) {
+    const Mesh mesh(self, groups);
+    OnGpu on(self);
+    CudaStream* const other = on.gpu.stream();
+    UnitCase c = simple_unit({{300, 40}, {17}}, 9);
+    c.keep = FSCCL_KEEP_ALWAYS;  // a kept copy does not outlive it
+    c.marks_changes = true;
+    TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
+    for (int root = 0; root < groups && !HasFailure(); root++) {
+      twins.write_shards(static_cast<uint64_t>(root) + 1);
+      EXPECT_EQ(fsccl_unit_verify_replicas(twins.get()), groups > 1 ? FSCCL_ERR_MISMATCH : FSCCL_OK);
+      for (const fsccl_unit_t unit : {twins.get(), twins.host()}) ASSERT_OK(fsccl_unit_broadcast_state(unit, root, nullptr));
+      twins.set_stream(other);
+      twins.unshard();
+      twins.compare_params();
+      twins.reshard();
+      twins.set_stream(on.stream);
+      EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
+    }
+  });
+}
+
+TEST_P(DeviceMeshes, InfinitiesOfAnyReplicaAreSeen) {
+  const auto& [ranks, groups] = GetParam();
+  run_ranks(ranks, [groups = groups](Rank& self) {
+    const Mesh mesh(self, groups);
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{12, 2}}), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    for (const bool bad : {true, false}) {
+      fsccl_view_t grad{};
+      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      const bool mine = bad && self.rank == self.ranks - 1;
+      const std::vector<uint16_t> values(grad.count, mine ? uint16_t{0x7f80} : uint16_t{0x3f80});  // infinity, or 1
+      on.gpu.copy(grad.data, values.data(), values.size() * 2, on.stream);
+      on.gpu.synchronize(on.stream);
+      fsccl_reduce_result_t result{};
+      fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+      config.result = &result;
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+      EXPECT_EQ(result.finite, bad ? 0 : 1);
+      fsccl_view_t shard{};
+      ASSERT_OK(fsccl_unit_shard(unit, 0, &shard));
+      if (!bad) {
+        EXPECT_EQ(result.norm_squared, static_cast<double>(shard.count)) << "the mean of ones";
+      }
+    }
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Gpus, DeviceMeshes,
+                         ::testing::Values(std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4}, std::pair{6, 3}, std::pair{2, 1}),
+                         [](const auto& one) { return std::to_string(one.param.first) + "in" + std::to_string(one.param.second); });
+
+// A pool for each group: replicas do not reach each other's slots.
+TEST_F(DeviceHsdp, APoolForEachGroup) {
+  run_ranks(4, [](Rank& self) {
+    const Mesh mesh(self, 2);
+    Gpu gpu(self.rank % Gpu::count());
+    const DevicePoolScope pool(mesh.shard, gpu.ordinal());
+    const PoolScope host(self.comm);
+    CudaStream* const stream = gpu.stream();
+    Random random(5);
+    if (const char* const transport = std::getenv("FSCCL_DEVICE_TRANSPORT"); transport && std::string(transport) == "p2p") {
+      fsccl_unit_t unit = nullptr;
+      EXPECT_ERROR(make_unit(simple_unit({{8}}), mesh.shard, pool.get(), &unit, {}, {}, mesh.replicas), FSCCL_ERR_NOT_AVAILABLE,
+                   "replicate_comm", "without that rank");
+      return;
+    }
+    for (int i = 0; i < 6 && !HasFailure(); i++) {
+      UnitCase c = random_unit(random);
+      c.by_parameter = false;
+      TwinUnits twins(c, self, host.get(), pool.get(), gpu, stream, &mesh);
+      uint64_t step = 0;
+      for (int round = 0; round < 2 && !HasFailure(); round++) train(twins, random, &step);
+    }
+  });
+}
+
+TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
+  run_ranks(4, [](Rank& self) {
+    const Mesh mesh(self, 2);
+    OnGpu on(self);
+    UnitCase c = simple_unit({{6, 5}, {1}}, 4);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(c, mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    std::vector<size_t> ready;
+    fsccl_view_t grad{};
+    fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+    config.shard_ready = [](void* context, fsccl_unit_t, size_t i) { static_cast<std::vector<size_t>*>(context)->push_back(i); };
+    config.shard_ready_context = &ready;
+    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
+    const std::vector<uint16_t> ones(30, 0x3f80);
+    for (const bool defer : {true, false}) {
+      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      on.gpu.copy(grad.data, ones.data(), 60, on.stream);
+      ASSERT_OK(fsccl_unit_grad(unit, 1, &grad));
+      on.gpu.copy(grad.data, ones.data(), 2, on.stream);
+      on.gpu.synchronize(on.stream);
+      config.scale = 1;
+      config.accumulate = !defer;
+      config.defer_replicas = defer;
+      config.result = result;
+      config.sharded_grads = defer ? moved : nullptr;
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+      fsccl_reduce_result_t got{};
+      std::memcpy(&got, on.gpu.read(result, sizeof got, on.stream).data(), sizeof got);
+      const double each = defer ? 2 : 8;  // two ranks; the same again, and of two groups
+      const bool first = self.rank % 2 == 0;
+      EXPECT_EQ(got.norm_squared, (first ? 16 : 15) * each * each);
+      EXPECT_EQ(got.finite, 1);
+      EXPECT_EQ(ready, defer ? (std::vector<size_t>{}) : first ? (std::vector<size_t>{0, 1}) : (std::vector<size_t>{0}));
+      fsccl_view_t sharded{};
+      ASSERT_OK(fsccl_unit_sharded_grad(unit, 0, &sharded));
+      EXPECT_EQ(sharded.data, moved[0]);
+      float value = 0;
+      std::memcpy(&value, on.gpu.read(moved[0], sizeof value, on.stream).data(), sizeof value);
+      EXPECT_EQ(value, each);
+    }
+    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    config.accumulate = 1;
+    EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_INVALID_STATE, "already summed", "defer_replicas");
+    config.accumulate = 0;
+    EXPECT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceHsdp, VerifyNamesTheFirstThatDiffers) {
+  run_ranks(4, [](Rank& self) {
+    const Mesh mesh(self, 2);
+    OnGpu on(self);
+    UnitCase c = simple_unit({{12, 7}, {36, 3}}, 3);
+    TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream, &mesh);
+    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 0, nullptr));
+    EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
+    if (self.rank == 3) {
+      fsccl_view_t view{};
+      ASSERT_OK(fsccl_unit_shard(twins.get(), 1, &view));
+      const char odd = 1;
+      on.gpu.copy(static_cast<char*>(view.data) + 5, &odd, 1, on.stream);
+      on.gpu.synchronize(on.stream);
+    }
+    EXPECT_ERROR(fsccl_unit_verify_replicas(twins.get()), FSCCL_ERR_MISMATCH, "parameter 1", "rank 1 of shard_comm",
+                 "rank 1 of replicate_comm", "fsccl_unit_broadcast_state");
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 2, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "root 2", "0 .. 1");
+    fsccl_work_t work = nullptr;
+    EXPECT_ERROR(fsccl_unit_broadcast_state(twins.get(), 0, &work), FSCCL_ERR_NOT_AVAILABLE, "event");
+    ASSERT_OK(fsccl_unit_broadcast_state(twins.get(), 1, nullptr));
+    EXPECT_OK(fsccl_unit_verify_replicas(twins.get()));
+    fsccl_unit_t alone = nullptr;
+    ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &alone));
+    EXPECT_ERROR(fsccl_unit_broadcast_state(alone, 0, nullptr), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
+    EXPECT_ERROR(fsccl_unit_verify_replicas(alone), FSCCL_ERR_INVALID_STATE, "no replicate_comm");
+    EXPECT_OK(fsccl_unit_destroy(alone));
+  });
+}
+
+// Whoever waits for sums that can never be right is let go, and its next call says so: also on the replicas of the group that
+// failed.
+TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
+  std::atomic<int> waiting{0}, ended{0};
+  run_ranks(4, [&](Rank& self) {
+    const Mesh mesh(self, 2);
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    fsccl_view_t grad{};
+    ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+    if (self.rank == 1) {  // never reduces
+      while (waiting < 3) std::this_thread::yield();
+      ASSERT_OK(fsccl_comm_abort(mesh.shard));
+    } else {
+      const fsccl_status_t put = fsccl_unit_reduce_grads(unit, nullptr, nullptr);
+      EXPECT_OK(put);
+      waiting++;
+      on.gpu.synchronize(on.stream);
+      // Rank 3's group is whole: it has heard of it from rank 1, its replica, whose shard_comm ended.
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_ABORTED, "abort");
+    }
+    ended++;
+    while (ended < 4) std::this_thread::yield();
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
+TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
+  if (std::getenv("FSCCL_DEVICE_TRANSPORT")) GTEST_SKIP() << "NCCL names nobody";
+  std::atomic<int> over{0};
+  run_ranks(2,
+            [&](Rank& self) {
+              const Mesh mesh(self, 2);
+              OnGpu on(self);
+              fsccl_unit_t unit = nullptr;
+              ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+              ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+              fsccl_view_t grad{};
+              ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+              if (self.rank == 0) {
+                fsccl_reduce_result_t result{};
+                fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+                config.result = &result;
+                EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &config, nullptr), FSCCL_ERR_TIMEOUT, "all_reduce of unit 'unit 2'",
+                             "still waits for rank(s) 1");
+              }
+              over++;
+              while (over < 2) std::this_thread::yield();
+              EXPECT_OK(fsccl_unit_destroy(unit));
+            },
+            {.timeout_ms = 5000});
+}
+
+}  // namespace
+}  // namespace fsccl::testing
