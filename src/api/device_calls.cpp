@@ -39,6 +39,7 @@ Status issue(Communicator& comm, std::vector<DeviceCall> calls, int ordinal) {
     return success();
   }
   DeviceCollectives& device = DeviceCollectives::of(comm);
+  FSCCL_TRY(device.check_captures(ordinal, calls));
   FSCCL_TRY(device.prepare(ordinal));
   return device.run(calls);
 }

@@ -68,6 +68,12 @@ int device_count(std::string* why) {
   return count;
 }
 
+Result<bool> Device::capturing(Stream stream) const {
+  int status = 0;
+  FSCCL_TRY(check("cuStreamIsCapturing", driver_->stream_capturing(stream, &status)));
+  return status != 0;
+}
+
 Result<OwnedEvent> OwnedEvent::create(const Device& device) {
   const Current current(device);
   Event event = nullptr;

@@ -28,6 +28,9 @@ class Device {
   bool batches() const { return driver_->copy_batch || driver_->copy_batch_v2; }
   const unsigned char* uuid() const { return uuid_; }  // 16 bytes
 
+  // Whether what the stream is given now goes into a graph. The caller holds a Current.
+  Result<bool> capturing(Stream stream) const;
+
   Status check(const char* operation, Code code) const { return cuda::check(*driver_, operation, code); }
 
  private:

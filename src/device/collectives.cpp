@@ -48,6 +48,31 @@ Status DeviceCollectives::lost() const {
   return comm_.engine().failed() ? comm_.engine().failure() : success();
 }
 
+Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {
+  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  const cuda::Current current(*device);
+  for (const DeviceCall& call : calls) {
+    FSCCL_ASSIGN(const bool capturing, device->capturing(call.stream));
+    if (!capturing) continue;
+    if (!prepared() && !comm_.engine().options().inside)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{}: the stream is being captured, and the first call of communicator {} on a GPU starts NCCL, or finds that it "
+                  "is not there: call one before the capture",
+                  op_name(call.op), comm_.name());
+    if (way(call) == Way::staged)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{} goes through host memory here, which a graph cannot capture (fsccl_explain says why): call it outside of the "
+                  "capture",
+                  op_name(call.op));
+    if (way(call) == Way::folded)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{} of {} is summed in memory of communicator {}, which a graph's replays would share with other calls: sum "
+                  "float32, or call it outside of the capture",
+                  op_name(call.op), dtype_name(call.dtype), comm_.name());
+  }
+  return success();
+}
+
 Status DeviceCollectives::prepare(int ordinal) {
   if (comm_.engine().failed()) return comm_.engine().failure();
   if (device_ && device_->ordinal() != ordinal)
@@ -279,6 +304,7 @@ Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
   std::stable_sort(order.begin(), order.end(), [](const Grouped* a, const Grouped* b) {
     return std::pair(a->comm->members(), a->comm->tag()) < std::pair(b->comm->members(), b->comm->tag());
   });
+  for (Grouped* one : order) FSCCL_TRY(of(*one->comm).check_captures(one->ordinal, one->calls));
   for (Grouped* one : order) FSCCL_TRY(of(*one->comm).prepare(one->ordinal));
 
   // Of one communicator in the order of the calls; of different ones beside each other, for each may wait for other ranks.

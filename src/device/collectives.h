@@ -27,6 +27,8 @@ class DeviceCollectives : public Companion {
   static DeviceCollectives& of(Communicator& comm);
   ~DeviceCollectives() override;
 
+  // Of calls on streams that are being captured, before anything is done for any of them: whether a graph can have them.
+  Status check_captures(int ordinal, const std::vector<DeviceCall>& calls) const;
   // Collective, blocking; once. With the GPU of this ordinal.
   Status prepare(int ordinal);
   // One call, or those of a list together. Prepared.

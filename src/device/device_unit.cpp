@@ -40,8 +40,9 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
   if (unit->keep_) pool.kept_bytes += slot;
-  FSCCL_TRY(unit->join_replicas());
-  FSCCL_TRY(agree_on_shards(unit->spec_, unit->place()));
+  Status placed = unit->join_replicas();  // which may fail where other shards' replicas do not
+  if (placed.ok()) placed = unit->place();
+  FSCCL_TRY(agree_on_shards(unit->spec_, std::move(placed)));
   return unit;
 }
 
@@ -119,6 +120,20 @@ Status DeviceUnit::no_work() const {
   return fail(FSCCL_ERR_NOT_AVAILABLE,
               "operations of unit '{}' are put on its stream and have no work: give NULL, and record an event on the stream",
               spec_.name);
+}
+
+// Before anything is put on the stream. Signals are values that streams write and wait for, new ones in every operation, and a slot
+// lies where the pool says that day: a graph would repeat those of the step in which it was captured.
+Status DeviceUnit::refuse_capture() const {
+  const cuda::Current current(pool_.device());
+  FSCCL_ASSIGN(const bool capturing, pool_.device().capturing(stream_));
+  if (!capturing) return success();
+  return fail(
+      FSCCL_ERR_NOT_AVAILABLE,
+      "the stream of unit '{}' is being captured: its signals to peers and the places of its slots are others in every "
+      "step, and a graph would repeat those of now. Capture what is computed with the parameters, and call units' functions "
+      "outside of the capture",
+      spec_.name);
 }
 
 Status DeviceUnit::release(size_t) const {

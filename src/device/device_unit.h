@@ -75,6 +75,7 @@ class DeviceUnit {
   Status check_index(size_t index) const;
   Status check_has_grad(size_t index) const;
   Status no_work() const;
+  Status refuse_capture() const;
   Status take(Slot& slot);                                                        // within a step of the mover
   Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});  // beside the mover's
   std::byte* slot_address(const Slot& slot, uint64_t offset) const;

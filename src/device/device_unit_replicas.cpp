@@ -46,6 +46,7 @@ Status DeviceUnit::broadcast_state(int root, bool wait, fsccl_status_t* state, S
   FSCCL_TRY(check_replica_root(spec_, root));
   if (!wait) return no_work();
   FSCCL_TRY(look_for_failure());
+  FSCCL_TRY(refuse_capture());
   DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
   FSCCL_TRY(on.prepare(pool_.device().ordinal()));
   FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));  // the last unshard reads the shards, the next one follows

@@ -37,6 +37,7 @@ uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
 Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
   if (!wait) return no_work();
   if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  FSCCL_TRY(refuse_capture());
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
@@ -59,6 +60,7 @@ Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Subm
 
 Status DeviceUnit::reshard() {
   if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+  FSCCL_TRY(refuse_capture());
   unsharded_ = false;
   if (keep_) {
     const cuda::Current current(pool_.device());
@@ -113,6 +115,7 @@ Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_has_grad(index));
   if (!gradients_.held) {
     if (engine().failed()) return engine().failure();
+    FSCCL_TRY(refuse_capture());
     FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
     FSCCL_TRY(take(gradients_));
     FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
@@ -218,6 +221,7 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   if (!wait) return no_work();
   FSCCL_TRY(look_for_failure());
   FSCCL_TRY(check_reduce(request));
+  FSCCL_TRY(refuse_capture());
   int ordinal = -1;
   const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
   if (to_device) FSCCL_TRY(check_device_memory(request.result, "the result of the reduction, beside the gradient,", 0));

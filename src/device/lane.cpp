@@ -43,17 +43,6 @@ Status Lane::put(std::vector<cuda::MemoryOperation> operations, cuda::Stream str
 }
 
 Status Lane::begin(cuda::Stream stream) {
-  const cuda::Device& device = inboxes().device();
-  int capturing = 0;
-  {
-    const cuda::Current current(device);
-    FSCCL_TRY(device.check("cuStreamIsCapturing", device.driver().stream_capturing(stream, &capturing)));
-  }
-  if (capturing)
-    return fail(
-        FSCCL_ERR_NOT_AVAILABLE,
-        "the stream is being captured: the ranks' signals have other values in every step, which a graph would repeat; call "
-        "it outside of the capture");
   std::vector<cuda::MemoryOperation> operations;
   const int me = rank();
   if (steps_ && stream != stream_) operations.push_back(inboxes().wait(number(), me, begun_ + 1, steps_, Inboxes::Until::reached));

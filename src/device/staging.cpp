@@ -153,11 +153,6 @@ Status Staging::finish(const DeviceCall& call, const Round& round, Half& half) {
 
 Status Staging::run(const DeviceCall& call) {
   const cuda::Current current(device_);
-  int capturing = 0;
-  FSCCL_TRY(device_.check("cuStreamIsCapturing", device_.driver().stream_capturing(call.stream, &capturing)));
-  if (capturing)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "{} goes through host memory here, which a graph cannot capture (fsccl_explain says why)",
-                op_name(call.op));
   if (call.op == OpCode::barrier) {
     FSCCL_TRY(device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(call.stream)));
     fsccl_status_t state = FSCCL_OK;

@@ -19,9 +19,7 @@ StreamWatch::~StreamWatch() {
 }
 
 Status StreamWatch::follow(cuda::Stream stream) {
-  int capturing = 0;
-  const cuda::Driver& driver = device_.driver();
-  FSCCL_TRY(device_.check("cuStreamIsCapturing", driver.stream_capturing(stream, &capturing)));
+  FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
   if (capturing) return success();
   const std::unique_lock lock(mutex_);
   if (unused_.empty()) {

@@ -282,6 +282,50 @@ TEST_P(Device, SaysWhatItDoesNot) {
   });
 }
 
+// What a graph can repeat goes into it; the rest is refused before anything is put on the stream, and all goes on behind it.
+TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
+  const stand_in::Control control;
+  if (!control.there()) GTEST_SKIP() << "streams are captured by the stand-in for CUDA's driver";
+  run_ranks(GetParam(), [&](Rank& self) {
+    const Setting at(self);
+    const Numbers a(*at.gpu, 100, of_rank(at.rank)), all(*at.gpu, 100 * at.ranks, 0);
+    const auto gather = [&] {
+      return fsccl_all_gather(a.at(0), all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr);
+    };
+    const auto sum = [&](fsccl_dtype_t dtype) {
+      return fsccl_all_reduce(a.at(0), all.at(0), 50, dtype, FSCCL_SUM, self.comm, at.stream->get(), nullptr);
+    };
+    control.capture(at.stream->get(), true);
+    EXPECT_ERROR(gather(), FSCCL_ERR_NOT_AVAILABLE, "before the capture");
+    ASSERT_OK(fsccl_group_start());
+    ASSERT_OK(gather());
+    EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_NOT_AVAILABLE, "before the capture");
+    control.capture(at.stream->get(), false);
+    ASSERT_OK(gather());
+    ASSERT_OK(sum(FSCCL_BFLOAT16));
+    at.stream->synchronize();
+    const std::string explanation = explained(self.comm);
+    const bool nccl = explanation.find(R"("transport":"nccl")") != std::string::npos;
+    const bool folds = explanation.find("by this library's kernel") != std::string::npos;
+    const Numbers again(*at.gpu, 100 * at.ranks, 0);
+    control.capture(at.stream->get(), true);
+    if (nccl) {
+      EXPECT_OK(fsccl_all_gather(a.at(0), again.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+    } else {
+      EXPECT_ERROR(gather(), FSCCL_ERR_NOT_AVAILABLE, "cannot capture", "fsccl_explain");
+    }
+    if (folds) {
+      EXPECT_ERROR(sum(FSCCL_BFLOAT16), FSCCL_ERR_NOT_AVAILABLE, "bfloat16", "outside of the capture");
+    }
+    control.capture(at.stream->get(), false);
+    at.stream->synchronize();
+    const std::vector<uint32_t> got = again.now();
+    for (size_t q = 0; nccl && q < at.ranks; q++) ASSERT_EQ(got[q * 100 + 99], of_rank(q) + 99);
+    EXPECT_OK(gather());
+    at.stream->synchronize();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpu, Device, ::testing::Values(1, 2, 3, 4), ::testing::PrintToStringParamName());
 
 }  // namespace

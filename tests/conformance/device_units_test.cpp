@@ -305,6 +305,37 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
   });
 }
 
+// A graph would repeat the signals and slots of one step: nothing of it gets into one, and the unit goes on behind the capture.
+TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
+  const stand_in::Control& control = control_;
+  if (!control.there()) GTEST_SKIP() << "streams are captured by the stand-in for CUDA's driver";
+  run_ranks(2, [&](Rank& self) {
+    OnGpu on(self);
+    TwinUnits twins(simple_unit({{9, 5}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+    const fsccl_unit_t unit = twins.get();
+    twins.write_shards(1);
+    fsccl_view_t view{};
+    for (int step = 1; step <= 2; step++) {
+      control.capture(on.stream, true);
+      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
+      EXPECT_ERROR(fsccl_unit_grad(unit, 0, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      control.capture(on.stream, false);
+      twins.unshard();
+      twins.compare_params();
+      control.capture(on.stream, true);
+      EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      control.capture(on.stream, false);
+      twins.reshard();
+      twins.write_grads(static_cast<uint64_t>(step));
+      control.capture(on.stream, true);
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      control.capture(on.stream, false);
+      twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
+      twins.compare_grads();
+    }
+  });
+}
+
 TEST_F(DeviceUnit, DefinitionsAreCompared) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);

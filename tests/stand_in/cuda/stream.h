@@ -2,6 +2,7 @@
 // stream asks for) is a ticket: a stream and a number in it. Tickets are of work that was put before, so they cannot wait in a
 // circle.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -33,6 +34,7 @@ class Stream {
   Device& device;
   const bool blocking;  // against the legacy default stream
   uint64_t last = 0;    // the number of what was put last; under the device's order
+  std::atomic<bool> capturing{false};
 
  private:
   struct Item {

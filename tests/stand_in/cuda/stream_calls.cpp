@@ -11,6 +11,7 @@ namespace {
 struct Event {
   Device* device = nullptr;
   Ticket recorded;
+  bool in_capture = false;
 };
 using EventHandle = Event*;
 
@@ -25,11 +26,12 @@ std::set<EventHandle>& events() {
 }
 
 // What the event stands for; false: there is no such event.
-bool find(EventHandle event, Device** device, Ticket* recorded) {
+bool find(EventHandle event, Device** device, Ticket* recorded, bool* in_capture = nullptr) {
   const std::lock_guard lock(events_mutex());
   if (!events().count(event)) return false;
   *device = event->device;
   *recorded = event->recorded;
+  if (in_capture) *in_capture = event->in_capture;
   return true;
 }
 
@@ -65,6 +67,7 @@ Code cuStreamSynchronize(StreamHandle handle) {
   if (const Code code = enter("cuStreamSynchronize", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamSynchronize", kInvalidHandle, "stream %p", handle);
+  if (stream->capturing) return refuse("cuStreamSynchronize", kCaptureUnsupported, "of a stream that is being captured");
   uint64_t last = 0;
   {
     const std::lock_guard lock(stream->device.order);
@@ -78,6 +81,7 @@ Code cuStreamQuery(StreamHandle handle) {
   if (const Code code = enter("cuStreamQuery", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamQuery", kInvalidHandle, "stream %p", handle);
+  if (stream->capturing) return refuse("cuStreamQuery", kCaptureUnsupported, "of a stream that is being captured");
   const std::lock_guard lock(stream->device.order);
   const bool done = stream->done(stream->last);
   if (const Code code = stream->device.broken) return code;
@@ -87,17 +91,22 @@ Code cuStreamQuery(StreamHandle handle) {
 Code cuStreamIsCapturing(StreamHandle handle, int* status) {
   if (const Code code = enter("cuStreamIsCapturing")) return code;
   if (!status || !stream_of(handle)) return refuse("cuStreamIsCapturing", kInvalidHandle, "stream %p", handle);
-  *status = 0;
+  *status = stream_of(handle)->capturing ? 1 : 0;
   return kSuccess;
 }
+
+void fsccl_stand_in_capture(StreamHandle handle, int on) { stream_of(handle)->capturing = on != 0; }
 
 Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
   if (const Code code = enter("cuStreamWaitEvent", Needs::context)) return code;
   const auto stream = stream_of(handle);
   Device* device = nullptr;
   Ticket recorded;
-  if (!stream || flags > 1 || !find(event, &device, &recorded))
+  bool in_capture = false;
+  if (!stream || flags > 1 || !find(event, &device, &recorded, &in_capture))
     return refuse("cuStreamWaitEvent", kInvalidHandle, "stream %p, event %p", handle, static_cast<void*>(event));
+  if (stream->capturing && recorded.stream && !in_capture)
+    return refuse("cuStreamWaitEvent", kCaptureIsolation, "a stream that is being captured, an event from before");
   if (recorded.stream) submit(stream, {recorded}, nullptr);
   return kSuccess;
 }
@@ -142,6 +151,7 @@ Code cuEventRecord(EventHandle event, StreamHandle handle) {
   if (!stream || !events().count(event) || event->device != &stream->device)
     return refuse("cuEventRecord", kInvalidHandle, "event %p, stream %p, or of two devices", static_cast<void*>(event), handle);
   event->recorded = submit(stream, {}, nullptr);
+  event->in_capture = stream->capturing;
   return kSuccess;
 }
 
@@ -149,7 +159,10 @@ Code cuEventQuery(EventHandle event) {
   if (const Code code = enter("cuEventQuery")) return code;
   Device* device = nullptr;
   Ticket recorded;
-  if (!find(event, &device, &recorded)) return refuse("cuEventQuery", kInvalidHandle, "event %p", static_cast<void*>(event));
+  bool in_capture = false;
+  if (!find(event, &device, &recorded, &in_capture))
+    return refuse("cuEventQuery", kInvalidHandle, "event %p", static_cast<void*>(event));
+  if (in_capture) return refuse("cuEventQuery", kCapturedEvent, "an event that was recorded into a graph");
   const bool done = !recorded.stream || recorded.stream->done(recorded.number);
   if (const Code code = device->broken) return code;
   return done ? kSuccess : kNotReady;
@@ -159,7 +172,10 @@ Code cuEventSynchronize(EventHandle event) {
   if (const Code code = enter("cuEventSynchronize", Needs::context)) return code;
   Device* device = nullptr;
   Ticket recorded;
-  if (!find(event, &device, &recorded)) return refuse("cuEventSynchronize", kInvalidHandle, "event %p", static_cast<void*>(event));
+  bool in_capture = false;
+  if (!find(event, &device, &recorded, &in_capture))
+    return refuse("cuEventSynchronize", kInvalidHandle, "event %p", static_cast<void*>(event));
+  if (in_capture) return refuse("cuEventSynchronize", kCapturedEvent, "an event that was recorded into a graph");
   if (recorded.stream) recorded.stream->wait(recorded.number);
   return device->broken;
 }
