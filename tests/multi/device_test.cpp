@@ -132,6 +132,66 @@ int train(const Child& child) {
   return 0;
 }
 
+// HSDP as clusters have it: two hosts of two ranks, sharded over the ranks of a host and replicated between hosts.
+int replicate(const Child& child) {
+  World world;
+  if (begin(child, 0, &world)) return 1;
+  fsccl_comm_t shard = nullptr, replicas = nullptr;
+  CHECK_OK(fsccl_comm_split(world.comm, child.rank / 2, child.rank, nullptr, &shard));
+  CHECK_OK(fsccl_comm_split(world.comm, child.rank % 2, child.rank, nullptr, &replicas));
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  config.shard_comm = shard;
+  config.replicate_comm = replicas;
+  config.pool = world.pool;
+  config.wire_dtype = config.reduce_dtype = FSCCL_FLOAT32;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  param.dims = 1;
+  param.shape[0] = kElements;
+  fsccl_unit_t unit = nullptr;
+  CHECK_OK(fsccl_unit_create(&config, &param, 1, &unit));
+  CHECK_OK(fsccl_unit_set_stream(unit, world.stream));
+  fsccl_view_t view{};
+  const auto put = [&](float value) {
+    const std::vector<float> values(view.count, value);
+    world.gpu->copy(view.data, values.data(), values.size() * sizeof(float), world.stream);
+    world.gpu->synchronize(world.stream);
+  };
+  const auto holds = [&](float value) {
+    const std::vector<float> wanted(view.count, value);
+    const std::vector<char> bytes = world.gpu->read(view.data, view.count * sizeof(float), world.stream);
+    return std::memcmp(bytes.data(), wanted.data(), bytes.size()) == 0;
+  };
+  for (int step = 1; step <= 3; step++) {
+    CHECK_OK(fsccl_unit_shard(unit, 0, &view));
+    put(static_cast<float>(10 * step + child.rank));
+    CHECK_OK(fsccl_unit_broadcast_state(unit, 1, nullptr));
+    CHECK_OK(fsccl_unit_verify_replicas(unit));
+    CHECK_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    CHECK_OK(fsccl_unit_param(unit, 0, &view));
+    view.count /= 2;  // rank 2's part
+    if (!holds(static_cast<float>(10 * step + 2))) return std::puts("the state of the other host is not here"), 1;
+    CHECK_OK(fsccl_unit_reshard(unit));
+    CHECK_OK(fsccl_unit_grad(unit, 0, &view));
+    put(static_cast<float>(step * (child.rank + 1)));
+    fsccl_reduce_result_t result{};
+    fsccl_reduce_config_t reduce = FSCCL_REDUCE_CONFIG_INIT;
+    reduce.scale = 1;
+    reduce.result = &result;
+    CHECK_OK(fsccl_unit_reduce_grads(unit, &reduce, nullptr));
+    CHECK_OK(fsccl_unit_sharded_grad(unit, 0, &view));
+    const double sum = step * 10;
+    if (!holds(static_cast<float>(sum)) || result.norm_squared != sum * sum * static_cast<double>(view.count))
+      return std::printf("a sum is not %g, or its norm: %g\n", sum, result.norm_squared), 1;
+  }
+  std::vector<char> text(1 << 16);
+  CHECK_OK(fsccl_explain(replicas, "all_reduce", 1 << 20, text.data(), text.size()));
+  std::printf("between hosts: %s\n", text.data());
+  CHECK_OK(fsccl_unit_destroy(unit));
+  CHECK_OK(fsccl_pool_destroy(world.pool));
+  for (const fsccl_comm_t comm : {replicas, shard, world.comm}) CHECK_OK(fsccl_comm_destroy(comm));
+  return 0;
+}
+
 // Ranks 0 and 1 gather two units in another order.
 int disagree(const Child& child) {
   World world;
@@ -197,19 +257,37 @@ TEST_P(DeviceProcesses, Train) {
 // Ranks of different hosts do not reach each other's slots: NCCL, which wants a GPU for each, moves a unit between them.
 class DeviceHosts : public DeviceProcesses {};
 
+// Of two hosts, half of the ranks on each.
+Variables on_host_of(int rank, int ranks, int port, const char* gpus) {
+  Variables variables = on_gpus(rank, ranks, port, gpus);
+  const int here = ranks / 2;
+  variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank / here));
+  variables.emplace_back("FSCCL_INSECURE", "1");
+  for (auto& [name, value] : variables) {
+    if (name == "LOCAL_RANK") value = std::to_string(rank % here);
+    if (name == "LOCAL_WORLD_SIZE") value = std::to_string(here);
+  }
+  return variables;
+}
+
 TEST_P(DeviceHosts, TrainByNccl) {
   Processes processes;
-  for (int rank = 0; rank < 2; rank++) {
-    Variables variables = on_gpus(rank, 2, 29415, GetParam());
-    variables.emplace_back("FSCCL_HOST_ID", "host " + std::to_string(rank));
-    variables.emplace_back("FSCCL_INSECURE", "1");
-    for (auto& [name, value] : variables) {
-      if (name == "LOCAL_RANK") value = "0";
-      if (name == "LOCAL_WORLD_SIZE") value = "1";
-    }
-    processes.start("train", rank, 2, variables);
-  }
+  for (int rank = 0; rank < 2; rank++) processes.start("train", rank, 2, on_host_of(rank, 2, 29415, GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
+  for (const char* const transport : {"nccl", "staged"}) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++) {
+      Variables variables = on_host_of(rank, 4, 29416, "4");
+      if (std::string(transport) == "staged") variables.emplace_back("FSCCL_STAND_IN_NCCL_VERSION", "21800");  // too old
+      processes.start("replicate", rank, 4, variables);
+    }
+    EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+    for (int rank = 0; rank < 4; rank++)
+      EXPECT_NE(processes.output(rank).find(R"("transport":")" + std::string(transport)), std::string::npos) << processes.report();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, DeviceHosts, ::testing::Values("2"));
@@ -269,7 +347,8 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceProcesses, ::testing::Values("1", "2"),
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  const Roles roles{{"survive", survive}, {"stuck", stuck}, {"train", train}, {"disagree", disagree}, {"abort", abort_it}};
+  const Roles roles{{"survive", survive},   {"stuck", stuck},    {"train", train},
+                    {"disagree", disagree}, {"abort", abort_it}, {"replicate", replicate}};
   if (const auto code = run_role(argc, argv, roles)) return *code;
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
