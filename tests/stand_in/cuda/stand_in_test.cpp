@@ -12,6 +12,7 @@
 
 #include "control.h"
 #include "cuda/device.h"
+#include "cuda/pointer.h"
 
 namespace fsccl::cuda {
 namespace {
@@ -227,7 +228,7 @@ TEST_F(StandIn, VirtualMemoryKeepsItsRules) {
   ASSERT_EQ(d().set_access(pointer + 2 * kUnit, 2 * kUnit, &access, 1), kSuccess);
   EXPECT_EQ(*words(pointer + 2 * kUnit), 9u);
   int ordinal = -1;
-  EXPECT_TRUE(device_memory(words(pointer + 2 * kUnit), &ordinal));
+  EXPECT_TRUE(on_device(words(pointer + 2 * kUnit), &ordinal));
   EXPECT_EQ(ordinal, 1) << "whose memory it is";
   ASSERT_EQ(d().release_memory(other), kSuccess);
   ASSERT_EQ(d().unmap_memory(pointer, 4 * kUnit), kSuccess);
@@ -339,6 +340,33 @@ TEST_F(StandIn, AFunctionOfTheHostRunsInItsTurnAndMayNotCallCuda) {
   ASSERT_EQ(d().stream_synchronize(a), kSuccess);
   EXPECT_EQ(seen.calls, 1);
   EXPECT_EQ(seen.code, kNotPermitted);
+}
+
+TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
+  Stream const stream = a;
+  Event before = nullptr, within = nullptr;
+  ASSERT_EQ(d().event_create(&before, kEventWithoutTime), kSuccess);
+  ASSERT_EQ(d().event_create(&within, kEventWithoutTime), kSuccess);
+  ASSERT_EQ(d().event_record(before, stream), kSuccess);
+  control.capture(stream, true);
+  int status = 0;
+  EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
+  EXPECT_NE(status, 0);
+  EXPECT_EQ(d().stream_synchronize(stream), 900);
+  EXPECT_EQ(d().stream_query(stream), 900);
+  EXPECT_EQ(d().stream_wait_event(stream, before, 0), 905);
+  EXPECT_EQ(d().event_record(within, stream), kSuccess);
+  EXPECT_EQ(d().stream_wait_event(stream, within, 0), kSuccess);
+  EXPECT_EQ(d().event_query(within), 907);
+  EXPECT_EQ(d().event_synchronize(within), 907);
+  control.capture(stream, false);
+  EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(d().stream_wait_event(stream, before, 0), kSuccess);
+  EXPECT_EQ(d().stream_synchronize(stream), kSuccess);
+  EXPECT_NE(control.broken_rules(), "");
+  EXPECT_EQ(d().event_destroy(before), kSuccess);
+  EXPECT_EQ(d().event_destroy(within), kSuccess);
 }
 
 TEST_F(StandIn, CallsFailWhenToldAndAreCounted) {

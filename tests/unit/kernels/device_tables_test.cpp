@@ -72,19 +72,25 @@ TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
   }
 }
 
+// The memory of a table that is gone, or could not be filled, is the next one's: nothing is freed, which would wait for the device.
 TEST_F(DeviceKernelsErrors, ATableThatFindsNoMemory) {
   const auto kernels = DeviceKernels::of(*device_);
   ASSERT_TRUE(kernels.ok()) << kernels.status().text();
   EXPECT_EQ(DeviceKernels::of(*device_).value(), kernels.value());
+  const std::vector<CastPiece> casts{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};  // larger than any other here
+  const std::vector<ReducePiece> reduces{{0, 0, uint64_t{1} << 32, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   const int64_t allocations = control_.live("allocations");
-  const std::vector<CastPiece> casts{{0, 0, 100, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
-  const std::vector<ReducePiece> reduces{{0, 0, 100, FSCCL_FLOAT32, FSCCL_BFLOAT16}};
   control_.fail("cuMemAlloc_v2");
   EXPECT_EQ(kernels.value()->make_casts(casts, CastBase::both).status().code(), FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_EQ(control_.live("allocations"), allocations);
   control_.fail("cuMemcpyAsync", 1, 719);
   EXPECT_EQ(kernels.value()->make_reduces(reduces, 2).status().code(), FSCCL_ERR_SYSTEM);
   EXPECT_EQ(kernels.value()->make_reduces(reduces, 0).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
-  EXPECT_EQ(control_.live("allocations"), allocations);
+  EXPECT_EQ(control_.live("allocations"), allocations + 1);
+  const uint64_t frees = control_.calls("cuMemFree_v2"), made = control_.calls("cuMemAlloc_v2");
+  for (int i = 0; i < 3; i++) EXPECT_TRUE(kernels.value()->make_reduces(reduces, 2).ok());
+  EXPECT_EQ(control_.calls("cuMemFree_v2"), frees);
+  EXPECT_EQ(control_.calls("cuMemAlloc_v2"), made);
   EXPECT_EQ(control_.broken_rules(), "");
 }
 
