@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "transports/ucx/node.h"
+#include "transports/mirror/node.h"
 #include "transports/ucx/ucx.h"
 
 namespace fsccl::sim {
@@ -199,7 +199,7 @@ void Job::act(int r) {
   if (me.asleep_until_ns > world_.now()) return plan(r, me.asleep_until_ns);
   if (me.over) {  // the node's thread still is there
     if (!setting_.network) return;
-    static_cast<ucx::Node*>(me.node)->poll();
+    static_cast<mirror::Node*>(me.node)->poll(-1);
     if (network_->waiting(r)) wake(r);
     return;
   }

@@ -1,6 +1,6 @@
 // The functions of UCX that transports/ucx uses, over the simulated network: linked in place of ucx_library.cpp, which finds UCX's
-// own. Beside them the part of the node that moves its worker on, in place of node_progress.cpp: there is one thread here, nobody
-// sleeps, and what a rank has sent leaves without its help.
+// own. Beside them what moves the node on, in place of mirror/node_service.cpp and ucx/node_progress.cpp: there is one thread here,
+// nobody sleeps, and what a rank has sent leaves without its help.
 #include <ucp/api/ucp.h>
 
 #include <cstring>
@@ -156,21 +156,23 @@ const UcxLibrary* ucx_library(std::string*) {
   return &library;
 }
 
-void Node::start_service() {}
-void Node::need() {}
-void Node::rest() {}
-
-void Node::poll() {
-  const std::lock_guard lock(mutex_);
-  advance();
-}
+bool Node::flushed() { return true; }
+bool Node::arm() { return true; }
+void Node::interrupt() {}
 
 Node::~Node() {
-  for (auto& [meeting, messages] : early_)
-    for (Early& message : messages)
-      if (message.descriptor) ucx_.am_data_release(worker_, message.descriptor);
+  release_early();
   if (worker_) ucx_.worker_destroy(worker_);
 }
 
 }  // namespace ucx
+
+namespace mirror {
+
+void Node::start_service() {}
+void Node::stop_service() {}
+void Node::need() {}
+void Node::rest() {}
+
+}  // namespace mirror
 }  // namespace fsccl

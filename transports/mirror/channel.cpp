@@ -1,4 +1,4 @@
-#include "transports/ucx/channel.h"
+#include "transports/mirror/channel.h"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/futex.h"
 #include "base/hash.h"
 #include "base/round_up.h"
 #include "kernels/crc32c.h"
 
-namespace fsccl::ucx {
+namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kMostSlotBytes = 128u << 10, kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
@@ -32,7 +33,8 @@ fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, co
 
 Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return fail_errno(errno, fmt::format("cannot map {} bytes for the slots of a UCX channel", bytes));
+  if (base == MAP_FAILED)
+    return fail_errno(errno, fmt::format("cannot map {} bytes for the slots of a channel between hosts", bytes));
   madvise(base, bytes, MADV_DONTFORK);
   return std::make_shared<Mirrors>(static_cast<std::byte*>(base), bytes);
 }
@@ -106,17 +108,20 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   if (line) header.line = *line;
   peer.known = true;
   peer.sent++;
-  const std::byte* source = put ? mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + put->at) : nullptr;
-  place_.node->send(place_.members[static_cast<size_t>(to)], header, source, put ? put->bytes : 0, put ? mirrors_ : nullptr);
+  Payload payload;
+  if (put) payload = {put->source, put->bytes, own(put->at), mirrors_};
+  place_.node->send(place_.members[static_cast<size_t>(to)], header, std::move(payload));
 }
 
 // Where several peers get the same bytes, they are copied once.
 void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
-  std::byte* own = mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at);
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
   const uint32_t sum = !place_.node->checksum() ? 0 : again ? puts_.back().sum : crc32c(source, bytes);
-  if (own != source && !again) std::memcpy(own, source, bytes);
-  puts_.push_back({peer, at, bytes, sum});
+  if (!place_.node->takes_at_once() && own(at) != source) {
+    if (!again) std::memcpy(own(at), source, bytes);
+    source = own(at);
+  }
+  puts_.push_back({peer, at, bytes, source, sum});
 }
 
 void Channel::signal(const fsccl_transport_line_t& line) {
@@ -125,7 +130,7 @@ void Channel::signal(const fsccl_transport_line_t& line) {
   mine.processor = -1;
   const auto ranks = static_cast<int>(peers_.size());
   const auto turn = [&](const Put& put) { return (put.peer - place_.rank + ranks) % ranks; };
-  std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
+  if (puts_.size() > 1) std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
   // The last bytes for a peer ride with its line.
   size_t next = 0;
   for (int i = 1; i < ranks; i++) {
@@ -148,7 +153,7 @@ const fsccl_transport_line_t* Channel::poll(int from, uint32_t tick) {
   fsccl_transport_line_t& line = peers_[static_cast<size_t>(from)].lines[tick % FSCCL_TRANSPORT_TICKS];
   const auto here = [&] { return std::atomic_ref(line.tick).load(std::memory_order_acquire) == tick; };
   if (here()) return &line;
-  place_.node->poll();
+  place_.node->poll(place_.members[static_cast<size_t>(from)]);
   return here() ? &line : nullptr;
 }
 
@@ -202,13 +207,16 @@ std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_
     for (Expected& expected : arrival->expected)
       if (expected.at == header.at && expected.bytes == bytes && expected.destination && !std::exchange(expected.placed, true))
         return expected.destination;
-  if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at)
-    return mirrors_->at(static_cast<size_t>(from) * ring_bytes_ + header.at);
+  if (header.at <= ring_bytes_ && bytes <= ring_bytes_ - header.at) return mirror_of(from, header);
   const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
                                        known_as(from), bytes, header.at, ring_bytes_);
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text); write_board(failure))
     tell(failure);
   return nullptr;
+}
+
+std::byte* Channel::mirror_of(int from, const Header& header) const {
+  return mirrors_->at(static_cast<size_t>(from) * ring_bytes_ + header.at);
 }
 
 void Channel::publish(Peer& peer, const fsccl_transport_line_t& line) {
@@ -255,9 +263,9 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
   if (line && place_.describe) place_.describe(line, operation, sizeof operation);
   const int sender = known_as(from), receiver = known_as(place_.rank);
   const std::string text = fmt::format(
-      "rank {} got {} bytes{}{} from rank {} over ucx that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
+      "rank {} got {} bytes{}{} from rank {} over {} that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
       "at the network and the memory between these two",
-      receiver, bytes, *operation ? " of " : "", operation, sender, sum, meant);
+      receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum, meant);
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure);
 }
 
@@ -282,7 +290,8 @@ void Channel::tell(const fsccl_transport_failure_t& failure) {
     const int peer = (place_.rank + i) % ranks;
     if (ranks > kTellAll && i > 1 && !peers_[static_cast<size_t>(peer)].known) continue;
     peers_[static_cast<size_t>(peer)].sent++;
-    place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure), &failure, sizeof failure, nullptr);
+    place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
+                      {&failure, sizeof failure, nullptr, nullptr});
   }
 }
 
@@ -315,7 +324,7 @@ void Channel::lost(int job_rank) {
 
 const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
-  if (!board.written.load(std::memory_order_acquire)) place_.node->poll();
+  if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
   const int64_t lost_ns = lost_ns_.load(std::memory_order_acquire);
   if (!lost_ns || now_ns() - lost_ns < kVerdictNs) return nullptr;
@@ -330,4 +339,4 @@ const fsccl_transport_failure_t* Channel::failure() {
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;
 }
 
-}  // namespace fsccl::ucx
+}  // namespace fsccl::mirror

@@ -1,18 +1,18 @@
-// A channel over UCX: the lines and rings of all its ranks, mirrored. What a peer puts lands in this rank's mirror of its ring; its
-// line counts once all that was put under its tick has landed, in whatever order messages come: each line says how many bytes that
-// is.
+// A channel between hosts: the lines and rings of all its ranks, mirrored. What a peer puts lands in this rank's mirror of its
+// ring; its line counts once all that was put under its tick has landed, in whatever order messages come: each line says how many
+// bytes that is.
 //
-// What is put is copied to this rank's own ring first, from where UCX takes it: so no call waits until it has left, and whoever is
-// told of a failure owns its buffers. A mirror is written by its peer's messages alone. The engine's window (engine.h) sees to it
-// that what lies in a ring has been read, here or there, before other bytes take its place.
+// What is put leaves with the next signal. What has not left by then is in this rank's own ring, from where it is taken: so no call
+// waits until it has left, and whoever is told of a failure owns its buffers. A mirror is written by its peer's messages alone. The
+// engine's window (engine.h) sees to it that what lies in a ring has been read, here or there, before other bytes take its place.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <vector>
 
-#include "transports/ucx/node.h"
+#include "transports/mirror/node.h"
 
-namespace fsccl::ucx {
+namespace fsccl::mirror {
 
 // Anonymous memory for one ring a rank, which exists where it is written.
 class Mirrors {
@@ -72,6 +72,9 @@ class Channel {
   const std::shared_ptr<Mirrors>& memory() const { return mirrors_; }
   // Where bytes of a message go; null, and the channel has failed, if they lie outside the ring. `at_once`: they are there already.
   std::byte* place(int peer, const Header& header, size_t bytes, bool at_once);
+  // Where the mirror has those of a header that has been given a place.
+  std::byte* mirror_of(int peer, const Header& header) const;
+  bool failed() const { return place_.board->written.load(std::memory_order_relaxed); }
   void landed(int peer, const Header& header, const std::byte* place, size_t bytes);
   // What came from it is not what was sent. Of `line`, if it is known.
   void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant);
@@ -82,6 +85,7 @@ class Channel {
   struct Put {
     int peer;
     size_t at, bytes;
+    const void* source;
     uint32_t sum;
   };
   struct Expected {
@@ -110,6 +114,7 @@ class Channel {
   // Null for a tick whose place has gone to a later one.
   static Arrival* arrival_of(Peer& peer, uint32_t tick);
   Header header(MessageKind kind) const;
+  std::byte* own(size_t at) const { return mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at); }
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
   void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);
@@ -130,4 +135,4 @@ class Channel {
   alignas(64) uint32_t arrivals_ = 0;           // what waiters sleep on
 };
 
-}  // namespace fsccl::ucx
+}  // namespace fsccl::mirror

@@ -1,0 +1,136 @@
+#include "transports/mirror/node.h"
+
+#include <cstring>
+
+#include "transports/mirror/channel.h"
+
+namespace fsccl::mirror {
+namespace {
+
+constexpr size_t kMostEarlyBytes = 256u << 20;  // no peer can have more under way before this rank opens the channel
+
+}  // namespace
+
+Node::Node(const char* name, const fsccl_transport_job_t& job)
+    : rank_(job.rank), ranks_(job.ranks), name_(name), checksum_(job.checksum != 0), links_(static_cast<size_t>(job.ranks)) {}
+
+void Node::poll(int rank) {
+  polls_.fetch_add(1, std::memory_order_relaxed);
+  if (!mutex_.try_lock()) return;
+  advance(rank);
+  mutex_.unlock();
+}
+
+Channel* Node::find(uint64_t meeting) const {
+  const auto found = channels_.find(meeting);
+  return found == channels_.end() ? nullptr : found->second;
+}
+
+bool Node::deliver(int from, const Header& header, void* data, size_t bytes, bool offered) {
+  Channel* const channel = find(header.channel);
+  if (!channel) return keep(from, header, data, bytes, offered);
+  if (channel->tag() != header.tag) {
+    refuse(from, header);
+    return false;
+  }
+  const int peer = channel->member(from);
+  if (peer < 0) return false;
+  if (header.kind == MessageKind::failure || header.kind == MessageKind::left) {
+    channel->hear(peer, header, data, offered ? 0 : bytes);
+    return false;
+  }
+  std::byte* place = channel->place(peer, header, bytes, !offered);
+  if (!place) return false;
+  if (offered) {
+    fetch(from, header, data, bytes, place, *channel, peer);
+    return true;
+  }
+  if (bytes) std::memcpy(place, data, bytes);  // of no bytes there may be no place to come from
+  channel->landed(peer, header, place, bytes);
+  return false;
+}
+
+// Nobody knows for which channel it was, so it is the end of all.
+void Node::damaged(int from, uint32_t sum, uint32_t meant) {
+  bool told = false;
+  for (auto& [meeting, channel] : channels_)
+    if (const int peer = channel->member(from); peer >= 0) {
+      channel->damaged(peer, nullptr, sizeof(Header), sum, meant);
+      told = true;
+    }
+  if (!told) broke(from, fmt::format("a message of rank {} changed on its way: its CRC32C is {:#010x}", from, sum));
+}
+
+void Node::refuse(int from, const Header& header) {
+  if (header.kind == MessageKind::failure) return;
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_MISMATCH;
+  failure.rank = failure.peer = -1;
+  constexpr char kText[] = "the first of the ranks makes a communicator of other ranks";
+  std::memcpy(failure.text, kText, sizeof kText);
+  Header answer{};
+  answer.channel = header.channel;
+  answer.tag = header.tag;
+  answer.kind = MessageKind::failure;
+  send(from, answer, {&failure, sizeof failure, nullptr, nullptr});
+}
+
+// For a channel that this rank has yet to open.
+bool Node::keep(int from, const Header& header, void* data, size_t bytes, bool offered) {
+  if (closed(header.channel)) return false;
+  if (!offered && early_bytes_ + bytes + sizeof(Early) > kMostEarlyBytes) {
+    broke(from,
+          fmt::format("rank {} sent over {} bytes for communicators that rank {} has not made", from, kMostEarlyBytes, rank_));
+    return false;
+  }
+  if (!offered) early_bytes_ += bytes + sizeof(Early);
+  Early early;
+  early.from = from;
+  early.header = header;
+  if (offered) {
+    early.offer = data;
+    early.offer_bytes = bytes;
+  } else {
+    early.bytes.assign(static_cast<uint8_t*>(data), static_cast<uint8_t*>(data) + bytes);
+  }
+  early_[header.channel].push_back(std::move(early));
+  return offered;
+}
+
+void Node::add(Channel* channel) {
+  channels_[channel->meeting()] = channel;
+  const auto found = early_.find(channel->meeting());
+  if (found == early_.end()) return;
+  std::vector<Early> early = std::move(found->second);
+  early_.erase(found);
+  for (Early& message : early) {
+    if (message.offer) {
+      if (!deliver(message.from, message.header, message.offer, message.offer_bytes, true)) release(message.offer);
+      continue;
+    }
+    early_bytes_ -= message.bytes.size() + sizeof(Early);
+    deliver(message.from, message.header, message.bytes.data(), message.bytes.size(), false);
+  }
+}
+
+void Node::remove(Channel* channel) {
+  channels_.erase(channel->meeting());
+  closed_.insert(channel->meeting());
+}
+
+void Node::release_early() {
+  for (auto& [meeting, messages] : early_)
+    for (Early& message : messages)
+      if (message.offer) release(message.offer);
+  early_.clear();
+}
+
+void Node::broke(int rank, std::string why) {
+  Link& link = links_[static_cast<size_t>(rank)];
+  if (link.broken) return;
+  link.broken = true;
+  link.problem = std::move(why);
+  for (auto& [meeting, channel] : channels_) channel->lost(rank);
+}
+
+}  // namespace fsccl::mirror

@@ -1,0 +1,134 @@
+// What the mirrored channels of one rank of a job share: the connections to the other ranks, and a thread that moves bytes while
+// nobody else does. A transport between hosts is a class of this one: it brings messages (message.h) from rank to rank, each whole
+// and once; which channel they are for, and what comes before its channel is open, is told apart here.
+//
+// Progress. Whoever polls a channel moves the node on; so an exchange of two ranks that both wait involves no other thread. The
+// thread of the node sleeps without any part in it until somebody is about to sleep (`need`), or goes away while something has yet
+// to leave (`rest`). Then it sleeps on the node's descriptor, moves the node on when something comes, and goes back to sleep when
+// nobody sleeps and all has left.
+//
+// Locking. One mutex guards the connections and all that comes from them. Handlers run with it held; they never call the engine.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/status.h"
+#include "transports/mirror/message.h"
+
+namespace fsccl::mirror {
+
+class Channel;
+class Mirrors;
+
+// Bytes of a message on its way out. They are read from `source`; what has not left when send() returns, from their place in this
+// rank's own ring, to which the node copies it where it is another. That of a failure has no place there: it is copied anyway.
+struct Payload {
+  const void* source = nullptr;
+  size_t bytes = 0;
+  std::byte* ring = nullptr;
+  std::shared_ptr<Mirrors> memory;  // of the ring
+};
+
+class Node {
+ public:
+  Node(const char* name, const fsccl_transport_job_t& job);
+  virtual ~Node() = default;
+  Node(const Node&) = delete;
+
+  // Bytes that the other ranks need, and those of all of them, `bytes` apart.
+  const std::vector<uint8_t>& card() const { return card_; }
+  virtual Status connect(const uint8_t* cards, size_t bytes) = 0;
+
+  const char* name() const { return name_; }   // of the transport
+  bool checksum() const { return checksum_; }  // messages carry sums
+  virtual bool takes_at_once() const = 0;      // what is sent mostly leaves in send(): sources need no copy before
+  std::mutex& mutex() { return mutex_; }
+
+  // With the mutex held.
+  void add(Channel* channel);  // gets what has come for it before
+  void remove(Channel* channel);
+  virtual void send(int rank, const Header& header, Payload payload) = 0;
+  bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
+  // Why nothing goes to or comes from a rank any more.
+  const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }
+
+  // Without it.
+  void poll(int rank);  // moves the node on unless another thread does; what is awaited comes from `rank`, -1: from any
+  void need();          // somebody will sleep until a message comes
+  void rest();          // the caller goes away
+  // Of those who sleep until a message comes, on whatever word.
+  uint32_t sleepers = 0;
+
+ protected:
+  // What a transport does, with the mutex held.
+  virtual bool advance(int rank) = 0;  // sends and receives what can be now, first of all of this rank; whether that was anything
+  virtual bool flushed() = 0;          // all that was sent has left this rank
+  virtual bool arm() = 0;              // from now on events() is ready when there is something to do; false: there is already
+  virtual int events() const = 0;
+  virtual void interrupt() = 0;  // makes events() ready. Without the mutex
+  // Bytes that a rank offers, and that can be fetched to `place`; and those that nobody wants.
+  virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place, Channel& channel, int peer) = 0;
+  virtual void release(void* offer) = 0;
+
+  // Of those messages that come whole. `offered`: `data` is an offer of the transport's; whether it is still in use.
+  bool deliver(int from, const Header& header, void* data, size_t bytes, bool offered);
+  // Null: it has yet to be opened, or is closed.
+  Channel* find(uint64_t meeting) const;
+  // The sender has another list of ranks for this channel: it learns so, unless it says so itself.
+  void refuse(int from, const Header& header);
+  // A header of this rank is not what was sent.
+  void damaged(int from, uint32_t sum, uint32_t meant);
+  void broke(int rank, std::string why);
+  bool closed(uint64_t meeting) const { return closed_.count(meeting) != 0; }
+  void release_early();
+  void start_service();
+  void stop_service();
+
+  const int rank_, ranks_;
+  std::vector<uint8_t> card_;
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, Channel*> channels_;
+  std::atomic<bool> unflushed_{false};  // something was sent since all had left
+
+ private:
+  // What came for a channel that this rank has not opened yet.
+  struct Early {
+    int from = 0;
+    Header header{};
+    std::vector<uint8_t> bytes;
+    void* offer = nullptr;  // else its bytes are with the transport
+    size_t offer_bytes = 0;
+  };
+  struct Link {
+    bool broken = false;
+    std::string problem;
+  };
+  bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
+  void wake();
+  void serve();
+
+  const char* const name_;
+  const bool checksum_;
+  std::vector<Link> links_;  // by rank
+  std::unordered_map<uint64_t, std::vector<Early>> early_;
+  size_t early_bytes_ = 0;
+  std::unordered_set<uint64_t> closed_;  // channels; what comes for them is late
+
+  // Of the service (node_service.cpp).
+  std::mutex sleep_mutex_;
+  std::condition_variable wake_;
+  std::atomic<int64_t> needed_until_ns_{0};
+  std::atomic<bool> leaving_{false};  // something has yet to leave
+  std::atomic<bool> dozing_{false}, stop_{false};
+  std::atomic<uint32_t> polls_{0};
+  std::thread thread_;
+};
+
+}  // namespace fsccl::mirror

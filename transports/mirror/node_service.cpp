@@ -1,0 +1,98 @@
+// Who moves a node on, and when: whoever polls, else its thread (node.h).
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "transports/mirror/node.h"
+
+namespace fsccl::mirror {
+namespace {
+
+constexpr int64_t kNeededNs = 2'000'000;                          // between need() and the sleep that it announces
+constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;  // of the thread while somebody else polls
+constexpr int kSleepMs = 100;                                     // of the thread, when nothing comes
+constexpr int kTurn = 256;                                        // advances before others may have the mutex
+
+}  // namespace
+
+void Node::start_service() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+  thread_ = std::thread([this] { serve(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Node::stop_service() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(sleep_mutex_);
+    stop_ = true;
+    wake_.notify_all();
+  }
+  interrupt();
+  thread_.join();
+}
+
+void Node::wake() {
+  if (!dozing_.load(std::memory_order_seq_cst)) return;
+  const std::lock_guard lock(sleep_mutex_);
+  wake_.notify_all();
+}
+
+void Node::need() {
+  needed_until_ns_.store(now_ns() + kNeededNs, std::memory_order_seq_cst);
+  wake();
+}
+
+void Node::rest() {
+  if (!unflushed_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (flushed()) return;
+  }
+  leaving_.store(true, std::memory_order_seq_cst);
+  wake();
+}
+
+void Node::serve() {
+  const auto wanted = [&] {
+    return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
+           now_ns() < needed_until_ns_.load(std::memory_order_seq_cst);
+  };
+  uint32_t polls = 0;
+  int64_t nap_ns = kFirstNapNs;
+  while (!stop_) {
+    if (!wanted()) {
+      nap_ns = kFirstNapNs;
+      std::unique_lock lock(sleep_mutex_);
+      dozing_.store(true, std::memory_order_seq_cst);
+      wake_.wait(lock, [&] { return stop_ || wanted(); });
+      dozing_.store(false, std::memory_order_seq_cst);
+      continue;
+    }
+    // Somebody polls, or is about to sleep: then there is nothing to do here but to be in the way.
+    const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
+    if (std::atomic_ref(sleepers).load(std::memory_order_seq_cst) == 0 && (polled || !leaving_)) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
+      nap_ns = std::min(2 * nap_ns, kLongestNapNs);
+      continue;
+    }
+    nap_ns = kFirstNapNs;
+    bool armed = false;
+    {
+      const std::lock_guard lock(mutex_);
+      int turns = 0;
+      while (turns < kTurn && advance(-1)) turns++;
+      if (leaving_) leaving_ = !flushed();
+      armed = turns < kTurn && arm();
+    }
+    if (!armed) continue;
+    pollfd ready{events(), POLLIN, 0};
+    ::poll(&ready, 1, kSleepMs);
+  }
+}
+
+}  // namespace fsccl::mirror
