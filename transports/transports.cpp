@@ -1,8 +1,10 @@
 #include "transports/transports.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "transports/shm/shm.h"
+#include "transports/tcp/tcp.h"
 #if FSCCL_WITH_UCX
 #include "transports/ucx/ucx.h"
 #endif
@@ -12,6 +14,7 @@ namespace fsccl {
 std::span<const KnownTransport> known_transports() {
   static const KnownTransport known[] = {
     {"shm", shm_transport()},
+    {"tcp", tcp_transport()},
 #if FSCCL_WITH_UCX
     {"ucx", ucx_transport()},
 #else
@@ -32,6 +35,23 @@ const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string
   if (found->ops->available(text, sizeof text)) return found->ops;
   *why = text;
   return nullptr;
+}
+
+bool has_rdma(const char* folder) {
+  std::error_code none;
+  return std::filesystem::exists(folder, none) && !std::filesystem::is_empty(folder, none);
+}
+
+const char* asked_network(const Config& settings) {
+  const bool everywhere = settings.transport == TransportChoice::kUcx || settings.transport == TransportChoice::kTcp;
+  if (everywhere) return settings.transport == TransportChoice::kUcx ? "ucx" : "tcp";
+  if (settings.network == NetworkChoice::kAuto) return nullptr;
+  return settings.network == NetworkChoice::kUcx ? "ucx" : "tcp";
+}
+
+const char* preferred_network() {
+  std::string why;
+  return has_rdma() && usable_transport("ucx", &why) ? "ucx" : "tcp";
 }
 
 }  // namespace fsccl

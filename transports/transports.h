@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/config.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -17,5 +18,13 @@ std::span<const KnownTransport> known_transports();
 
 // Null, and *why, when it cannot be used on this machine.
 const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why);
+
+// Whether this machine has devices for RDMA, by what the kernel lists.
+bool has_rdma(const char* folder = "/sys/class/infiniband");
+// What the settings ask for between hosts; null: nothing.
+const char* asked_network(const Config& settings);
+// Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX
+// over TCP.
+const char* preferred_network();
 
 }  // namespace fsccl

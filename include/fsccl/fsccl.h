@@ -246,7 +246,7 @@ typedef struct fsccl_comm_config {
  * handle). config == NULL means FSCCL_COMM_CONFIG_INIT, that is the environment. Blocks until every rank has joined or the
  * deadline has passed. Every link is authenticated on both sides: by the id's secret, else by the secret in the file
  * FSCCL_JOB_SECRET_FILE, else, on one host, by both ends being the same user. Ranks of one host exchange bytes through shared
- * memory, ranks of several hosts over UCX (FSCCL_TRANSPORT). Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the text says how many
+ * memory, ranks of several hosts over a network (FSCCL_NETWORK). Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the text says how many
  * joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG, FSCCL_ERR_NOT_AVAILABLE (a rank cannot use the transport: the text says which and
  * why), FSCCL_ERR_MISMATCH (settings that must be alike).
  */
@@ -988,7 +988,7 @@ typedef struct fsccl_counters {
 FSCCL_API fsccl_status_t fsccl_comm_counters(fsccl_comm_t comm, fsccl_counters_t* counters);
 
 typedef struct fsccl_transport_info {
-  const char* name; /* "shm", "ucx", "nccl" */
+  const char* name; /* "shm", "tcp", "ucx", "nccl" */
   int available;    /* 1: this process can use it */
   const char* why;  /* why it is not available; "" when it is */
 } fsccl_transport_info_t;

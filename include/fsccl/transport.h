@@ -123,9 +123,9 @@ typedef struct fsccl_transport_ops {
   /* Makes sure of the memory of the rings; called before they are written. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
-  /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes at
-   * `source` once it has polled the line that is signalled next. They are copied to this rank's own ring unless they lie there,
-   * and it is not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
+  /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes that
+   * lie at `source` until the next signal() has returned, once it has polled that line. They may be copied to this rank's own ring,
+   * not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
   /* Beside put, or both NULL. expect: the `bytes` bytes that `peer` will put from byte `at` of its ring on, under `tick`, are

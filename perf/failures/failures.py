@@ -9,8 +9,8 @@ kill:    from kill -9 of one rank, for which the others wait in a barrier, until
 abort:   from fsccl_comm_abort() on one rank until the others have returned from the barrier in which they waited.
 shrink:  from the kill until all survivors have made a new communicator and gathered the right ranks on it.
 
-Ranks are processes. With --hosts over 1 they believe to be on so many hosts, and those of different ones reach each other by UCX,
-of which UCX_TLS and UCX_NET_DEVICES choose the way. The clock is CLOCK_MONOTONIC, the same for all. Times of the slowest rank; p50
+Ranks are processes. With --hosts over 1 they believe to be on so many hosts, and those of different ones reach each other by TCP,
+or by what FSCCL_NETWORK says. The clock is CLOCK_MONOTONIC, the same for all. Times of the slowest rank; p50
 and p99 of all rounds.
 """
 import argparse
@@ -89,7 +89,7 @@ def main():
     for name, value in (("ranks", 8), ("hosts", 1), ("rounds", 50), ("aborts", 200), ("shrink-ranks", 64), ("shrinks", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
-    where = f"ranks on {options.hosts} hosts (UCX)" if options.hosts > 1 else "ranks of one host"
+    where = f"ranks on {options.hosts} hosts ({os.environ.get('FSCCL_NETWORK', 'tcp')})" if options.hosts > 1 else "ranks of one host"
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f} before")
     killed = after_kills(options, options.ranks, options.rounds, until_killed, "told")

@@ -230,13 +230,26 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
     if (errno == EAGAIN) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
     if (errno != EINPROGRESS && errno != EINTR) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
     FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline));
-    int error_number = 0;
-    socklen_t bytes = sizeof(error_number);
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes);
-    if (error_number != 0) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+    FSCCL_TRY(finish_connecting(fd.get(), address));
     break;
   }
   return fd;
+}
+
+Result<Fd> begin_connecting(const SocketAddress& address) {
+  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail_errno(errno, "socket");
+  prepare_tcp(fd.get());
+  if (connect(fd.get(), generic(address), address.bytes) != 0 && errno != EINPROGRESS && errno != EINTR)
+    return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
+  return fd;
+}
+
+Status finish_connecting(int fd, const SocketAddress& address) {
+  int error_number = 0;
+  socklen_t bytes = sizeof(error_number);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes);
+  return error_number == 0 ? success() : fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
 }
 
 Result<PeerUser> peer_user(int fd) {

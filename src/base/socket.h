@@ -52,6 +52,9 @@ SocketAddress peer_address(int fd);
 Result<Fd> accept_connection(int listener);
 // One attempt; waits while a listener has no room for more. FSCCL_ERR_LINK: nobody listens, or unreachable.
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
+// The same over TCP without waiting: once the descriptor can be written to, connecting is over, and finish_connecting says how.
+Result<Fd> begin_connecting(const SocketAddress& address);
+Status finish_connecting(int fd, const SocketAddress& address);
 
 struct PeerUser {
   uint32_t uid = 0;

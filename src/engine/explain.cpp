@@ -10,6 +10,7 @@
 #include "engine/tuning_file.h"
 #include "topo/discover.h"
 #include "topo/file.h"
+#include "transports/transports.h"
 
 namespace fsccl {
 namespace {
@@ -107,8 +108,11 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   const std::string machine = ranks.topology.empty() ? machine_name() : "";
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
+  const bool forced = settings->transport == TransportChoice::kUcx || settings->transport == TransportChoice::kTcp;
+  const char* const asked = asked_network(*settings);
+  const char* const between = asked ? asked : preferred_network();
   const auto party = [&](int hosts, int per_host) {
-    const bool network = hosts > 1 || settings->transport == TransportChoice::kUcx;
+    const bool network = hosts > 1 || forced;
     const bool crowded = static_cast<size_t>(ranks.per_host) > seats.cores;
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
     Party made;
@@ -117,7 +121,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
                           ? static_cast<uint64_t>(settings->slot_bytes)
                           : std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(made.ranks), 16u << 10, 128u << 10);
     made.mirrored = network;
-    const Costs* const known = tuning.find(machine, network ? "ucx" : "shm", link.link);
+    const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);
     made.select.costs.can_read = !network && settings->single_copy != SingleCopy::kOff;
     made.select.costs.turns = crowded;
@@ -134,7 +138,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
                    (!reduces(op) || settings->reproducible == Reproducible::kRun);
   where.mode = settings->hierarchy;
   where.machine = machine;
-  where.transport = where.whole.mirrored ? "ucx" : "shm";
+  where.transport = where.whole.mirrored ? between : "shm";
   where.link = ranks.hosts > 1 ? seats.across.link : seats.within.link;
   return explanation(op, bytes, where);
 }

@@ -22,7 +22,9 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 constexpr size_t kCardBytes = 4088;  // of UCX addresses: about a hundred a device
-}
+// Also between ranks of one host.
+bool forces_network(TransportChoice choice) { return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp; }
+}  // namespace
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
   auto context = std::make_shared<JobContext>();
@@ -60,6 +62,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
     return fail(FSCCL_ERR_CONFIG, "rank {} cannot use its FSCCL_PLAN or FSCCL_TUNING_FILE: its own error says why", rank)
         .with_peer(job_->rank(), peer);
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
+                        : theirs.network != mine.network           ? "FSCCL_NETWORK"
                         : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
                         : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
                         : theirs.checksum != mine.checksum         ? "FSCCL_CHECKSUM"
@@ -95,6 +98,8 @@ Status JobContext::meet(Deadline deadline) {
   checksum_ = config()->checksum;
   mine.checksum = checksum_ ? 1 : 0;
   mine.heartbeat_ms = config()->heartbeat_ms;
+  mine.network = static_cast<uint8_t>(config()->network);
+  mine.fast_network = !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
   Status loaded = load_choices(&mine);
   mine.unreadable = loaded.ok() ? 0 : 1;
@@ -111,10 +116,16 @@ Status JobContext::meet(Deadline deadline) {
   FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
                                             job_->rank(), job_->size()}));
   metrics_file_ = MetricsFile::create(*settings, job_->rank());
-  const bool network = choice_ == TransportChoice::kUcx || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
+  const bool network = forces_network(choice_) || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   if (network) FSCCL_TRY(join_network(deadline));
   return job_->begin_beats(
       heartbeat_times(*settings), [this](int rank, const PeerLife& life) { on_life(rank, life); }, deadline);
+}
+
+// That all ranks would have.
+const char* JobContext::network_name() const {
+  if (const char* const asked = asked_network(*config())) return asked;
+  return std::all_of(facts_.begin(), facts_.end(), [](const Facts& one) { return one.fast_network != 0; }) ? "ucx" : "tcp";
 }
 
 // A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.
@@ -127,7 +138,7 @@ Status JobContext::join_network(Deadline deadline) {
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
   const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0};
   std::string why;
-  const fsccl_transport_ops_t* network = usable_transport("ucx", &why);
+  const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
   Card mine{};
   if (network) {
     size_t bytes = sizeof mine.content;
@@ -143,8 +154,8 @@ Status JobContext::join_network(Deadline deadline) {
   std::vector<unsigned char> cards(all.size() * kCardBytes);
   for (size_t rank = 0; rank < all.size(); rank++) {
     if (!all[rank].ok)
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the ucx transport, which {}: {}", rank,
-                  !one_host(all_ranks()) ? "joins ranks of several hosts" : "FSCCL_TRANSPORT asks for",
+      return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
+                  !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
                   std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
           .with_peer(job_->rank(), static_cast<int>(rank));
     std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
@@ -167,7 +178,7 @@ bool JobContext::one_host(const std::vector<int>& ranks) const {
 
 Result<const fsccl_transport_ops_t*> JobContext::transport_for(const std::vector<int>& ranks) const {
   const bool near = one_host(ranks);
-  if (node_ && (!near || choice_ == TransportChoice::kUcx)) return network_;
+  if (node_ && (!near || forces_network(choice_))) return network_;
   if (near) return shm_transport();
   return fail(
       FSCCL_ERR_NOT_AVAILABLE,

@@ -62,6 +62,8 @@ class JobContext {
     uint64_t words[16];                                    // 1024 processors
     uint32_t taken;                                        // see oversubscribed()
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
+    uint8_t network;                                       // likewise
+    uint8_t fast_network;                                  // 1: this rank would use UCX between hosts (transports.h)
     uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
     uint64_t plan, tuning;                                 // hashes of what must be alike, too
     int64_t heartbeat_ms;                                  // likewise
@@ -74,6 +76,7 @@ class JobContext {
   Status meet(Deadline deadline);
   std::vector<int> all_ranks() const;
   size_t cores_of(const std::vector<int>& ranks) const;
+  const char* network_name() const;
   Status join_network(Deadline deadline);
   void on_loss(int rank, bool left);
   void on_life(int rank, const PeerLife& life);

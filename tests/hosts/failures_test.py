@@ -13,6 +13,7 @@ import tempfile
 import ranks
 
 PER_HOST = 2
+NETWORK = os.environ.get("FSCCL_NETWORK", "tcp")
 FOREVER = ["collectives", "--coll", "all_reduce", "-b", "1M", "-e", "1M", "-n", "1000000", "-w", "0", "-m", "1", "-c", "0",
            "--in-place", "yes"]
 failed = 0
@@ -66,6 +67,18 @@ def choices(perf, once, last):
         sys.exit(f"a plan that cannot be followed: {said}, {results}")
 
 
+def without_ucx(once, folder, first_here, last):
+    """A rank whose libucp.so.0 is none: all end where UCX was asked for, and none where it was not."""
+    with open(f"{folder}/libucp.so.0", "w", encoding="ascii") as library:
+        library.write("no library")
+    no_ucx = ["FSCCL_ERR_NOT_AVAILABLE", f"rank {last} cannot use the ucx transport", "libucx0"]
+    for name in "FSCCL_NETWORK", "FSCCL_TRANSPORT":
+        expect(f"a rank without UCX that is told to use it by {name}", once({name: "ucx"}, of_last=first_here), no_ucx)
+    results = once({"FSCCL_NETWORK": "auto"}, of_last=first_here)
+    if any(status for status, _, _ in results):
+        sys.exit(f"a rank without UCX: {results}")
+
+
 def main():
     perf, other_version, deaths = sys.argv[1:]
     last = PER_HOST * len(ranks.hosts()) - 1
@@ -113,6 +126,8 @@ def main():
 
     expect("a transport that only one rank wants", once(of_last={"FSCCL_TRANSPORT": "ucx"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_TRANSPORT"])
+    expect("a network that only one rank wants", once({"FSCCL_NETWORK": "auto"}, {"FSCCL_NETWORK": "ucx"}),
+           ["FSCCL_ERR_MISMATCH", "FSCCL_NETWORK"])
     expect("a transport that there is not", once({"FSCCL_TRANSPORT": "nonsense"}),
            ["FSCCL_ERR_CONFIG", "FSCCL_TRANSPORT", "nonsense", "auto"])
     expect("shared memory between hosts", once({"FSCCL_TRANSPORT": "shm"}),
@@ -130,13 +145,14 @@ def main():
                ["FSCCL_ERR_VERSION", f"rank {last} runs ", "the same version"])
         expect("a library of another version, the others", results[1:last], ["FSCCL_ERR_"])
         os.unlink(f"{folder}/libfsccl.so.0")
-        with open(f"{folder}/libucp.so.0", "w", encoding="ascii") as library:
-            library.write("no library")
-        no_ucx = ["FSCCL_ERR_NOT_AVAILABLE", f"rank {last} cannot use the ucx transport", "libucx0"]
-        expect("a rank without UCX", once(of_last=first_here), no_ucx)
-        expect("a rank without UCX that is told to use it", once({"FSCCL_TRANSPORT": "ucx"}, first_here), no_ucx)
-    expect("devices that are not there", once({"UCX_NET_DEVICES": "nosuch0", "UCX_TLS": "tcp"}),
-           ["FSCCL_ERR_NOT_AVAILABLE", "UCX", "UCX_NET_DEVICES", "ucx_info -d"])
+        without_ucx(once, folder, first_here, last)
+    nowhere = {"FSCCL_TCP_INTERFACE": "nosuch0"}
+    if NETWORK == "tcp":
+        expect("an interface that is not there", once(of_last=nowhere),
+               ["FSCCL_ERR_NOT_AVAILABLE", f"rank {last} cannot use the tcp transport", "FSCCL_TCP_INTERFACE=nosuch0", "ip addr"])
+    else:
+        expect("devices that are not there", once({"UCX_NET_DEVICES": "nosuch0", "UCX_TLS": "tcp"}),
+               ["FSCCL_ERR_NOT_AVAILABLE", "UCX", "UCX_NET_DEVICES", "ucx_info -d"])
     sys.exit(1 if failed else 0)
 
 

@@ -253,7 +253,6 @@ TEST_P(DeviceProcesses, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
-#if FSCCL_WITH_UCX
 // Ranks of different hosts do not reach each other's slots: NCCL, which wants a GPU for each, moves a unit between them.
 class DeviceHosts : public DeviceProcesses {};
 
@@ -291,7 +290,6 @@ TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpus, DeviceHosts, ::testing::Values("2"));
-#endif
 
 TEST_P(DeviceProcesses, ARankIsKilledInTheMiddleOfAGather) {
   Processes processes;

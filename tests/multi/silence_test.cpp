@@ -261,7 +261,6 @@ TEST_F(Silence, WhoComputesIsNoSuspect) {
   for (const int rank : {0, 2}) EXPECT_THAT(processes.output(rank), Not(HasSubstr("rank 1 is"))) << processes.report();
 }
 
-#ifdef TEST_HOSTS
 // Two of three hosts are linked in the tree, or through the third: then by a link that takes its place.
 class SilenceBehind : public Silence, public ::testing::WithParamInterface<int> {};
 
@@ -283,7 +282,6 @@ TEST_P(SilenceBehind, ALostRankIsWatchedOverTheLinkInItsPlace) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, SilenceBehind, ::testing::Values(0, 1, 2));
-#endif
 
 TEST_F(Silence, HeartbeatsAreSetAlike) {
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,0 +1,112 @@
+// What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to where a message that can be has its
+// place, and every byte of it once, in order. Cards, likewise.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "fuzz.h"
+#include "transports/tcp/card.h"
+#include "transports/tcp/inbox.h"
+
+namespace {
+
+using namespace fsccl;
+using namespace fsccl::tcp;
+
+constexpr size_t kMost = 1u << 20;  // more is passed over
+
+class Reader final : public Inbox::Reader {
+ public:
+  std::byte* begin(const Head& head) override {
+    FUZZ_REQUIRE(possible(head) && !open_);
+    open_ = true;
+    if (head.bytes > kMost) return nullptr;
+    place_.assign(head.bytes + 1, std::byte{0x5a});
+    return place_.data();
+  }
+  std::byte* go_on(const Head& head, std::byte* place) override {
+    FUZZ_REQUIRE(open_ && place == place_.data() && place_.size() == head.bytes + 1);
+    return place;
+  }
+  bool end(const Head& head, std::byte* place) override {
+    FUZZ_REQUIRE(open_);
+    open_ = false;
+    if (place) FUZZ_REQUIRE(place_.back() == std::byte{0x5a});
+    if (place) stream.insert(stream.end(), place, place + head.bytes);
+    return true;
+  }
+  void spoilt(const Head&) override { FUZZ_REQUIRE(!open_); }
+
+  std::vector<std::byte> stream;
+
+ private:
+  bool open_ = false;
+  std::vector<std::byte> place_;
+};
+
+std::vector<std::byte> read(ByteView bytes, size_t most, bool checksum) {
+  Reader reader;
+  Inbox inbox(reader, checksum);
+  while (!bytes.empty()) {
+    std::array<iovec, 2> places;
+    const int count = inbox.room(places);
+    size_t now = 0;
+    for (int i = 0; i < count; i++) {
+      const iovec& place = places[static_cast<size_t>(i)];
+      const size_t piece = std::min({place.iov_len, most - now, bytes.size()});
+      if (piece) std::memcpy(place.iov_base, bytes.data(), piece);
+      bytes = bytes.subspan(piece);
+      now += piece;
+    }
+    FUZZ_REQUIRE(now > 0);
+    if (!inbox.took(now)) break;
+  }
+  return reader.stream;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
+  if (bytes < 2) return 0;
+  const ByteView rest(data + 2, bytes - 2);
+  if (data[0] == 2) {
+    const Result<Card> card = decode_card(rest);
+    if (!card.ok()) return 0;
+    const Bytes again = encode(card.value());
+    FUZZ_REQUIRE(again.size() <= rest.size() && std::equal(again.begin(), again.end(), rest.begin()));
+    FUZZ_REQUIRE(card.value().addresses.size() <= kMostAddresses);
+    return 0;
+  }
+  const bool checksum = data[0] & 1;
+  FUZZ_REQUIRE(read(rest, 1 + data[1] % 200, checksum) == read(rest, 4u << 20, checksum));  // however it comes
+  return 0;
+}
+
+std::vector<std::string> fuzz_seeds() {
+  std::vector<std::string> seeds;
+  const auto add = [&](uint8_t kind, const Bytes& bytes) {
+    Bytes all{77};
+    all.insert(all.end(), bytes.begin(), bytes.end());
+    seeds.push_back(seed_of(kind, {reinterpret_cast<const char*>(all.data()), all.size()}));
+  };
+  for (const bool checksum : {false, true}) {
+    Bytes stream;
+    for (const auto& [kind, size] :
+         std::vector<std::pair<mirror::MessageKind, size_t>>{{mirror::MessageKind::bytes, 9000},
+                                                             {mirror::MessageKind::line, 64},
+                                                             {mirror::MessageKind::line, 0},
+                                                             {mirror::MessageKind::failure, sizeof(fsccl_transport_failure_t)},
+                                                             {mirror::MessageKind::left, 0},
+                                                             {mirror::MessageKind::goodbye, 0}}) {
+      mirror::Header header{};
+      header.kind = kind;
+      const Head head = make_head(header, size, checksum);
+      const auto* const front = reinterpret_cast<const uint8_t*>(&head);
+      stream.insert(stream.end(), front, front + sizeof head);
+      stream.resize(stream.size() + size, uint8_t{3});
+    }
+    add(checksum, stream);
+  }
+  add(2, encode(Card{4000, std::vector<IpAddress>(3)}));
+  return seeds;
+}

@@ -1,0 +1,207 @@
+// Where a channel between hosts puts what comes, over each transport that mirrors slots.
+#include "transports/mirror/channel.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/clock.h"
+#include "transports/transports.h"
+
+namespace fsccl::mirror {
+namespace {
+
+// Two ranks of a job and a channel of both, in this process.
+class MirrorChannelTest : public testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    ops_ = usable_transport(std::get<0>(GetParam()), &why);
+    if (!ops_) GTEST_SKIP() << why;
+    constexpr size_t kCard = 4096;
+    std::vector<uint8_t> cards(2 * kCard);
+    char error[500] = "";
+    for (int rank = 0; rank < 2; rank++) {
+      const fsccl_transport_job_t job{sizeof job, rank, 2, key_.data(), std::get<1>(GetParam())};
+      size_t bytes = kCard;
+      ASSERT_EQ(ops_->join(&job, &nodes_[rank], &cards[static_cast<size_t>(rank) * kCard], &bytes, error, sizeof error), FSCCL_OK)
+          << error;
+    }
+    for (int rank = 0; rank < 2; rank++) {
+      ASSERT_EQ(ops_->connect(nodes_[rank], cards.data(), kCard, error, sizeof error), FSCCL_OK) << error;
+      Channel::Place place;
+      place.node = static_cast<Node*>(nodes_[rank]);
+      place.meeting = place.tag = 7;
+      place.rank = rank;
+      place.members = {0, 1};
+      place.board = std::make_shared<Board>();
+      Result<std::unique_ptr<Channel>> made = Channel::open(std::move(place));
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      channels_[rank] = std::move(made.value());
+    }
+    std::fill(sent_.begin(), sent_.end(), std::byte{1});
+  }
+  void TearDown() override {
+    for (auto& channel : channels_) channel.reset();
+    if (!ops_) return;
+    std::thread other([this] { ops_->leave(nodes_[1]); });  // each leaves when the other does
+    ops_->leave(nodes_[0]);
+    other.join();
+  }
+
+  void send(uint32_t tick, size_t at, int from = 0) {
+    channels_[from]->put(1 - from, at, sent_.data(), sent_.size());
+    fsccl_transport_line_t line{};
+    line.tick = tick;
+    channels_[from]->signal(line);
+  }
+  void receive(uint32_t tick, int to = 1) {
+    while (!channels_[to]->poll(1 - to, tick)) channels_[1 - to]->poll(to, 0x7fffffff);
+  }
+  const std::byte* mirror(size_t at, int at_rank = 1) const {
+    size_t ring = 0, slot = 0;
+    return channels_[at_rank]->slots(1 - at_rank, &ring, &slot) + at;
+  }
+
+  const fsccl_transport_ops_t* ops_ = nullptr;
+  std::array<uint8_t, 32> key_{3};
+  std::array<void*, 2> nodes_{};
+  std::array<std::unique_ptr<Channel>, 2> channels_;
+  std::array<std::byte, 65536> sent_{}, wanted_{};
+};
+
+TEST_P(MirrorChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
+  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size());
+  send(1, 4096);
+  receive(1);
+  EXPECT_TRUE(channels_[1]->placed(0, 1, 4096, wanted_.size()));
+  EXPECT_EQ(wanted_, sent_);
+  EXPECT_EQ(mirror(4096)[0], std::byte{0});
+}
+
+TEST_P(MirrorChannelTest, OtherBytesGoToTheMirror) {
+  channels_[1]->expect(0, 1, 4096, wanted_.data(), wanted_.size() - 64);  // not as many
+  channels_[1]->expect(0, 2, 4096, wanted_.data(), wanted_.size());       // another tick
+  send(1, 4096);
+  receive(1);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 4096, sent_.size()));
+  EXPECT_EQ(wanted_[0], std::byte{0});
+  EXPECT_EQ(std::memcmp(mirror(4096), sent_.data(), sent_.size()), 0);
+}
+
+TEST_P(MirrorChannelTest, AfterAFailureNothingIsWrittenToWhereItWasWanted) {
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_ABORTED;
+  channels_[1]->fail(failure);
+  send(1, 0);
+  receive(1);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 0, wanted_.size()));
+  EXPECT_EQ(wanted_[0], std::byte{0});
+}
+
+TEST_P(MirrorChannelTest, BytesThatComeTwiceAreWrittenOnce) {
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  send(1, 0);
+  receive(1);
+  wanted_.fill(std::byte{2});  // it is the caller's again
+  send(1, 0);
+  send(2, 0);
+  receive(2);
+  EXPECT_EQ(wanted_[0], std::byte{2});
+}
+
+TEST_P(MirrorChannelTest, NothingIsExpectedOfATickThatIsThere) {
+  send(1, 0);
+  receive(1);
+  channels_[1]->expect(0, 1, 0, wanted_.data(), wanted_.size());
+  send(1, 0);
+  send(2, 4096);
+  receive(2);
+  EXPECT_FALSE(channels_[1]->placed(0, 1, 0, wanted_.size()));
+  EXPECT_EQ(wanted_[0], std::byte{0});
+}
+
+// More than a socket takes, both ways, and nobody reads meanwhile: nothing is lost, nobody waits, and what was put is the sender's
+// as it was at the signal, whatever becomes of its buffer.
+TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
+  size_t ring = 0, slot = 0;
+  channels_[0]->slots(0, &ring, &slot);
+  const size_t each = sent_.size(), ticks = std::min<size_t>(ring / each, FSCCL_TRANSPORT_TICKS - 1);
+  for (uint32_t tick = 1; tick <= ticks; tick++)
+    for (int rank = 0; rank < 2; rank++) {
+      sent_.fill(static_cast<std::byte>(tick + 100 * static_cast<uint32_t>(rank)));
+      send(tick, (tick - 1) * each, rank);
+    }
+  sent_.fill(std::byte{0xff});
+  for (uint32_t tick = 1; tick <= ticks; tick++)
+    for (int rank = 0; rank < 2; rank++) {
+      receive(tick, rank);
+      const std::byte* const came = mirror((tick - 1) * each, rank);
+      const auto meant = static_cast<std::byte>(tick + 100 * static_cast<uint32_t>(1 - rank));
+      EXPECT_EQ(std::count(came, came + each, meant), static_cast<ptrdiff_t>(each)) << tick;
+    }
+}
+
+TEST_P(MirrorChannelTest, AFailureIsToldToThePeer) {
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_ABORTED;
+  failure.rank = 0;
+  failure.peer = -1;
+  std::strcpy(failure.text, "told");
+  channels_[0]->fail(failure);
+  const fsccl_transport_failure_t* there = nullptr;
+  while (!(there = channels_[1]->failure())) channels_[0]->failure();
+  EXPECT_EQ(there->code, FSCCL_ERR_ABORTED);
+  EXPECT_STREQ(there->text, "told");
+}
+
+TEST_P(MirrorChannelTest, WhoHasLeftIsNotLost) {
+  send(1, 0);
+  receive(1);
+  channels_[0].reset();
+  std::thread leaves([this] { ops_->leave(std::exchange(nodes_[0], nullptr)); });
+  while (!channels_[1]->left(0)) channels_[1]->poll(0, 2);
+  leaves.join();
+  const int64_t until = Deadline::in_ms(400).at_ns();  // longer than a lost peer takes to be a failure
+  while (now_ns() < until) EXPECT_EQ(channels_[1]->failure(), nullptr);
+}
+
+TEST(NetworkChoice, UcxIsForMachinesWithRdma) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("rdma-{}", getpid());
+  EXPECT_FALSE(has_rdma((folder / "none").c_str()));
+  fs::create_directories(folder / "empty");
+  EXPECT_FALSE(has_rdma((folder / "empty").c_str()));
+  fs::create_directories(folder / "one" / "mlx5_0");
+  EXPECT_TRUE(has_rdma((folder / "one").c_str()));
+  fs::remove_all(folder);
+  EXPECT_TRUE(has_rdma() || preferred_network() == std::string_view("tcp"));
+}
+
+TEST(NetworkChoice, SettingsHaveTheLastWord) {
+  Config settings;
+  EXPECT_EQ(asked_network(settings), nullptr);
+  settings.network = NetworkChoice::kUcx;
+  EXPECT_STREQ(asked_network(settings), "ucx");
+  settings.network = NetworkChoice::kTcp;
+  EXPECT_STREQ(asked_network(settings), "tcp");
+  settings.transport = TransportChoice::kUcx;
+  EXPECT_STREQ(asked_network(settings), "ucx");
+  settings.transport = TransportChoice::kShm;
+  EXPECT_STREQ(asked_network(settings), "tcp");
+}
+
+std::string name_of(const testing::TestParamInfo<std::tuple<const char*, int>>& info) {
+  return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "_checksum" : "");
+}
+INSTANTIATE_TEST_SUITE_P(Transports, MirrorChannelTest, testing::Combine(testing::Values("tcp", "ucx"), testing::Values(0, 1)),
+                         name_of);
+
+}  // namespace
+}  // namespace fsccl::mirror

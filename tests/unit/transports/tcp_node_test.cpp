@@ -1,0 +1,276 @@
+// Who gets in at a node's listener, and what becomes of the others; how links end.
+#include "transports/tcp/node.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstring>
+
+#include "transports/mirror/channel.h"
+
+namespace fsccl::tcp {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int64_t kLongMs = 60'000;  // an answer that does not come is a failure
+
+// Rank 1 of a job, with a channel of ranks 0 and 1; the test is rank 0, or a stranger.
+class TcpNodeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<Node>> made = Node::join({sizeof(fsccl_transport_job_t), 1, kRanks, key_.data(), 0});
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    node_ = std::move(made.value());
+    const Result<Card> card = decode_card(ByteView(node_->card()));
+    ASSERT_TRUE(card.ok());
+    address_ = tcp_address(loopback(), card.value().port);
+    std::vector<uint8_t> cards(kRanks * kCard);
+    const Bytes nobody = encode(Card{nobody_port(), {loopback()}});
+    for (size_t rank = 0; rank < kRanks; rank++) std::memcpy(&cards[rank * kCard], nobody.data(), nobody.size());
+    ASSERT_TRUE(node_->connect(cards.data(), kCard).ok());
+    mirror::Channel::Place place;
+    place.node = node_.get();
+    place.meeting = place.tag = 7;
+    place.rank = 1;
+    place.members = {0, 1};
+    place.board = std::make_shared<mirror::Board>();
+    Result<std::unique_ptr<mirror::Channel>> opened = mirror::Channel::open(std::move(place));
+    ASSERT_TRUE(opened.ok());
+    channel_ = std::move(opened.value());
+  }
+  static IpAddress loopback() {
+    IpAddress ip{};
+    ip[10] = ip[11] = 0xff;
+    ip[12] = 127;
+    ip[15] = 1;
+    return ip;
+  }
+  // Bound, and nobody listens.
+  uint16_t nobody_port() {
+    nobody_ = Fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const SocketAddress any = tcp_address(loopback(), 0);
+    EXPECT_EQ(bind(nobody_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.bytes), 0);
+    return port_of(local_address(nobody_.get()));
+  }
+
+  Fd knock() {
+    Result<Fd> fd = connect_to(address_, Deadline::in_ms(kLongMs));
+    EXPECT_TRUE(fd.ok()) << fd.status().text();
+    return fd.take();
+  }
+  Credentials credentials(uint8_t first = 5) const {
+    std::array<uint8_t, 32> key{first};
+    return {AuthMode::kSecret, SecretKey(ByteView(key)), {}};
+  }
+  void put(int fd, ByteView bytes) const {
+    for (size_t sent = 0; sent < bytes.size();) {
+      node_->poll(-1);
+      const Result<size_t> now = send_some(fd, bytes.data() + sent, bytes.size() - sent);
+      ASSERT_TRUE(now.ok());
+      sent += now.value();
+    }
+  }
+  // Whether the node ends the connection, rather than that it says something.
+  bool turned_away(int fd) const {
+    const Deadline deadline = Deadline::in_ms(kLongMs);
+    while (!deadline.passed()) {
+      node_->poll(-1);
+      uint8_t byte;
+      const Result<size_t> got = receive_some(fd, &byte, 1);
+      if (!got.ok()) return true;
+      if (got.value()) return false;
+    }
+    return false;
+  }
+  // As a rank that knows this key.
+  Result<Fd> call(int as = 0, uint8_t key = 5, int to = 1) {
+    Caller caller(knock(), address_, credentials(key), as, to, kRanks);
+    const Deadline deadline = Deadline::in_ms(kLongMs);
+    while (!deadline.passed()) {
+      node_->poll(-1);
+      Result<bool> through = caller.go_on();
+      if (!through.ok()) return through.take_status();
+      if (through.value()) return caller.take();
+    }
+    return fail(FSCCL_ERR_TIMEOUT, "nobody answers");
+  }
+  Bytes message(mirror::MessageKind kind, uint32_t tick, size_t bytes) const {
+    mirror::Header header{};
+    header.channel = header.tag = 7;
+    header.kind = kind;
+    header.line.tick = tick;
+    header.sent = bytes;
+    const Head head = make_head(header, bytes, false);
+    Bytes made(sizeof head + bytes, uint8_t{9});
+    std::memcpy(made.data(), &head, sizeof head);
+    return made;
+  }
+  bool comes(uint32_t tick) const {
+    const Deadline deadline = Deadline::in_ms(kLongMs);
+    while (!deadline.passed())
+      if (channel_->poll(0, tick)) return true;
+    return false;
+  }
+  const fsccl_transport_failure_t* fails() const {
+    const Deadline deadline = Deadline::in_ms(kLongMs);
+    while (!deadline.passed())
+      if (const auto* failure = channel_->failure()) return failure;
+    return nullptr;
+  }
+
+  void rank_0_is_heard() {
+    Result<Fd> link = call();
+    ASSERT_TRUE(link.ok()) << link.status().text();
+    put(link.value().get(), message(mirror::MessageKind::line, 1, 5000));
+    EXPECT_TRUE(comes(1));
+  }
+
+  static constexpr size_t kCard = 512;
+  std::array<uint8_t, 32> key_{5};
+  Fd nobody_;
+  SocketAddress address_;
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<mirror::Channel> channel_;
+};
+
+TEST_F(TcpNodeTest, ARankOfTheJobIsHeard) { rank_0_is_heard(); }
+
+TEST_F(TcpNodeTest, WhoDoesNotKnowTheSecretIsNot) {
+  EXPECT_EQ(call(0, 6).status().code(), FSCCL_ERR_AUTH);     // the node proves itself first
+  EXPECT_EQ(call(0, 5, 2).status().code(), FSCCL_ERR_AUTH);  // another rank was meant
+  // Who goes on nevertheless.
+  const Fd fd = knock();
+  HandshakeClient client(credentials(6), Purpose::kLink, 0, 0, kRanks, Nonce{1});
+  put(fd.get(), encode_frame(FrameType::kHello, client.hello()));
+  Bytes challenge(kFrameHeaderBytes + kChallengeBytes);
+  for (size_t have = 0; have < challenge.size();) {
+    node_->poll(-1);
+    have += receive_some(fd.get(), challenge.data() + have, challenge.size() - have).take();
+  }
+  put(fd.get(), encode_frame(FrameType::kProof, Bytes(kProofBytes, 1)));
+  EXPECT_TRUE(turned_away(fd.get()));
+}
+
+TEST_F(TcpNodeTest, ARecordedProofIsOfNoUse) {
+  HandshakeClient client(credentials(), Purpose::kLink, 0, 0, kRanks, Nonce{1});
+  const Bytes hello = encode_frame(FrameType::kHello, client.hello());
+  Bytes proof;
+  for (const bool again : {false, true}) {
+    const Fd fd = knock();
+    put(fd.get(), hello);
+    Bytes challenge(kFrameHeaderBytes + kChallengeBytes);
+    for (size_t have = 0; have < challenge.size();) {
+      node_->poll(-1);
+      have += receive_some(fd.get(), challenge.data() + have, challenge.size() - have).take();
+    }
+    if (!again) {
+      Result<Bytes> answer = client.answer(ByteView(challenge).subspan(kFrameHeaderBytes));
+      ASSERT_TRUE(answer.ok());
+      proof = encode_frame(FrameType::kProof, answer.value());
+    }
+    put(fd.get(), proof);
+    EXPECT_EQ(turned_away(fd.get()), again);
+  }
+}
+
+TEST_F(TcpNodeTest, GarbageIsTurnedAwayAndHarmsNobody) {
+  std::vector<Bytes> all{Bytes(4096, 0xff), Bytes(300, 0), encode_frame(FrameType::kProof, Bytes(kProofBytes)),
+                         encode_frame(FrameType::kHello, Bytes(kHelloBytes, 0xff)),
+                         encode_frame(FrameType::kHello, Bytes(kHelloBytes - 1))};
+  HandshakeClient other_size(credentials(), Purpose::kLink, 0, 0, kRanks + 1, Nonce{1});
+  all.push_back(encode_frame(FrameType::kHello, other_size.hello()));
+  HandshakeClient beyond(credentials(), Purpose::kLink, 0, kRanks, kRanks, Nonce{1});
+  all.push_back(encode_frame(FrameType::kHello, beyond.hello()));
+  HandshakeClient itself(credentials(), Purpose::kLink, 0, 1, kRanks, Nonce{1});
+  all.push_back(encode_frame(FrameType::kHello, itself.hello()));
+  for (const Bytes& garbage : all) {
+    const Fd fd = knock();
+    (void)send_some(fd.get(), garbage.data(), garbage.size()).ok();
+    EXPECT_TRUE(turned_away(fd.get()));
+  }
+  EXPECT_EQ(node_->visitors(), 0u);
+  rank_0_is_heard();
+}
+
+TEST_F(TcpNodeTest, TheSilentAreFewAndKeepNobodyOut) {
+  std::vector<Fd> silent;
+  for (int i = 0; i < 600; i++) {
+    silent.push_back(knock());
+    if (i % 3 == 0) (void)send_some(silent.back().get(), "FSCL", 4).ok();  // half a message
+    node_->poll(-1);
+    EXPECT_LE(node_->visitors(), 256u);
+  }
+  rank_0_is_heard();
+}
+
+TEST_F(TcpNodeTest, ASecondLinkOfARankIsRefused) {
+  Result<Fd> first = call();
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(call().ok());
+  put(first.value().get(), message(mirror::MessageKind::line, 1, 0));
+  EXPECT_TRUE(comes(1));
+}
+
+TEST_F(TcpNodeTest, WhatIsNoMessageEndsTheLink) {
+  Result<Fd> link = call();
+  ASSERT_TRUE(link.ok());
+  put(link.value().get(), Bytes(sizeof(Head), 0xff));
+  const fsccl_transport_failure_t* failure = fails();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, FSCCL_ERR_LINK);
+  EXPECT_EQ(failure->peer, 0);
+  EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 sent what is no message"));
+}
+
+TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
+  Result<Fd> link = call();
+  ASSERT_TRUE(link.ok());
+  mirror::Header header{};
+  header.channel = header.tag = 7;
+  header.kind = mirror::MessageKind::bytes;
+  header.at = ~uint64_t{0} - 10;
+  const Head head = make_head(header, 4096, false);
+  put(link.value().get(), ByteView(reinterpret_cast<const uint8_t*>(&head), sizeof head));
+  const fsccl_transport_failure_t* failure = fails();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, FSCCL_ERR_PROTOCOL);
+}
+
+TEST_F(TcpNodeTest, ARankThatEndsWithoutAGoodbyeIsLost) {
+  {
+    Result<Fd> link = call();
+    ASSERT_TRUE(link.ok());
+    Bytes half = message(mirror::MessageKind::line, 1, 5000);
+    half.resize(4000);
+    put(link.value().get(), half);
+  }
+  const fsccl_transport_failure_t* failure = fails();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, FSCCL_ERR_LINK);
+  EXPECT_THAT(failure->text, testing::HasSubstr("connection to rank 0 broke"));
+}
+
+TEST_F(TcpNodeTest, NobodyAtARanksAddressIsItsLoss) {
+  fsccl_transport_line_t line{};
+  line.tick = 1;
+  channel_->signal(line);
+  const fsccl_transport_failure_t* failure = fails();
+  ASSERT_TRUE(failure);
+  EXPECT_THAT(failure->text, testing::HasSubstr("no connection to rank 0: 127.0.0.1:"));
+}
+
+TEST_F(TcpNodeTest, MalformedCardsAreRefused) {
+  for (const Card& card : {Card{0, {loopback()}}, Card{1, {}}}) {
+    Bytes bytes = encode(card);
+    bytes.resize(kCard * kRanks);
+    EXPECT_EQ(node_->connect(bytes.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
+  }
+  Bytes many = encode(Card{1, std::vector<IpAddress>(kMostAddresses + 1)});
+  many.resize(kCard * kRanks);
+  EXPECT_EQ(node_->connect(many.data(), kCard).code(), FSCCL_ERR_PROTOCOL);
+  const Bytes few = encode(Card{1, std::vector<IpAddress>(2)});
+  EXPECT_FALSE(decode_card(ByteView(few).first(few.size() - 1)).ok());
+}
+
+}  // namespace
+}  // namespace fsccl::tcp

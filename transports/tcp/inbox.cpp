@@ -1,0 +1,66 @@
+#include "transports/tcp/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fsccl::tcp {
+namespace {
+
+constexpr size_t kAhead = 1024;  // read with the end of a message's bytes
+
+}  // namespace
+
+int Inbox::room(std::array<iovec, 2>& places) {
+  int count = 0;
+  if (inside_ && place_) place_ = reader_.go_on(head_, place_);
+  if (inside_ && place_) places[static_cast<size_t>(count++)] = {place_ + got_, left()};
+  places[static_cast<size_t>(count)] = {buffer_.data() + end_, count ? kAhead : buffer_.size() - end_};
+  return count + 1;
+}
+
+bool Inbox::took(size_t bytes) {
+  if (inside_ && place_) {
+    const size_t direct = std::min(bytes, left());
+    got_ += direct;
+    bytes -= direct;
+    if (left() == 0 && !finish()) return false;
+  }
+  end_ += bytes;
+  return parse();
+}
+
+bool Inbox::finish() {
+  inside_ = false;
+  return reader_.end(head_, place_);
+}
+
+// Nothing is in the buffer while bytes go straight to their place.
+bool Inbox::parse() {
+  size_t begin = 0;
+  while (true) {
+    if (!inside_) {
+      if (end_ - begin < sizeof head_) break;
+      std::memcpy(&head_, buffer_.data() + begin, sizeof head_);
+      if (head_.seal != seal_of(head_, checksum_) || !possible(head_)) {
+        reader_.spoilt(head_);
+        return false;
+      }
+      begin += sizeof head_;
+      inside_ = true;
+      got_ = 0;
+      place_ = reader_.begin(head_);
+    }
+    const size_t here = std::min(end_ - begin, left());
+    if (here && place_) place_ = reader_.go_on(head_, place_);
+    if (here && place_) std::memcpy(place_ + got_, buffer_.data() + begin, here);
+    begin += here;
+    got_ += here;
+    if (left() != 0) break;
+    if (!finish()) return false;
+  }
+  std::memmove(buffer_.data(), buffer_.data() + begin, end_ - begin);
+  end_ -= begin;
+  return true;
+}
+
+}  // namespace fsccl::tcp

@@ -1,0 +1,53 @@
+// What comes over one socket, cut into messages. Bytes go straight to where they are wanted: who reads the socket asks for that
+// (`room`), reads, and says how much came (`took`). Behind the bytes of a message a little of what follows is read with them, so
+// that a message mostly costs one call of the system.
+//
+// Invariant: a head is checked before anything is written by its word, and before each write its reader is asked anew where to.
+#pragma once
+#include <sys/uio.h>
+
+#include <array>
+
+#include "transports/tcp/wire.h"
+
+namespace fsccl::tcp {
+
+class Inbox {
+ public:
+  class Reader {
+   public:
+    // A message begins: where its bytes go; null: nobody wants them.
+    virtual std::byte* begin(const Head& head) = 0;
+    // More of them are there to write: where they go now, of which `place` was the last answer.
+    virtual std::byte* go_on(const Head& head, std::byte* place) = 0;
+    // All are there. False: this was the last message.
+    virtual bool end(const Head& head, std::byte* place) = 0;
+    // The head is not one.
+    virtual void spoilt(const Head& head) = 0;
+
+   protected:
+    ~Reader() = default;
+  };
+  Inbox(Reader& reader, bool checksum) : reader_(reader), checksum_(checksum) {}
+
+  // Where the next bytes go: one or two places.
+  int room(std::array<iovec, 2>& places);
+  // False: no more is to be read.
+  bool took(size_t bytes);
+
+ private:
+  size_t left() const { return head_.bytes - got_; }
+  bool parse();
+  bool finish();
+
+  Reader& reader_;
+  const bool checksum_;
+  bool inside_ = false;  // a message
+  Head head_{};
+  size_t got_ = 0;  // of its bytes
+  std::byte* place_ = nullptr;
+  size_t end_ = 0;  // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
+  std::array<std::byte, 8192> buffer_;
+};
+
+}  // namespace fsccl::tcp

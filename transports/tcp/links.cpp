@@ -1,0 +1,192 @@
+// How sockets between ranks come to be, and how they end (node.h).
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+
+#include "base/fork.h"
+#include "base/log.h"
+#include "transports/tcp/node.h"
+
+namespace fsccl::tcp {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kReachNs = 20'000 * kMs;     // until a rank's system answers, or there is no way to it
+constexpr int64_t kAttemptNs = 5'000 * kMs;    // at one address, where there are several
+constexpr int64_t kRoundNs = 20 * kMs;         // before all addresses are tried again
+constexpr int64_t kHandshakeNs = 5'000 * kMs;  // of who stands at the door
+constexpr int64_t kDoorNs = 20 * kMs;          // closed, while there are no descriptors
+constexpr size_t kMostVisitors = 256;
+constexpr int64_t kLeaveMs = 10'000;  // until all has left
+
+}  // namespace
+
+// ---- calling
+
+void Node::dial(Link& link) {
+  link.dial = std::make_unique<Dial>();
+  link.dial->end_ns = now_ns() + kReachNs;
+  dials_++;
+  try_next(link);
+}
+
+// At the next address; behind the last one a pause, or the end.
+void Node::try_next(Link& link) {
+  Dial& dial = *link.dial;
+  const Card& card = cards_[static_cast<size_t>(link.rank)];
+  const int64_t now = now_ns();
+  while (dial.next < card.addresses.size()) {
+    const SocketAddress address = tcp_address(card.addresses[dial.next++], card.port);
+    dial.until_ns = now + (card.addresses.size() == 1 ? kReachNs : kAttemptNs << std::min(dial.rounds, 7));
+    Result<Fd> fd = begin_connecting(address);
+    if (fd.ok()) {
+      dial.caller = std::make_unique<Caller>(fd.take(), address, credentials_, rank_, link.rank, ranks_);
+      if (watch(dial.caller->fd(), EPOLLOUT, about(About::dial, link.rank), EPOLL_CTL_ADD).ok()) return;
+      dial.caller.reset();
+    }
+    dial.problem = fd.ok() ? "too many open files" : fd.status().text();
+  }
+  // Whose system answered may be busy with other things, for as long as it likes: whether it lives is for the job to say.
+  if (dial.again && (dial.answered || now < dial.end_ns)) {
+    dial.next = 0;
+    dial.rounds++;
+    dial.again = dial.answered = false;
+    dial.until_ns = now + kRoundNs;
+    return;
+  }
+  std::string problem = fmt::format("no connection to rank {}: {}", link.rank, dial.problem);
+  link.dial.reset();
+  dials_--;
+  link.over = true;
+  broke(link.rank, std::move(problem));
+}
+
+// `again`: it may go better another time.
+void Node::attempt_failed(Link& link, const Status& why, bool again) {
+  link.dial->problem = why.text();
+  link.dial->again |= again;
+  link.dial->caller.reset();
+  try_next(link);
+}
+
+void Node::dialled(Link& link) {
+  if (!link.dial || !link.dial->caller) return;
+  Caller& caller = *link.dial->caller;
+  const bool connecting = !caller.connected();
+  Result<bool> through = caller.go_on();
+  link.dial->answered |= caller.connected();
+  // Who answered and closed has no room now, or calls itself.
+  if (!through.ok()) return attempt_failed(link, through.status(), caller.connected() && through.status().code() == FSCCL_ERR_LINK);
+  if (through.value()) return adopt(link, caller.take());
+  if (connecting)
+    if (Status watched = watch(caller.fd(), EPOLLIN, about(About::dial, link.rank), EPOLL_CTL_MOD); !watched.ok())
+      attempt_failed(link, watched, true);
+}
+
+// ---- being called
+
+void Node::accept_all() {
+  while (true) {
+    Result<Fd> fd = accept_connection(listener_.get());
+    if (!fd.ok()) {
+      if (!visitors_.empty()) visitors_.erase(visitors_.begin());
+      door_closed_until_ns_ = now_ns() + kDoorNs;
+      (void)watch(listener_.get(), 0, about(About::listener), EPOLL_CTL_MOD).ok();
+      return;
+    }
+    if (!fd.value().valid()) return;
+    if (visitors_.size() >= kMostVisitors)
+      visitors_.erase(std::min_element(visitors_.begin(), visitors_.end(), [](const auto& a, const auto& b) {
+        return a.second.deadline_ns() < b.second.deadline_ns();
+      }));
+    const int number = fd.value().get();
+    if (!watch(number, EPOLLIN, about(About::visitor, number), EPOLL_CTL_ADD).ok()) continue;
+    visitors_.try_emplace(number, fd.take(), credentials_, rank_, now_ns() + kHandshakeNs);
+  }
+}
+
+void Node::visited(int fd) {
+  const auto found = visitors_.find(fd);
+  if (found == visitors_.end()) return;
+  Visitor& visitor = found->second;
+  const Result<std::optional<int>> who = visitor.go_on(ranks_);
+  if (who.ok() && !who.value()) return;
+  if (who.ok()) {
+    Link& link = links_to_[static_cast<size_t>(*who.value())];
+    const bool ours_counts = link.dial && rank_ < link.rank;
+    if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok()) adopt(link, visitor.take());
+  }
+  visitors_.erase(found);
+}
+
+void Node::adopt(Link& link, Fd fd) {
+  const bool watched = watch(fd.get(), EPOLLIN, about(About::link, link.rank), EPOLL_CTL_MOD).ok();
+  if (link.dial) {
+    link.dial.reset();
+    dials_--;
+  }
+  if (!watched) return broke(link.rank, fmt::format("no connection to rank {}: epoll_ctl", link.rank));
+  link.fd.store(fd.release(), std::memory_order_relaxed);
+  // A peer that computes and reads nothing is no lost one, however long it does: heartbeats tell of those.
+  const unsigned never = 0;
+  setsockopt(link.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
+  flush_all();
+}
+
+// Of attempts, pauses between them, and who stands at the door.
+void Node::keep_time() {
+  const int64_t now = now_ns();
+  if (now < next_time_ns_) return;
+  next_time_ns_ = now + kMs;
+  for (Link& link : links_to_) {
+    if (!link.dial || now < link.dial->until_ns) continue;
+    const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
+    if (!link.dial->caller)
+      try_next(link);
+    else if (!only || !link.dial->caller->connected())  // else there is nowhere better to ask
+      attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
+  }
+  std::erase_if(visitors_, [&](const auto& visitor) { return visitor.second.deadline_ns() <= now; });
+  if (door_closed_until_ns_ && now >= door_closed_until_ns_) {
+    door_closed_until_ns_ = 0;
+    (void)watch(listener_.get(), EPOLLIN, about(About::listener), EPOLL_CTL_MOD).ok();
+  }
+}
+
+// ---- leaving
+
+// Says goodbye behind all that was sent, and waits until the other hosts' systems have it: a socket that is closed with something
+// to read in it takes with it what has not arrived.
+Node::~Node() {
+  stop_service();
+  remove_fork_hook(fork_hook_);
+  const std::lock_guard lock(mutex_);
+  const Deadline deadline = Deadline::in_ms(kLeaveMs);
+  for (Link& link : links_to_) {
+    if (link.fd < 0 && !link.dial) continue;
+    mirror::Header goodbye{};
+    goodbye.kind = mirror::MessageKind::goodbye;
+    send(link.rank, goodbye, {});
+  }
+  const auto under_way = [&] {
+    return std::any_of(links_to_.begin(), links_to_.end(), [&](Link& link) {
+      int left = 0;
+      const int fd = link.fd;
+      if (fd < 0 || link.deaf) return !link.out.empty() && !broken(link.rank) && link.dial;
+      return !link.out.empty() || (ioctl(fd, SIOCOUTQ, &left) == 0 && left > 0);
+    });
+  };
+  while (under_way() && !deadline.passed()) {
+    if (look() | flush_all()) continue;
+    pollfd ready{epoll_.get(), POLLIN, 0};
+    (void)arm();
+    ::poll(&ready, 1, 1);
+  }
+  for (Link& link : links_to_) close_link(link);
+}
+
+}  // namespace fsccl::tcp

@@ -1,0 +1,87 @@
+#include "transports/tcp/outbox.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace fsccl::tcp {
+namespace {
+
+constexpr size_t kAtOnce = 16;  // pieces in one call
+
+// So many bytes of the pieces as the socket takes; -1: it is of no use any more.
+ssize_t write_some(int fd, iovec* pieces, size_t count) {
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  while (true) {
+    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) return sent;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
+    if (errno != EINTR) return -1;
+  }
+}
+
+}  // namespace
+
+bool Outbox::send(int fd, const Head& head, mirror::Payload payload) {
+  if (!messages_.empty() || fd < 0) {
+    keep(head, 0, std::move(payload));
+    return true;
+  }
+  std::array<iovec, 2> pieces{{{const_cast<Head*>(&head), sizeof head}, {const_cast<void*>(payload.source), payload.bytes}}};
+  const ssize_t sent = write_some(fd, pieces.data(), payload.bytes ? 2 : 1);
+  if (sent < 0) return false;
+  if (static_cast<size_t>(sent) < sizeof head + payload.bytes) keep(head, static_cast<size_t>(sent), std::move(payload));
+  return true;
+}
+
+void Outbox::keep(const Head& head, size_t sent, mirror::Payload payload) {
+  Message& message = messages_.emplace_back();
+  message.head = head;
+  message.sent = sent;
+  if (payload.bytes == 0) return;
+  const size_t gone = sent > sizeof head ? sent - sizeof head : 0;
+  const auto* const source = static_cast<const std::byte*>(payload.source);
+  if (!payload.ring) {
+    message.own.assign(source, source + payload.bytes);
+    message.data = message.own.data();
+    return;
+  }
+  if (payload.ring != source) std::memcpy(payload.ring + gone, source + gone, payload.bytes - gone);
+  message.data = payload.ring;
+  message.memory = std::move(payload.memory);
+}
+
+bool Outbox::flush(int fd) {
+  while (!messages_.empty()) {
+    std::array<iovec, kAtOnce> pieces;
+    size_t count = 0, asked = 0;
+    const auto add = [&](const void* data, size_t bytes, size_t skip) {
+      if (skip >= bytes) return;
+      pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + skip, bytes - skip};
+      asked += bytes - skip;
+    };
+    for (auto message = messages_.begin(); message != messages_.end() && count + 2 <= kAtOnce; ++message) {
+      add(&message->head, sizeof(Head), message->sent);
+      add(message->data, message->head.bytes, message->sent > sizeof(Head) ? message->sent - sizeof(Head) : 0);
+    }
+    const ssize_t sent = write_some(fd, pieces.data(), count);
+    if (sent < 0) return false;
+    for (auto left = static_cast<size_t>(sent); left > 0;) {
+      Message& first = messages_.front();
+      const size_t now = std::min(left, sizeof(Head) + first.head.bytes - first.sent);
+      first.sent += now;
+      left -= now;
+      if (first.sent == sizeof(Head) + first.head.bytes) messages_.pop_front();
+    }
+    if (static_cast<size_t>(sent) < asked) return true;
+  }
+  return true;
+}
+
+}  // namespace fsccl::tcp

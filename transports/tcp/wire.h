@@ -1,0 +1,20 @@
+// A message as it goes over a socket: this head, and then its bytes.
+#pragma once
+#include "transports/mirror/message.h"
+
+namespace fsccl::tcp {
+
+struct Head {
+  mirror::Header header;
+  uint32_t bytes;  // that follow
+  uint32_t seal;   // with FSCCL_CHECKSUM: CRC32C of all before it, else kSeal
+};
+static_assert(sizeof(Head) == 112);
+
+Head make_head(const mirror::Header& header, size_t bytes, bool checksum);
+// What its seal should be.
+uint32_t seal_of(const Head& head, bool checksum);
+// Whether there can be such a message, whatever channel it is for.
+bool possible(const Head& head);
+
+}  // namespace fsccl::tcp
