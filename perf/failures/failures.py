@@ -89,7 +89,8 @@ def main():
     for name, value in (("ranks", 8), ("hosts", 1), ("rounds", 50), ("aborts", 200), ("shrink-ranks", 64), ("shrinks", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
-    where = f"ranks on {options.hosts} hosts ({os.environ.get('FSCCL_NETWORK', 'tcp')})" if options.hosts > 1 else "ranks of one host"
+    network = os.environ.get('FSCCL_NETWORK', 'auto')
+    where = f"ranks on {options.hosts} hosts ({network})" if options.hosts > 1 else "ranks of one host"
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f} before")
     killed = after_kills(options, options.ranks, options.rounds, until_killed, "told")

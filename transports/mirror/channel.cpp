@@ -15,7 +15,7 @@
 namespace fsccl::mirror {
 namespace {
 
-constexpr size_t kMostSlotBytes = 128u << 10, kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
+constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
 constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
 constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
@@ -41,7 +41,8 @@ Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
-  const size_t ranks = place_.members.size(), chosen = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, kMostSlotBytes);
+  const size_t ranks = place_.members.size(),
+               chosen = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, place_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)), kPage);
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * slot_bytes_;
   for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));

@@ -49,6 +49,7 @@ class Node {
   const char* name() const { return name_; }   // of the transport
   bool checksum() const { return checksum_; }  // messages carry sums
   virtual bool takes_at_once() const = 0;      // what is sent mostly leaves in send(): sources need no copy before
+  virtual size_t most_slot_bytes() const = 0;  // that a channel chooses: what is well moved as one message
   std::mutex& mutex() { return mutex_; }
 
   // With the mutex held.

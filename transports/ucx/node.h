@@ -32,6 +32,7 @@ class Node : public mirror::Node {
 
   Status connect(const uint8_t* cards, size_t bytes) override;
   bool takes_at_once() const override { return false; }
+  size_t most_slot_bytes() const override { return 128u << 10; }
   void send(int rank, const mirror::Header& header, mirror::Payload payload) override;
 
  protected:
