@@ -1,11 +1,12 @@
 #include "base/socket.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,18 +17,9 @@ namespace fsccl {
 namespace {
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
-constexpr uint8_t kMappedPrefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr IpAddress kAnyIp4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
-
-bool is_mapped_ip4(const IpAddress& ip) { return std::memcmp(ip.data(), kMappedPrefix, sizeof(kMappedPrefix)) == 0; }
-
-IpAddress map_ip4(const in_addr& ip4) {
-  IpAddress ip;
-  std::memcpy(ip.data(), kMappedPrefix, sizeof(kMappedPrefix));
-  std::memcpy(ip.data() + sizeof(kMappedPrefix), &ip4, sizeof(ip4));
-  return ip;
-}
 
 bool peer_gone(int error_number) {
   return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT || error_number == EHOSTUNREACH;
@@ -81,69 +73,6 @@ Result<Fd> listen_at(const SocketAddress& address) {
 
 }  // namespace
 
-SocketAddress unix_address(std::string_view name) {
-  SocketAddress address;
-  auto* const un = reinterpret_cast<sockaddr_un*>(&address.storage);
-  un->sun_family = AF_UNIX;
-  const size_t bytes = std::min(name.size(), sizeof(un->sun_path) - 1);
-  std::memcpy(un->sun_path + 1, name.data(), bytes);  // the leading zero byte marks the abstract namespace
-  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-  return address;
-}
-
-SocketAddress tcp_address(const IpAddress& ip, uint16_t port) {
-  SocketAddress address;
-  if (is_mapped_ip4(ip)) {
-    auto* const in4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-    in4->sin_family = AF_INET;
-    in4->sin_port = htons(port);
-    std::memcpy(&in4->sin_addr, ip.data() + sizeof(kMappedPrefix), sizeof(in4->sin_addr));
-    address.bytes = sizeof(sockaddr_in);
-  } else {
-    auto* const in6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-    in6->sin6_family = AF_INET6;
-    in6->sin6_port = htons(port);
-    std::memcpy(&in6->sin6_addr, ip.data(), ip.size());
-    address.bytes = sizeof(sockaddr_in6);
-  }
-  return address;
-}
-
-IpAddress ip_of(const SocketAddress& address) {
-  IpAddress ip = {};
-  if (address.storage.ss_family == AF_INET) return map_ip4(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_addr);
-  if (address.storage.ss_family == AF_INET6)
-    std::memcpy(ip.data(), &reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr, ip.size());
-  return ip;
-}
-
-uint16_t port_of(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
-  if (address.storage.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
-  return 0;
-}
-
-bool is_loopback(const IpAddress& ip) {
-  if (is_mapped_ip4(ip)) return ip[12] == 127;
-  return IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(ip.data())) != 0;
-}
-
-std::string describe(const SocketAddress& address) {
-  if (address.is_unix()) {
-    const auto* const un = reinterpret_cast<const sockaddr_un*>(&address.storage);
-    const size_t head = offsetof(sockaddr_un, sun_path) + 1;
-    return fmt::format("@{}", std::string_view(un->sun_path + 1, address.bytes <= head ? 0 : address.bytes - head));
-  }
-  char text[INET6_ADDRSTRLEN] = "?";
-  const IpAddress ip = ip_of(address);
-  if (is_mapped_ip4(ip)) {
-    inet_ntop(AF_INET, ip.data() + sizeof(kMappedPrefix), text, sizeof(text));
-    return fmt::format("{}:{}", text, port_of(address));
-  }
-  inet_ntop(AF_INET6, ip.data(), text, sizeof(text));
-  return fmt::format("[{}]:{}", text, port_of(address));
-}
-
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -189,7 +118,7 @@ Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(na
 Result<Fd> listen_tcp(uint16_t port) {
   Result<Fd> both = listen_at(tcp_address(IpAddress{}, port));
   if (both.ok() || both.status().code() == FSCCL_ERR_INVALID_STATE) return both;
-  return listen_at(tcp_address(map_ip4(in_addr{INADDR_ANY}), port));  // a system without IPv6
+  return listen_at(tcp_address(kAnyIp4, port));  // a system without IPv6
 }
 
 SocketAddress local_address(int fd) {
@@ -277,6 +206,23 @@ Result<size_t> send_some(int fd, const void* data, size_t bytes) {
 
 Result<size_t> receive_some(int fd, void* data, size_t bytes) {
   return moved(uninterrupted([&] { return recv(fd, data, bytes, MSG_DONTWAIT); }), true, "recv");
+}
+
+void shut_down(int fd) { shutdown(fd, SHUT_RDWR); }
+void end_sending(int fd) { shutdown(fd, SHUT_WR); }
+
+bool arrived(int fd) {
+  int queued = 0;
+  return local_address(fd).is_unix() || ioctl(fd, SIOCOUTQ, &queued) != 0 || queued == 0;
+}
+
+int64_t owed_for_ns(int fd) {
+  int queued = 0;
+  tcp_info info = {};
+  socklen_t bytes = sizeof(info);
+  if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued == 0) return 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || bytes < offsetof(tcp_info, tcpi_pmtu)) return 0;
+  return int64_t{info.tcpi_last_ack_recv} * 1'000'000;
 }
 
 Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) {

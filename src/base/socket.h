@@ -69,6 +69,15 @@ Status wait_ready(int fd, Direction direction, Deadline deadline);
 // Bytes moved now: 0 when it would block. Receiving: FSCCL_ERR_LINK when the peer has closed. Sending: likewise.
 Result<size_t> send_some(int fd, const void* data, size_t bytes);
 Result<size_t> receive_some(int fd, void* data, size_t bytes);
+// Ends both directions, also where another process holds a copy of the socket.
+void shut_down(int fd);
+void end_sending(int fd);
+// Whether the other system has all that was sent, so that closing loses nothing: where something arrives that nobody reads any
+// more, or is unread, TCP forgets what it would have to send again. Always so between processes of a host.
+bool arrived(int fd);
+// For how long the other system has acknowledged nothing while it owes an answer; what this system cannot send counts as sent. 0:
+// it owes nothing.
+int64_t owed_for_ns(int fd);
 // With a descriptor riding on the first byte. Received ones beyond the first are closed.
 Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed);
 Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed);

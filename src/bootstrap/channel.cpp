@@ -1,7 +1,5 @@
 #include "bootstrap/channel.h"
 
-#include <sys/socket.h>
-
 #include <utility>
 
 #include "base/socket.h"
@@ -105,7 +103,7 @@ Status Channel::send_descriptor(FrameType type, ByteView payload, int passed) {
 }
 
 void Channel::shutdown() {
-  if (fd_.valid()) ::shutdown(fd_.get(), SHUT_RDWR);
+  if (fd_.valid()) shut_down(fd_.get());
 }
 
 }  // namespace fsccl

@@ -41,7 +41,6 @@ class Channel {
   Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr);
   // Answers with a descriptor; for a channel with nothing else to send.
   Status send_descriptor(FrameType type, ByteView payload, int passed);
-  // Ends both directions even if another process holds a copy of the socket.
   void shutdown();
 
  private:

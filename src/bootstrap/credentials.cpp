@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
+
+#include "base/threads.h"
 
 namespace fsccl {
 
@@ -85,9 +86,7 @@ Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purp
 }
 
 void Backoff::sleep(Deadline deadline) {
-  const int64_t sleep_ns = deadline.left_ns(pause_ns_);
-  const timespec time = {sleep_ns / 1'000'000'000, sleep_ns % 1'000'000'000};
-  nanosleep(&time, nullptr);
+  sleep_ns(deadline.left_ns(pause_ns_));
   pause_ns_ = std::min(pause_ns_ * 2, kMaxPauseNs);
 }
 

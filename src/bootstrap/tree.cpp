@@ -1,7 +1,6 @@
 #include "bootstrap/tree.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/reactor.h"
@@ -313,8 +312,8 @@ Status TreeJob::finish_join(Deadline deadline) {
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
     const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
-    const bool changed = changed_.wait_for(lock, std::chrono::nanoseconds(left_ns - early_ns + late_ns),
-                                           [&] { return decided() || knows != knows_missing(); });
+    const bool changed =
+        changed_.wait_for(lock, left_ns - early_ns + late_ns, [&] { return decided() || knows != knows_missing(); });
     if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
                nullptr);

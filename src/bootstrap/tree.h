@@ -6,7 +6,6 @@
 // tree_losses.cpp (losses, leaving), tree_mending.cpp (links in place of those to ranks that are gone), tree_census.cpp (who is
 // left of a group), tree_beats.cpp (heartbeats), tree_gather.cpp (all-gather), tree_descriptors.cpp (published descriptors).
 #pragma once
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -14,10 +13,10 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/socket.h"
+#include "base/threads.h"
 #include "bootstrap/census.h"
 #include "bootstrap/job.h"
 #include "bootstrap/reception.h"
@@ -164,7 +163,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
 
   const TreePlace place_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  Condition changed_;
   Phase phase_ = Phase::kJoining;
   Status failure_;  // of the join, or of an all-gather: nothing collective works afterwards
   std::shared_ptr<Reception> reception_;
@@ -184,7 +183,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::shared_ptr<Beats> beats_;
   std::set<int32_t> early_beats_;  // of neighbours, before this rank's own
 
-  std::thread mender_;  // while links are missing
+  Thread mender_;  // while links are missing
   bool mending_ = false;
   int64_t mend_due_ns_ = INT64_MAX, last_loss_ns_ = 0;
 

@@ -4,16 +4,7 @@
 //
 // A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
 // is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.
-#include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstddef>
 #include <deque>
 
 #include "base/hash.h"
@@ -33,17 +24,6 @@ constexpr int kOwingLooks = 3;                   // what was sent just now is no
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
-
-// How long the other system has acknowledged nothing, while it was sent something; 0: it owes nothing. What this system cannot send
-// counts as sent.
-int64_t owes_ns(int fd) {
-  int queued = 0;
-  tcp_info info = {};
-  socklen_t bytes = sizeof info;
-  if (ioctl(fd, SIOCOUTQ, &queued) != 0 || queued == 0) return 0;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || bytes < offsetof(tcp_info, tcpi_pmtu)) return 0;
-  return int64_t{info.tcpi_last_ack_recv} * 1'000'000;
-}
 
 }  // namespace
 
@@ -174,7 +154,7 @@ bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
   Far& far = far_[rank];
   const bool owes = far.unanswered < kMostUnanswered &&
                     std::any_of(job_.links_.begin(), job_.links_.end(),
-                                [&](const LinkPtr& link) { return link->rank == rank && owes_ns(link->channel->fd()) >= ns; });
+                                [&](const LinkPtr& link) { return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns; });
   far.owing = owes ? far.owing + 1 : 0;
   return far.owing >= kOwingLooks;
 }
@@ -186,8 +166,7 @@ int64_t TreeJob::Beats::beat() {
   if (due && next_to(job_.place_.rank).empty()) return -1;  // all neighbours are this process
   if (due) {
     if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();  // begin_beats() waits for the first
-    static thread_local const auto thread = static_cast<int32_t>(syscall(SYS_gettid));
-    if (table_) table_->beat(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]), now, thread);
+    if (table_) table_->beat(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]), now, thread_number());
   }
   const Heart::Findings findings = heart.look(now, *this);
   look_ns_ = findings.next_ns;
@@ -257,8 +236,7 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   beats_ = beats;
   Reactor::instance().kick();
   // Who has never beaten is not missed: nobody is in the job without having done so once.
-  const auto most = std::chrono::nanoseconds(std::clamp<int64_t>(deadline.at_ns() - now_ns(), 0, kFirstBeatNs));
-  changed_.wait_for(lock, most, [&] { return beats->begun() || phase_ == Phase::kLeft; });
+  changed_.wait_for(lock, deadline.left_ns(kFirstBeatNs), [&] { return beats->begun() || phase_ == Phase::kLeft; });
   return success();
 }
 

@@ -1,6 +1,5 @@
 // What ranks say about the survivors of a group, over the links of the tree (census.h has the rules). Each stand goes over each
 // link once, before the loss of whoever said it.
-#include <chrono>
 #include <utility>
 
 #include "base/reactor.h"
@@ -50,7 +49,7 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
           .with_peer(place_.rank, place_.rank);
     const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
     if (left_ns == 0) return Agreed{.missing = census.missing()};
-    changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+    changed_.wait_for(lock, left_ns);
   }
   const Stand& stand = census.stand();
   return Agreed{true, stand.failed, {}, static_cast<fsccl_status_t>(stand.code)};

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/reactor.h"
@@ -31,7 +30,7 @@ Status TreeJob::owner_gone(const Status& status, int rank) {
   if (status.code() != FSCCL_ERR_LINK) return status.clone().with_peer(place_.rank, rank);
   std::unique_lock lock(mutex_);
   const auto known = [&] { return phase_ == Phase::kLeft || lost_.contains(rank) || links_.empty(); };
-  changed_.wait_for(lock, std::chrono::milliseconds(kNewsMs), known);
+  changed_.wait_for(lock, kNewsMs * 1'000'000, known);
   const auto lost = lost_.find(rank);
   if (lost == lost_.end())
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text()).with_peer(place_.rank, rank);
@@ -101,7 +100,7 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
       if (const auto published = published_.find(tag); published != published_.end()) return duplicate(published->second.get());
       const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
       if (left_ns == 0) return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
-      changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+      changed_.wait_for(lock, left_ns);
     }
     if (const auto lost = lost_.find(rank); lost != lost_.end())
       return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);

@@ -1,6 +1,5 @@
 // The collective exchange over the tree: parts go up to the root, the whole comes down (tree.h).
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -37,7 +36,7 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
                nullptr);
       continue;
     }
-    changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
+    changed_.wait_for(lock, left_ns);
   }
   gather_.active = false;
   if (!gather_.result) return broken;

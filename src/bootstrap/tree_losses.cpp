@@ -2,7 +2,6 @@
 #include "bootstrap/tree.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <utility>
 
@@ -130,7 +129,7 @@ void TreeJob::leave() {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
     // Else its goodbye reaches nobody who does not know it already.
-    changed_.wait_for(lock, std::chrono::milliseconds(kGoodbyeMs), [&] { return !mending_; });
+    changed_.wait_for(lock, kGoodbyeMs * 1'000'000, [&] { return !mending_; });
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     loss_handler_ = nullptr;

@@ -5,9 +5,7 @@
 //
 // Connecting may block, so a thread does it, which lives while links are missing.
 #include <algorithm>
-#include <chrono>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "base/config.h"
@@ -24,7 +22,8 @@ constexpr int64_t kOwnWayNs = 50'000'000;  // those who belong below this rank g
 constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped, at first; it may be slow
 constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kPauseNs = 20'000'000;
-constexpr int kClosedDoors = 250;  // as many pauses: whoever listens there is none of ours
+constexpr int64_t kNoThreadNs = 100'000'000;  // until the system is asked for one again
+constexpr int kClosedDoors = 250;             // as many pauses: whoever listens there is none of ours
 
 }  // namespace
 
@@ -50,16 +49,12 @@ std::vector<TreeJob::Wanted> TreeJob::wanted_links() const {
 int64_t TreeJob::mend_if_due(int64_t now) {
   if (phase_ != Phase::kJoined || !reception_) return INT64_MAX;
   if (mend_due_ns_ > now) return mend_due_ns_;
-  if (!mending_ && !wanted_links().empty()) {
-    if (mender_.joinable()) mender_.join();  // it has nothing left to do
-    try {
-      mender_ = std::thread([this] { mend(); });  // leave() waits for it
-    } catch (const std::system_error&) {          // the limit of threads: others may end
-      return mend_due_ns_ = now + kPauseNs;
-    }
-    mending_ = true;
-  }
-  return mend_due_ns_ = INT64_MAX;
+  mend_due_ns_ = INT64_MAX;
+  if (mending_ || wanted_links().empty()) return INT64_MAX;
+  if (mender_.joinable()) mender_.join();             // it has nothing left to do
+  mending_ = mender_.start([this] { mend(); }).ok();  // leave() waits for it
+  if (!mending_) mend_due_ns_ = now + kNoThreadNs;
+  return mend_due_ns_;
 }
 
 // Where memory is short, what is still missing is made by another thread, a little later.
@@ -90,7 +85,7 @@ void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
     for (Wanted& one : wanted) one.due_ns = std::max(one.due_ns, attempts[one.rank].next_ns);
     const Wanted next = *std::min_element(wanted.begin(), wanted.end(), [](auto& a, auto& b) { return a.due_ns < b.due_ns; });
     if (next.due_ns > now) {
-      changed_.wait_for(lock, std::chrono::nanoseconds(next.due_ns - now));
+      changed_.wait_for(lock, next.due_ns - now);
       continue;
     }
     const MemberRecord member = records_[static_cast<size_t>(next.rank)];

@@ -1,0 +1,54 @@
+// The threads of the control side, and how they wait: in one place, for which a simulation has its own (transports/sim).
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+// As std::condition_variable.
+class Condition {
+ public:
+  // Until somebody notifies, or for so long, or for no reason: the caller looks again.
+  void wait_for(std::unique_lock<std::mutex>& lock, int64_t ns);
+  // Until it holds, at most for so long; whether it does.
+  template <class Holds>
+  bool wait_for(std::unique_lock<std::mutex>& lock, int64_t ns, const Holds& holds) {
+    const Deadline deadline = Deadline::at(now_ns() + ns);
+    while (!holds()) {
+      const int64_t left_ns = deadline.left_ns();
+      if (left_ns == 0) return false;
+      wait_for(lock, left_ns);
+    }
+    return true;
+  }
+  void notify_all();
+
+ private:
+  std::condition_variable condition_;
+};
+
+// Joined before it is destroyed or started again.
+class Thread {
+ public:
+  // FSCCL_ERR_LIMIT: the system gives no thread. What runs has the signals blocked that the caller has.
+  Status start(std::function<void()> run);
+  bool joinable() const { return thread_ != nullptr; }
+  void join();
+
+ private:
+  std::shared_ptr<void> thread_;
+};
+
+void sleep_ns(int64_t ns);
+
+// Of the calling thread, as the system numbers it.
+int32_t thread_number();
+
+}  // namespace fsccl
