@@ -106,4 +106,10 @@ void Channel::shutdown() {
   if (fd_.valid()) shut_down(fd_.get());
 }
 
+void Channel::end_sending() {
+  if (fd_.valid()) fsccl::end_sending(fd_.get());
+}
+
+bool Channel::arrived() const { return fsccl::arrived(fd_.get()); }
+
 }  // namespace fsccl

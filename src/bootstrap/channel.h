@@ -42,6 +42,8 @@ class Channel {
   // Answers with a descriptor; for a channel with nothing else to send.
   Status send_descriptor(FrameType type, ByteView payload, int passed);
   void shutdown();
+  void end_sending();    // the other side sees the end after what was written
+  bool arrived() const;  // all that was written, at the other system
 
  private:
   Status pump_in(Fd* passed);

@@ -11,7 +11,9 @@ namespace fsccl {
 
 namespace {
 
-constexpr int64_t kParentPatienceMs = 500;  // it listened before its address was given out: whoever refuses is gone
+// It listened before its address was given out: whoever refuses is gone. As many attempts as fit into half a second; not the time,
+// which may be over after one in which this process was stopped.
+constexpr int kParentAttempts = 28;
 constexpr int64_t kReportPatienceMs = 1000;
 constexpr int64_t kTcpAttemptMs = 2000;
 
@@ -74,10 +76,9 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
   const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
-  const Deadline patience = sooner(deadline, kParentPatienceMs);
   Backoff backoff;
   Status versions, last;
-  for (;;) {
+  for (int attempt = 0; attempt < kParentAttempts && !(attempt > 0 && deadline.passed()); ++attempt) {
     Result<Channel> channel =
         connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
     if (channel.ok()) {
@@ -88,8 +89,7 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
       last = channel.take_status();
     }
     if (!worth_another_try(last)) return last;
-    if (patience.passed()) break;
-    backoff.sleep(patience);
+    backoff.sleep(deadline);
   }
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank,
               parent.rank, parent.pid, last.text())

@@ -21,6 +21,9 @@ namespace {
 constexpr int kMostUnanswered = 600;             // beats to a stopped process, which its system keeps: far less than has room there
 constexpr int64_t kFirstBeatNs = 1'000'000'000;  // goes on without it then
 constexpr int kOwingLooks = 3;                   // what was sent just now is not owed yet
+// The table must not overtake what a rank has said before it left, a census's answer above all (census.h); its goodbye comes behind
+// that. So what stands there counts where no goodbye came, because those between had left before.
+constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
@@ -79,6 +82,7 @@ class TreeJob::Beats final : public Senses {
   std::unique_ptr<BeatTable> table_;
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
+  std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
   std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
   std::deque<std::pair<int, PeerLife>> changes_;
 };
@@ -171,7 +175,8 @@ int64_t TreeJob::Beats::beat() {
   const Heart::Findings findings = heart.look(now, *this);
   look_ns_ = findings.next_ns;
   for (const int32_t rank : findings.cut_off) lose_host(rank, now);
-  for (const int32_t rank : findings.left) job_.lose({rank, true}, nullptr);
+  for (const int32_t rank : findings.left)
+    if (now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs) job_.lose({rank, true}, nullptr);
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
   spread(due, now);
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
@@ -267,7 +272,7 @@ void TreeJob::end_watch(int rank) {
   if (beats_) beats_->heart.lost(rank, false, now_ns());
 }
 
-// Whoever cannot be told, because those between have left before, sees it.
+// Whoever cannot be told, because those between have left before, sees it after a while.
 void TreeJob::end_beats() {
   if (beats_) beats_->leave();
 }

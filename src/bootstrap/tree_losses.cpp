@@ -8,6 +8,7 @@
 #include "base/reactor.h"
 #include "base/socket.h"
 #include "base/undo.h"
+#include "bootstrap/credentials.h"
 
 namespace fsccl {
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int64_t kDepartureDelayNs = 10'000'000;
 constexpr int64_t kGoodbyeMs = 200;
+constexpr int64_t kArrivalMs = 2000;  // of a goodbye that was lost three times; only where a host does not answer it takes as long
 constexpr int64_t kLeavingTogetherNs = 1'000'000'000;  // as a rule nobody is left by then, and no link is worth making
 
 }  // namespace
@@ -158,6 +160,12 @@ void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   const Bytes departures = encode_losses(departures_);
   for (const LinkPtr& link : links)
     if (link->rank >= 0) (void)link->channel->send(FrameType::kGoodbye, departures, deadline).ok();
+  for (const LinkPtr& link : links) link->channel->end_sending();  // the others close their ends, and what they owe comes at once
+  // Else what is lost on its way would be lost for good, the census's answer before it, too (census.h).
+  const Deadline patience = Deadline::in_ms(kArrivalMs);
+  Backoff backoff;
+  const auto on_its_way = [](const LinkPtr& link) { return !link->channel->arrived() && link->channel->pump_in().ok(); };
+  while (!patience.passed() && std::any_of(links.begin(), links.end(), on_its_way)) backoff.sleep(patience);
 }
 
 }  // namespace fsccl
