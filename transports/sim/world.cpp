@@ -9,11 +9,17 @@
 namespace fsccl {
 namespace {
 
+constexpr int64_t kHourNs = int64_t{3600} * 1'000'000'000;
 std::atomic<int64_t> simulated_ns{0};  // the service thread, which has nothing to do here, may look as well
+
+std::atomic<int64_t> late_ns{0};  // 0: in time
 
 }  // namespace
 
-int64_t now_ns() { return simulated_ns.load(std::memory_order_relaxed); }
+int64_t now_ns() {
+  if (const int64_t late = late_ns.load(std::memory_order_relaxed)) late_ns = late + kHourNs;
+  return simulated_ns.load(std::memory_order_relaxed) + late_ns.load(std::memory_order_relaxed);
+}
 
 namespace sim {
 namespace {
@@ -29,7 +35,8 @@ World::World(uint64_t seed, bool traced) : random_(seed), history_(seed), traced
 }
 World::~World() { living = nullptr; }
 World& World::current() { return *living; }
-int64_t World::now() const { return now_ns(); }
+int64_t World::now() const { return simulated_ns; }
+void World::leave_time(bool out) { late_ns = out ? kHourNs : 0; }
 
 void World::at(int64_t ns, std::function<void()> happens) {
   events_.push_back({std::max(ns, now()), planned_++, std::move(happens)});

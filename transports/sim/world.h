@@ -39,6 +39,9 @@ class World {
   }
   bool chance(double probability) { return static_cast<double>(random() >> 11) < probability * 0x1p53; }
 
+  // For whoever is wound up outside of time: from now on now_ns() is an hour later at each look, until the end of that.
+  static void leave_time(bool out);
+
   // The history: equal for equal seeds, which its hash shows.
   template <class... Values>
   void note(fmt::format_string<Values...> format, Values&&... values) {

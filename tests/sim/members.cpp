@@ -1,0 +1,255 @@
+// What a rank of a simulated job does (members.h).
+#include "members.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/hash.h"
+#include "bootstrap/credentials.h"
+#include "bootstrap/member_info.h"
+#include "bootstrap/registrar.h"
+#include "bootstrap/unique_id.h"
+
+namespace fsccl::sim {
+namespace {
+
+constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
+constexpr int64_t kComputeNs = 50 * kMillisecond;  // at most, between two things that a rank does
+constexpr int64_t kLingerNs = 31 * kSecond;        // of a process where ranks meet, after a failure
+constexpr int kMaker = 0;                          // the rank that makes the unique id
+
+uint8_t byte_of(int rank, int gather, size_t i) {
+  return static_cast<uint8_t>(mix_hash(static_cast<uint64_t>(rank), mix_hash(static_cast<uint64_t>(gather), i)));
+}
+
+}  // namespace
+
+Members::Members(uint64_t seed, bool traced)
+    : world_(seed, traced), setting_(random_members(world_)), wires_(std::make_unique<Wires>(world_, setting_.weather)) {
+  Process::fault.reset();
+  ranks_.resize(static_cast<size_t>(setting_.ranks));
+  for (int r = 0; r < setting_.ranks; r++) {
+    rank(r).process = std::make_shared<Process>(world_, r, setting_.host_of[static_cast<size_t>(r)]);
+    rank(r).process->on_kill = [this, r] {
+      dead_.insert(r);
+      last_death_ns_ = world_.now();
+    };
+    if (setting_.mishap == Mishap::missing && r == setting_.chosen) continue;
+    world_.after(world_.between(0, setting_.start_ns), [this, r] {
+      if (!rank(r).process->over()) rank(r).process->start([this, r] { main(r); });
+    });
+  }
+  for (int i = 0; setting_.mishap == Mishap::strangers && i < 3; i++) {
+    const int host = static_cast<int>(world_.below(static_cast<uint64_t>(setting_.hosts)));
+    strangers_.push_back(std::make_shared<Process>(world_, setting_.ranks + i, host));
+    strangers_.back()->start([this, i] { knock(i); });
+  }
+  plan_mishap();
+}
+
+Members::~Members() {
+  for (Rank& one : ranks_) one.process->kill();
+  for (const auto& stranger : strangers_) stranger->kill();
+  if (!has_id_) return;
+  if (const Result<UniqueId> id = decode_unique_id(id_); id.ok())
+    rank(kMaker).process->tidy_up([&] { Registrar::cancel(id.value().job); });
+}
+
+void Members::main(int r) {
+  Rank& me = rank(r);
+  Process& process = *me.process;
+  while (r != kMaker && !has_id_ && !process.over() && !rank(kMaker).process->over()) process.sleep(kMillisecond);
+  if (!process.over() && (r == kMaker || has_id_)) {
+    std::shared_ptr<Job> job = join(r);
+    std::vector<int> members(static_cast<size_t>(setting_.ranks));
+    for (int i = 0; i < setting_.ranks; i++) members[static_cast<size_t>(i)] = i;
+    if (job && !process.over()) gather_all(r, *job);
+    for (int phase = 0; job && !process.over() && !me.expelled && !broken_ && phase < setting_.phases; phase++)
+      agree(r, *job, phase, &members);
+    if (job && !process.over() && !me.expelled) see_the_dead(r, *job);
+    me.leaving = true;
+    if (job && !process.over()) world_.note("rank {} leaves", r);
+    job.reset();
+    if (!process.over() && r == kMaker && me.error && world_.chance(0.7)) process.sleep(kLingerNs);
+  }
+  if (process.over()) return;
+  me.over = true;
+  if (!me.alive.expired()) break_down(fmt::format("the job of rank {} is still there after it left", r));
+  if (!process.sockets.empty() && !(r == kMaker && me.error))
+    break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
+  process.exit();
+}
+
+std::shared_ptr<Job> Members::join(int r) {
+  Rank& me = rank(r);
+  if (r == kMaker) {
+    if (const Status made = create_unique_id(&id_); !made.ok()) return break_down(made.text()), nullptr;
+    has_id_ = true;
+  }
+  const bool misfit = setting_.mishap == Mishap::misfit && r == setting_.chosen, twice = misfit && setting_.start_ns % 2 == 0;
+  JoinRequest request;
+  request.unique_id = &id_;
+  request.rank = twice ? r - 1 : r;
+  request.ranks = setting_.ranks + (misfit && !twice ? 1 : 0);
+  request.deadline = Deadline::in_ms(setting_.join_ms);
+  me.began = true;
+  me.began_ns = world_.now();
+  Result<std::shared_ptr<Job>> joined = Job::join(request);
+  if (me.process->over()) return nullptr;
+  me.ended_ns = world_.now();
+  if (!joined.ok()) {
+    me.error = joined.status().error();
+    world_.note("rank {} does not join: {}", r, me.error->text);
+    return nullptr;
+  }
+  std::shared_ptr<Job> job = joined.take();
+  me.joined = true;
+  me.job = job->id();
+  me.alive = job;
+  world_.note("rank {} has joined", r);
+  for (int other = 0; other < setting_.ranks; other++)
+    if (job->member(other).pid != rank(other).process->pid)
+      break_down(fmt::format("rank {} takes process {} for rank {}", r, job->member(other).pid, other));
+  job->on_loss([this, r](int lost, bool left) { note_loss(r, lost, left); });
+  const auto life = [this, r](int other, const PeerLife& seen) {
+    if (rank(r).process->over()) return;
+    world_.note("to rank {}, rank {} is {}", r, other, seen.state == FSCCL_PEER_SUSPECT ? "suspect: " + describe(seen) : "alive");
+    suspects_++;
+    if (seen.state == FSCCL_PEER_SUSPECT)
+      rank(r).suspects.insert(other);
+    else
+      rank(r).suspects.erase(other);
+  };
+  (void)job->begin_beats(setting_.times, life, Deadline::in_ms(kGatherMs)).ok();
+  return job;
+}
+
+void Members::note_loss(int r, int lost, bool left) {
+  Rank& me = rank(r);
+  if (me.process->over()) return;
+  world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
+  if (!me.lost.emplace(lost, left).second) break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
+  // Whose goodbye nobody was left to pass on is not told apart from the dead.
+  if (!gone(lost) && !may_split()) break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
+}
+
+void Members::gather_all(int r, Job& job) {
+  Rank& me = rank(r);
+  const auto ranks = static_cast<size_t>(setting_.ranks);
+  for (int i = 0; i < setting_.gathers && !me.process->over(); i++) {
+    me.process->sleep(world_.between(0, kComputeNs));
+    size_t bytes = mix_hash(static_cast<uint64_t>(i), setting_.bytes) % (setting_.bytes + 1);
+    if (setting_.mishap == Mishap::differing && r == setting_.chosen && i == setting_.gathers - 1) bytes++;
+    std::vector<uint8_t> mine(bytes), all(bytes * ranks);
+    for (size_t k = 0; k < bytes; k++) mine[k] = byte_of(r, i, k);
+    const Status status = job.all_gather(mine.data(), all.data(), bytes, Deadline::in_ms(kGatherMs));
+    if (me.process->over()) return;
+    if (!status.ok()) {
+      me.gather_error = status.error();
+      return world_.note("rank {} cannot gather: {}", r, status.text());
+    }
+    world_.note("rank {} has gathered {} bytes", r, bytes);
+    me.gathered++;
+    for (size_t k = 0; k < all.size(); k++)
+      if (setting_.mishap != Mishap::garbled && all[k] != byte_of(static_cast<int>(k / bytes), i, k % bytes))
+        return break_down(fmt::format("rank {} gathered wrong bytes of rank {}", r, k / bytes));
+  }
+}
+
+std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members) {
+  Rank& me = rank(r);
+  const auto [asked, first] = asked_.try_emplace(meeting);
+  if (first) asked->second = {world_.now(), dead_};
+  Job::Question question;
+  question.meeting = meeting;
+  question.members = members;
+  if (world_.chance(0.1)) question.code = FSCCL_ERR_LINK;
+  const Deadline deadline = Deadline::in_ms(kAskMs);
+  for (;;) {
+    Result<Job::Agreed> agreed =
+        job.agree(question, Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(world_.between(100, kAskMs)).at_ns())));
+    if (me.process->over()) return std::nullopt;
+    if (!agreed.ok()) {
+      world_.note("rank {} cannot ask who is left: {}", r, agreed.status().text());
+      me.expelled = true;
+      if (!may_split()) break_down(fmt::format("rank {} cannot ask who is left: {}", r, agreed.status().text()));
+      return std::nullopt;
+    }
+    if (agreed.value().reached) return agreed.take();
+    if (!deadline.passed()) continue;
+    me.expelled = true;  // gives up
+    world_.note("rank {} asks in vain who is left", r);
+    if (!may_split()) break_down(fmt::format("rank {} asks in vain who is left", r));
+    return std::nullopt;
+  }
+}
+
+// In rounds, until two have the same answer, as a communicator that goes on without those who are lost does.
+void Members::agree(int r, Job& job, int phase, std::vector<int>* members) {
+  Rank& me = rank(r);
+  std::optional<std::vector<int32_t>> before;
+  for (uint64_t round = 0; !me.process->over() && !broken_; round++) {
+    me.process->sleep(world_.between(0, kComputeNs));
+    if (me.process->over()) return;
+    const uint64_t meeting = static_cast<uint64_t>(phase + 1) * 1000 + round;
+    const std::optional<Job::Agreed> agreed = ask(r, job, meeting, *members);
+    if (!agreed || me.process->over()) return;
+    world_.note("rank {} agrees in {} that {} are gone, code {}", r, meeting, agreed->failed.size(),
+                static_cast<int>(agreed->code));
+    check_agreed(r, meeting, *agreed, *members);
+    if (before == agreed->failed) break;
+    before = agreed->failed;
+  }
+  std::erase_if(*members, [&](int one) { return before && std::binary_search(before->begin(), before->end(), one); });
+}
+
+// All learn of every death, and that who is there lives.
+void Members::see_the_dead(int r, Job& job) {
+  Rank& me = rank(r);
+  const Deadline deadline = Deadline::in_ms(kSeenMs);
+  const auto unseen = [&] {
+    for (int other = 0; other < setting_.ranks; other++) {
+      const fsccl_peer_state_t state = job.life(other).state;
+      const bool dead = rank(other).process->killed();
+      if (dead && state != FSCCL_PEER_DEAD && state != FSCCL_PEER_LEFT) return other;
+      if (!dead && state == FSCCL_PEER_SUSPECT) return other;
+    }
+    return -1;
+  };
+  int other = -1;
+  while (!me.process->over() && (other = unseen()) >= 0 && !deadline.passed()) me.process->sleep(10 * kMillisecond);
+  if (me.process->over() || other < 0 || may_split()) return;
+  break_down(fmt::format("to rank {}, rank {} is {}", r, other, rank(other).process->killed() ? "not dead" : "still a suspect"));
+}
+
+// Somebody who does not belong to the job.
+void Members::knock(int stranger) {
+  Process& process = *strangers_[static_cast<size_t>(stranger)];
+  for (int i = 0; i < 40 && !process.over(); i++) {
+    process.sleep(world_.between(0, 40 * kMillisecond));
+    const Result<UniqueId> id = decode_unique_id(id_);
+    if (!has_id_ || !id.ok()) continue;
+    Result<MeetingPlace> place = meeting_place(id.value(), host_number(""), true, "");
+    if (!place.ok()) continue;
+    const Deadline deadline = Deadline::in_ms(world_.between(1, 300));
+    const int32_t as = static_cast<int32_t>(world_.below(static_cast<uint64_t>(setting_.ranks)));
+    if (world_.chance(0.5)) {
+      place.value().credentials.key = SecretKey::random();
+      Status versions;
+      const Result<Channel> channel = connect_as(place.value().addresses.front(), place.value().credentials, Purpose::kRegister,
+                                                 place.value().meeting, as, setting_.ranks, deadline, &versions);
+      if (channel.ok()) world_.note("a stranger believes that it is through");
+      continue;
+    }
+    Result<Fd> connected = connect_to(place.value().addresses.front(), deadline);
+    if (!connected.ok()) continue;
+    std::vector<uint8_t> noise(world_.below(2000));
+    for (uint8_t& byte : noise) byte = static_cast<uint8_t>(world_.random());
+    (void)send_some(connected.value().get(), noise.data(), noise.size()).ok();
+    process.sleep(world_.between(0, 300 * kMillisecond));
+  }
+  process.exit();
+}
+
+}  // namespace fsccl::sim

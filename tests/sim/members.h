@@ -1,0 +1,93 @@
+// One simulated job as its members see it: they join, watch each other, exchange, agree who is left, and leave, with the code of
+// src/bootstrap as it is; and what must hold of it.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bootstrap/job.h"
+#include "members_setting.h"
+
+namespace fsccl::sim {
+
+struct MembersOutcome {
+  std::optional<std::string> broken;
+  uint64_t history = 0;
+  std::vector<std::string> trace;
+  std::string setting;
+  Mishap mishap = Mishap::none;
+  int joined = 0, refused = 0, agreed = 0, suspects = 0;
+};
+
+class Members {
+ public:
+  Members(uint64_t seed, bool traced);
+  ~Members();
+  MembersOutcome run();
+
+ private:
+  struct Rank {
+    std::shared_ptr<Process> process;
+    bool began = false, joined = false, over = false, leaving = false, expelled = false;
+    int64_t began_ns = 0, ended_ns = 0;  // joining
+    std::optional<Error> error;          // of joining
+    uint64_t job = 0;
+    std::optional<Error> gather_error;
+    int gathered = 0;
+    std::map<int, bool> lost;  // rank -> left
+    std::set<int> suspects;
+    std::weak_ptr<Job> alive;
+  };
+  struct Answer {  // of a meeting
+    std::vector<int32_t> failed{};
+    fsccl_status_t code = FSCCL_OK;
+    std::set<int> by{};
+    int first = -1;  // of those who are there
+  };
+  struct Asked {
+    int64_t first_ns = 0;
+    std::set<int> dead;  // when the first asked
+  };
+
+  // members.cpp: what a rank does
+  void main(int r);
+  std::shared_ptr<Job> join(int r);
+  void gather_all(int r, Job& job);
+  void agree(int r, Job& job, int phase, std::vector<int>* members);
+  std::optional<Job::Agreed> ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members);
+  void see_the_dead(int r, Job& job);
+  void note_loss(int r, int lost, bool left);
+  void knock(int stranger);
+  Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
+
+  // members_ends.cpp: what befalls them, and what must hold
+  void plan_mishap();
+  void kill_one(int64_t from_ns, int64_t to_ns);
+  void break_down(std::string what);
+  void judge();
+  void judge_joining(int r);
+  void judge_losses(int r);
+  void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
+  bool gone(int r) const;  // or about to go
+  bool calm() const;       // nobody dies, nothing is cut
+  bool may_split() const { return setting_.mishap == Mishap::cuts || setting_.mishap == Mishap::garbled; }
+
+  World world_;
+  MembersSetting setting_;
+  std::unique_ptr<Wires> wires_;
+  std::vector<Rank> ranks_;
+  std::vector<std::shared_ptr<Process>> strangers_;
+  fsccl_unique_id_t id_{};
+  bool has_id_ = false;
+  std::map<uint64_t, Answer> answers_;
+  std::map<uint64_t, Asked> asked_;
+  std::set<int> dead_;
+  int64_t last_death_ns_ = 0;
+  int suspects_ = 0;
+  std::optional<std::string> broken_;
+};
+
+}  // namespace fsccl::sim

@@ -1,0 +1,166 @@
+// What befalls simulated members, and what must hold (members.h).
+#include <algorithm>
+
+#include "members.h"
+
+namespace fsccl::sim {
+namespace {
+
+constexpr int64_t kEndNs = 600 * kSecond;    // by then all is over
+constexpr uint64_t kMostEvents = 3'000'000;  // by then all has come to rest
+constexpr int64_t kLateMs = 2500;            // of whoever reports that it cannot join
+
+}  // namespace
+
+void Members::break_down(std::string what) {
+  if (broken_) return;
+  world_.note("BROKEN: {}", what);
+  broken_ = std::move(what);
+}
+
+bool Members::calm() const {
+  const Mishap mishap = setting_.mishap;
+  return mishap == Mishap::none || mishap == Mishap::pauses || mishap == Mishap::strangers;
+}
+
+bool Members::gone(int r) const {
+  const Rank& one = ranks_[static_cast<size_t>(r)];
+  return one.process->over() || one.leaving || !one.joined;
+}
+
+void Members::kill_one(int64_t from_ns, int64_t to_ns) {
+  const int r = static_cast<int>(world_.below(static_cast<uint64_t>(setting_.ranks)));
+  const bool at_send = world_.chance(0.6);
+  const uint64_t sends = 1 + world_.below(world_.chance(0.5) ? 10 : 60);
+  world_.after(world_.between(from_ns, to_ns), [this, r, at_send, sends] {
+    Process& process = *rank(r).process;
+    if (process.over() || rank(r).leaving) return;
+    if (at_send)
+      process.kill_at_send(sends);
+    else
+      process.kill();
+  });
+}
+
+void Members::plan_mishap() {
+  const int64_t most_ns = setting_.start_ns + kSecond;
+  const auto host = [&] { return static_cast<int>(world_.below(static_cast<uint64_t>(setting_.hosts))); };
+  if (setting_.mishap == Mishap::early || setting_.mishap == Mishap::deaths)
+    for (int i = 0; i < setting_.deaths; i++)
+      setting_.mishap == Mishap::early ? kill_one(0, setting_.start_ns + 20 * kMillisecond) : kill_one(0, most_ns);
+  if (setting_.mishap == Mishap::hosts)
+    world_.after(world_.between(0, most_ns), [this, lost = host()] {
+      wires_->lose_host(lost, setting_.hosts);
+      for (Rank& one : ranks_)
+        if (one.process->host == lost) one.process->kill();
+    });
+  for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++)
+    if (world_.chance(0.4))
+      world_.after(world_.between(0, most_ns),
+                   [this, r, stopped = world_.chance(0.5), ns = world_.between(50 * kMillisecond, 8 * kSecond)] {
+                     rank(r).process->pause(world_.now() + ns, stopped);
+                   });
+  for (int i = 0; setting_.mishap == Mishap::cuts && i < setting_.hosts; i++)
+    world_.after(world_.between(0, most_ns), [this, one = host(), other = host(), for_good = world_.chance(0.3),
+                                              ns = world_.between(100 * kMillisecond, 30 * kSecond)] {
+      if (one != other) wires_->cut(one, other, for_good ? INT64_MAX : world_.now() + ns);
+    });
+}
+
+MembersOutcome Members::run() {
+  const auto running = [this] {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& one) {
+      return !one.process->over() && !(setting_.mishap == Mishap::missing && &one == &rank(setting_.chosen));
+    });
+  };
+  uint64_t events = 0;
+  while (!broken_ && !Process::fault && running() && world_.now() < kEndNs && events++ < kMostEvents && world_.step()) {
+  }
+  if (!broken_ && Process::fault) break_down(*Process::fault);
+  if (!broken_ && events >= kMostEvents) break_down("it does not come to rest");
+  if (!broken_) judge();
+  MembersOutcome made;
+  made.broken = broken_;
+  made.history = world_.history();
+  made.trace = world_.trace();
+  made.mishap = setting_.mishap;
+  made.setting = describe(setting_);
+  made.suspects = suspects_;
+  made.agreed = static_cast<int>(answers_.size());
+  for (const Rank& one : ranks_) {
+    made.joined += one.joined ? 1 : 0;
+    made.refused += one.error ? 1 : 0;
+  }
+  return made;
+}
+
+void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members) {
+  const auto failed = [&](int one) { return std::binary_search(agreed.failed.begin(), agreed.failed.end(), one); };
+  Answer& answer = answers_[meeting];
+  if (may_split()) return;
+  if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
+  // Who has left since, or died, may have told nobody who lives; where nobody is lost or late, it has told all.
+  const bool told = dead_.empty() && setting_.weather.loss == 0 && setting_.mishap != Mishap::pauses;
+  const bool lives = answer.first >= 0 && (told || !gone(answer.first));
+  if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
+  answer.by.insert(r);
+  if (answer.failed != agreed.failed || answer.code != agreed.code)
+    return break_down(fmt::format("rank {} agrees to something else than rank {}", r, answer.first));
+  for (const int one : members) {
+    if (asked_.at(meeting).dead.contains(one) && !failed(one))
+      return break_down(fmt::format("to rank {}, rank {} is left, which was dead before anybody asked", r, one));
+    if (failed(one) && !gone(one)) return break_down(fmt::format("to rank {}, rank {} is gone, which is there", r, one));
+    if (failed(one) && answer.by.contains(one) && !gone(one))
+      return break_down(fmt::format("rank {} agreed, and rank {} holds it for gone", one, r));
+  }
+}
+
+void Members::judge() {
+  for (int r = 0; r < setting_.ranks && !broken_; r++) {
+    const Rank& me = rank(r);
+    if (me.process->killed() || (setting_.mishap == Mishap::missing && r == setting_.chosen)) continue;
+    if (!me.over) return break_down(fmt::format("rank {} never ends", r));
+    if (me.began) judge_joining(r);
+    if (!broken_ && me.joined) judge_losses(r);
+  }
+}
+
+void Members::judge_joining(int r) {
+  const Rank& me = rank(r);
+  const auto wrong = [&](const char* why) {
+    break_down(fmt::format("rank {} {}: {}: error {} about rank {}: {}", r, me.joined ? "has joined" : "has not joined", why,
+                           me.error ? static_cast<int>(me.error->code) : 0, me.error ? me.error->peer : -1,
+                           me.error ? me.error->text : ""));
+  };
+  if (me.joined) {
+    for (const Rank& other : ranks_)
+      if (other.joined && other.job != me.job) return wrong("others are in another job");
+    if (setting_.mishap == Mishap::missing || setting_.mishap == Mishap::misfit) wrong("but not all have come");
+    return;
+  }
+  if (!me.error) return;  // killed
+  if (calm() || setting_.mishap == Mishap::differing || setting_.mishap == Mishap::deaths) {
+    const bool blameless = dead_.empty();
+    if (blameless) return wrong("all have come");
+  }
+  if (me.error->text.empty()) return wrong("no reason");
+  if ((me.ended_ns - me.began_ns) / kMillisecond > setting_.join_ms + kLateMs) return wrong("too late");
+  if (may_split()) return;
+  const fsccl_status_t code = me.error->code;
+  if (setting_.mishap == Mishap::missing && code != FSCCL_ERR_TIMEOUT) return wrong("a rank is missing");
+  if (setting_.mishap == Mishap::misfit && code != FSCCL_ERR_MISMATCH && code != FSCCL_ERR_INVALID_ARGUMENT &&
+      code != FSCCL_ERR_TIMEOUT && code != FSCCL_ERR_PEER_DEAD)
+    return wrong("a rank does not fit");
+  if (code == FSCCL_ERR_PEER_DEAD && (me.error->peer < 0 || !gone(me.error->peer))) return wrong("that one lives");
+}
+
+void Members::judge_losses(int r) {
+  const Rank& me = rank(r);
+  if (setting_.mishap == Mishap::differing && setting_.gathers > 0 && !me.gather_error)
+    return break_down(fmt::format("rank {} gathered, though ranks gave differently", r));
+  if (calm() && me.gather_error) return break_down(fmt::format("rank {} could not gather: {}", r, me.gather_error->text));
+  if (setting_.mishap == Mishap::none && setting_.weather.loss == 0 && suspects_ != 0)
+    return break_down("somebody was suspected without a reason");
+}
+
+}  // namespace fsccl::sim

@@ -1,0 +1,45 @@
+// What the seed decides about a simulated job of members, before it runs.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bootstrap/heartbeat.h"
+#include "transports/sim/sockets.h"
+
+namespace fsccl::sim {
+
+// What befalls a job, beside the weather of its network.
+enum class Mishap : uint8_t {
+  none,
+  pauses,     // ranks are stopped, or get no processor, for up to 8 s
+  strangers,  // others knock, with a wrong secret or with nonsense
+  missing,    // a rank never comes
+  misfit,     // one says another number of ranks, or is there twice
+  differing,  // one gathers something else
+  early,      // ranks die while the job is joined
+  deaths,     // ranks die later, between two pieces of what they send
+  hosts,      // a host is gone
+  cuts,       // nothing passes between two hosts, for a while or for good
+  garbled,    // packets have wrong bits
+};
+inline constexpr const char* kMishaps[] = {"none",  "pauses", "strangers", "missing", "misfit", "differing",
+                                           "early", "deaths", "hosts",     "cuts",    "garbled"};
+
+struct MembersSetting {
+  int ranks = 2, hosts = 1;
+  std::vector<int> host_of;  // by rank
+  StreamWeather weather;
+  HeartbeatTimes times;
+  int64_t join_ms = 0, start_ns = 0;  // ranks begin within the latter
+  int gathers = 0, phases = 1;        // exchanges; who is left is asked so many times
+  size_t bytes = 0;                   // of an exchange, at most
+  Mishap mishap = Mishap::none;
+  int chosen = -1;  // missing, misfit, differing: the rank
+  int deaths = 0;
+};
+
+MembersSetting random_members(World& world);
+std::string describe(const MembersSetting& setting);
+
+}  // namespace fsccl::sim

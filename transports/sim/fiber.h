@@ -1,0 +1,39 @@
+// A thread of a simulated process: a stack of its own, entered and left at will. Sanitizers are told.
+#pragma once
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace fsccl::sim {
+
+struct Fiber {
+  explicit Fiber(std::function<void()> run);
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  // Runs it until it calls leave(), or ends.
+  void enter();
+  static void leave();
+  static Fiber* inside();  // null: the stack of the program itself
+
+  bool over = false;
+  const void* waits_for = nullptr;
+  uint64_t ticket = 0;  // of its present wait
+
+ private:
+  static void begin();
+  void switch_in();
+  void switch_out(bool for_good);
+
+  std::function<void()> run_;
+  std::unique_ptr<std::byte[]> stack_;
+  ucontext_t here_{}, back_{};
+  void *fake_here_ = nullptr, *fake_back_ = nullptr;  // of the address sanitizer
+  const void* back_bottom_ = nullptr;
+  size_t back_bytes_ = 0;
+  void *thread_here_ = nullptr, *thread_back_ = nullptr;  // of the thread sanitizer
+};
+
+}  // namespace fsccl::sim

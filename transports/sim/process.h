@@ -1,0 +1,89 @@
+// The processes of a simulated world. Each has a service thread, whose rounds are events, and threads of its own, which are fibers:
+// one of them runs at a time, until it waits. A process may be stopped or get no processor for a while, and be killed at any moment
+// at which it acts, also between two pieces of what it sends.
+//
+// It stands in for base/threads.cpp (threads.cpp), base/reactor.cpp (reactor.cpp) and base/socket.cpp (sockets.cpp): link it before
+// lib_base.
+//
+// What a killed process would still do is wound up outside of time: its waits end, its clock runs away, its sockets are closed
+// already. So its stacks and objects are given back, and nobody learns of it.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transports/sim/world.h"
+
+namespace fsccl::sim {
+
+struct Fiber;
+struct Socket;
+
+class Process : public std::enable_shared_from_this<Process> {
+ public:
+  Process(World& world, int number, int host);
+  ~Process();
+  static Process& current();  // whose code runs
+  static Process* of_pid(int pid);
+  static bool any() { return running_ != nullptr; }
+
+  World& world() const { return world_; }
+  const int number, host, pid;
+  bool over() const { return over_; }  // killed, or ended
+  bool killed() const { return killed_; }
+  // As proc(5) has it.
+  char state() const;
+
+  // A thread of it; `over` is notified at its end.
+  std::shared_ptr<Fiber> start(std::function<void()> run);
+  static bool ended(const Fiber& fiber);
+  // The calling thread waits for a notice of that, at most until then.
+  void wait(const void* what, int64_t until_ns);
+  void sleep(int64_t ns) { wait(nullptr, world_.now() + ns); }
+  void notify(const void* what);
+
+  // The service thread: `round` runs when asked for, and returns when it wants to run again: ns, or negative.
+  std::function<int64_t()> round;
+  std::shared_ptr<void> reactor;
+  bool in_round() const { return in_round_; }
+  void serve_soon();
+
+  std::map<int, std::shared_ptr<Socket>> sockets;
+
+  // It does nothing until then: as if stopped, else as if there was no processor for it.
+  void pause(int64_t until_ns, bool stopped);
+  void kill();
+  void kill_at_send(uint64_t count) { sends_left_ = count; }  // 0: never
+  bool dies_now();                                            // asked at each send
+  std::function<void()> on_kill;
+  // Its program has ended.
+  void exit();
+  // Runs that in its name, outside of time: what is to be given back at the end.
+  void tidy_up(const std::function<void()>& act);
+
+  // What the process did that none may do.
+  static std::optional<std::string> fault;
+  static void blame(std::string what);
+
+ private:
+  class Scope;
+  void act_at(int64_t ns, std::function<void()> act);
+  void wake_at(int64_t ns, const std::shared_ptr<Fiber>& fiber);
+  void serve_at(int64_t ns);
+  void resume(const std::shared_ptr<Fiber>& fiber);
+  void wind_up();
+  int64_t latency();
+
+  static Process* running_;
+  static std::vector<Process*> all_;
+  World& world_;
+  bool over_ = false, killed_ = false, in_round_ = false, stopped_ = false;
+  uint64_t sends_left_ = 0, rounds_ = 0;
+  int64_t asleep_until_ns_ = 0, served_at_ns_ = 0;
+  std::vector<std::shared_ptr<Fiber>> fibers_;
+};
+
+}  // namespace fsccl::sim

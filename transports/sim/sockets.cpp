@@ -1,0 +1,265 @@
+// base/socket.h over the simulated wires, and close() for their descriptors: what belongs to a process has numbers that no real
+// descriptor has, the lowest free one first, as the system gives them.
+#include "transports/sim/sockets.h"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+namespace fsccl {
+namespace sim {
+namespace {
+
+constexpr int64_t kFirstRetryNs = kSecond;  // of a connection request; the pause doubles
+
+Result<int> add(SocketPtr socket) {
+  Process& process = *socket->owner;
+  int fd = kFirstDescriptor;
+  while (process.sockets.contains(fd)) fd++;
+  process.sockets.emplace(fd, std::move(socket));
+  return fd;
+}
+
+SocketPtr make(Process& owner, bool by_unix) {
+  auto socket = std::make_shared<Socket>();
+  socket->owner = &owner;
+  socket->by_unix = by_unix;
+  socket->acknowledged_ns = owner.world().now();
+  return socket;
+}
+
+Status closed() { return fail(FSCCL_ERR_LINK, "the connection was closed by the other side"); }
+
+Status refused(const SocketAddress& address, const char* why) { return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), why); }
+
+Result<Fd> listen_at(SocketAddress address) {
+  Process& process = Process::current();
+  if (process.over()) return refused(address, "the process has ended");
+  Wires& wires = Wires::current();
+  if (!address.is_unix() && port_of(address) == 0) address = tcp_address({}, wires.next_port());
+  if (wires.listener(address, process.host)) return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
+  const SocketPtr socket = make(process, address.is_unix());
+  socket->listens = true;
+  socket->local = address;
+  wires.add(socket);
+  return Fd(add(socket).value());
+}
+
+// Waits until something passes to that host, as connection requests that are sent again do.
+Status reach(int host, Deadline deadline) {
+  Process& process = Process::current();
+  Wires& wires = Wires::current();
+  for (int64_t pause_ns = kFirstRetryNs; wires.open_at(process.host, host) > now_ns(); pause_ns *= 2) {
+    process.wait(nullptr, std::min(deadline.at_ns(), now_ns() + pause_ns));
+    if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
+  }
+  return success();
+}
+
+size_t room_of(const Socket& socket) {
+  const size_t room = Wires::current().room();
+  return socket.unread < room ? room - socket.unread : 0;
+}
+
+Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
+  const SocketPtr socket = socket_of(fd);
+  if (!socket || socket->owner->dies_now()) return closed();
+  const SocketPtr other = socket->other.lock();
+  if (socket->reset || socket->finished || (socket->by_unix && (!other || other->closed))) return closed();
+  Wires& wires = Wires::current();
+  size_t count = std::min(bytes, room_of(*socket));
+  if (count > 1 && passed < 0 && wires.piece()) count = 1 + wires.world().below(count);
+  if (count == 0) return size_t{0};
+  const auto* const first = static_cast<const uint8_t*>(data);
+  Segment segment;
+  segment.bytes.assign(first, first + count);
+  if (passed >= 0) segment.passed = Fd(::dup(passed));
+  socket->unread += count;
+  socket->owed += count;
+  wires.carry(socket, std::move(segment));
+  return count;
+}
+
+}  // namespace
+
+bool writable(const Socket& socket) {
+  const SocketPtr other = socket.other.lock();
+  return socket.reset || socket.finished || (socket.by_unix && (!other || other->closed)) || room_of(socket) > 0;
+}
+
+SocketPtr socket_of(int fd) {
+  if (fd < kFirstDescriptor || !Process::any()) return nullptr;
+  const auto found = Process::current().sockets.find(fd);
+  return found == Process::current().sockets.end() ? nullptr : found->second;
+}
+
+// With something unread the other end learns that it was lost.
+void close_socket(const SocketPtr& socket) {
+  if (socket->closed) return;
+  for (const SocketPtr& one : socket->waiting) {
+    one->in.push_back(0);
+    close_socket(one);
+  }
+  socket->closed = true;
+  if (!socket->listens && !socket->reset && (!socket->in.empty() || !socket->finished)) {
+    Segment last;
+    last.reset = !socket->in.empty();
+    last.end = !last.reset;
+    Wires::current().carry(socket, std::move(last));
+  }
+  socket->in.clear();
+  socket->passed.clear();
+  socket->waiting.clear();
+}
+
+void close_all(Process& process) {
+  for (const auto& [fd, socket] : std::exchange(process.sockets, {})) close_socket(socket);
+}
+
+IpAddress ip_of_host(int host) { return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, static_cast<uint8_t>(host + 1)}; }
+
+}  // namespace sim
+
+using sim::Process;
+using sim::SocketPtr;
+using sim::Wires;
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t) {
+  return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: there are no names in a simulated world", host);
+}
+std::vector<IpAddress> local_ips(const std::string&) { return {sim::ip_of_host(Process::current().host)}; }
+
+Result<Fd> listen_unix(std::string_view name) { return sim::listen_at(unix_address(name)); }
+Result<Fd> listen_tcp(uint16_t port) { return sim::listen_at(tcp_address({}, port)); }
+
+SocketAddress local_address(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  return socket ? socket->local : SocketAddress();
+}
+SocketAddress peer_address(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  return socket ? socket->remote : SocketAddress();
+}
+
+Result<Fd> accept_connection(int listener) {
+  const SocketPtr socket = sim::socket_of(listener);
+  if (!socket || socket->waiting.empty()) return Fd();
+  SocketPtr accepted = std::move(socket->waiting.front());
+  socket->waiting.pop_front();
+  return Fd(sim::add(std::move(accepted)).value());
+}
+
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
+  Process& process = Process::current();
+  Wires& wires = Wires::current();
+  const bool near = address.is_unix() || is_loopback(ip_of(address));
+  const int host = near ? process.host : ip_of(address)[15] - 1;
+  FSCCL_TRY(sim::reach(host, deadline));
+  if (!address.is_unix()) process.sleep(wires.way() + wires.way());
+  if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
+  if (process.over()) return sim::refused(address, "the process has ended");
+  FSCCL_TRY(sim::reach(host, deadline));
+  const SocketPtr listener = wires.listener(address, host);
+  if (!listener) return sim::refused(address, "Connection refused");
+  const SocketPtr mine = sim::make(process, address.is_unix()), theirs = sim::make(*listener->owner, address.is_unix());
+  mine->other = theirs;
+  theirs->other = mine;
+  mine->other_host = host;
+  theirs->other_host = process.host;
+  mine->remote = theirs->local = address;
+  mine->local = theirs->remote =
+      address.is_unix() ? unix_address("") : tcp_address(near ? ip_of(address) : sim::ip_of_host(process.host), wires.next_port());
+  wires.add_stream(mine);
+  wires.add_stream(theirs);
+  listener->waiting.push_back(theirs);
+  listener->owner->serve_soon();
+  return Fd(sim::add(mine).value());
+}
+
+Result<PeerUser> peer_user(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  const SocketPtr other = socket ? socket->other.lock() : nullptr;
+  return PeerUser{geteuid(), other ? other->owner->pid : 0};
+}
+
+Status wait_ready(int fd, Direction direction, Deadline deadline) {
+  for (;;) {
+    const SocketPtr socket = sim::socket_of(fd);
+    if (!socket) return sim::closed();
+    if (direction == Direction::kRead ? socket->readable() : sim::writable(*socket)) return success();
+    if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
+    Process::current().wait(socket.get(), deadline.at_ns());
+  }
+}
+
+Result<size_t> send_some(int fd, const void* data, size_t bytes) { return sim::send_piece(fd, data, bytes, -1); }
+
+Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed) { return sim::send_piece(fd, data, bytes, passed); }
+
+Result<size_t> receive_some(int fd, void* data, size_t bytes) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!socket) return sim::closed();
+  if (socket->in.empty()) {
+    if (socket->ended || socket->reset || socket->shut) return sim::closed();
+    return size_t{0};
+  }
+  size_t count = std::min(bytes, socket->in.size());
+  if (count > 1 && Wires::current().piece()) count = 1 + Wires::current().world().below(count);
+  std::copy_n(socket->in.begin(), count, static_cast<uint8_t*>(data));
+  socket->in.erase(socket->in.begin(), socket->in.begin() + static_cast<ptrdiff_t>(count));
+  Wires::current().taken(socket, count);
+  return count;
+}
+
+Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
+  const Result<size_t> count = receive_some(fd, data, bytes);
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!count.ok() || count.value() == 0 || !socket || socket->passed.empty())
+    return count.ok() ? Result<size_t>(count.value()) : count.status().clone();
+  if (!passed->valid()) *passed = std::move(socket->passed.front());
+  socket->passed.pop_front();
+  return count.value();
+}
+
+void end_sending(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!socket || socket->finished || socket->reset) return;
+  socket->finished = true;
+  sim::Segment end;
+  end.end = true;
+  Wires::current().carry(socket, std::move(end));
+}
+
+void shut_down(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!socket || socket->shut || socket->reset) return;
+  end_sending(fd);
+  socket->shut = true;
+  socket->owner->notify(socket.get());
+  socket->owner->serve_soon();
+}
+
+bool arrived(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  return !socket || socket->by_unix || socket->owed == 0;
+}
+
+int64_t owed_for_ns(int fd) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!socket || socket->by_unix || socket->owed == 0) return 0;
+  return now_ns() - socket->acknowledged_ns;
+}
+
+}  // namespace fsccl
+
+extern "C" int close(int fd) {
+  if (fd < fsccl::sim::kFirstDescriptor) return static_cast<int>(syscall(SYS_close, fd));
+  if (!fsccl::sim::Process::any()) return 0;
+  auto& sockets = fsccl::sim::Process::current().sockets;
+  const auto found = sockets.find(fd);
+  if (found == sockets.end()) return -1;
+  const fsccl::sim::SocketPtr socket = found->second;
+  sockets.erase(found);
+  fsccl::sim::close_socket(socket);
+  return 0;
+}

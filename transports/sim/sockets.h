@@ -1,0 +1,109 @@
+// Stream sockets of a simulated world: Unix ones between the processes of a host, at once and without loss; TCP between hosts, in
+// order, but cut into pieces anywhere, as late as the network likes (lost packets are sent again), with room for so much and no
+// more. A process that is killed closes what it had, as its system does for it; a host that vanishes, and a network that is cut,
+// answer nothing.
+#pragma once
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/socket.h"
+#include "transports/sim/process.h"
+
+namespace fsccl::sim {
+
+struct StreamWeather {
+  int64_t least_ns = 20 * kMicrosecond, most_ns = 200 * kMicrosecond;  // of a packet's way
+  double loss = 0;                                                     // of each attempt; then 200, 600, 1400 ms more
+  size_t room = 64 << 10;                                              // bytes under way and unread, of a direction
+  double garbled = 0;                                                  // packets with a wrong bit
+  double pieces = 0.2;                                                 // sends and receives that move only a part
+};
+
+struct Segment {
+  std::vector<uint8_t> bytes;
+  Fd passed;  // rides on the first byte
+  bool end = false, reset = false;
+};
+
+struct Socket {
+  Process* owner = nullptr;
+  SocketAddress local, remote;
+  bool listens = false, by_unix = false;
+  std::deque<std::shared_ptr<Socket>> waiting;  // to be accepted
+
+  std::weak_ptr<Socket> other;
+  int other_host = 0;
+  std::deque<uint8_t> in;
+  std::deque<Fd> passed;
+  bool ended = false, reset = false;                    // as this end knows
+  bool finished = false, shut = false, closed = false;  // by this end: sending, both directions, the descriptor
+
+  std::deque<Segment> flight;  // what leaves
+  size_t unread = 0;           // of what left: under way, or not yet taken by the other
+  size_t owed = 0;             // of what left: not acknowledged
+  int64_t acknowledged_ns = 0, arrives_ns = 0;
+
+  bool readable() const { return listens ? !waiting.empty() : !in.empty() || ended || reset || shut; }
+};
+using SocketPtr = std::shared_ptr<Socket>;
+
+// What lies between the hosts.
+class Wires {
+ public:
+  Wires(World& world, StreamWeather weather);
+  ~Wires();
+  Wires(const Wires&) = delete;
+  static Wires& current();
+
+  // Nothing passes between the two until then.
+  void cut(int host, int other, int64_t until_ns);
+  void lose_host(int host, int hosts);
+  // When something passes between them; INT64_MAX: never again.
+  int64_t open_at(int host, int other) const;
+
+  void add(const SocketPtr& listener) { listeners_.push_back(listener); }
+  void add_stream(const SocketPtr& stream) { streams_.push_back(stream); }
+  SocketPtr listener(const SocketAddress& address, int host) const;
+  uint16_t next_port() { return next_port_++; }
+
+  int64_t way();
+  // The front of what leaves `from` goes to the other end.
+  void carry(const SocketPtr& from, Segment segment);
+  // The owner of `by` has taken so much: there is room for as much again.
+  void taken(const SocketPtr& by, size_t bytes);
+  bool piece() { return world_.chance(weather_.pieces); }
+  size_t room() const { return weather_.room; }
+  World& world() const { return world_; }
+  uint64_t garbled() const { return garbled_; }
+
+ private:
+  void arrive(const SocketPtr& from, const SocketPtr& to);
+  void acknowledge(const SocketPtr& from, size_t bytes);
+  void silence(int host, int other);
+
+  World& world_;
+  const StreamWeather weather_;
+  struct Cut {
+    int host, other;
+    int64_t until_ns;
+  };
+  std::vector<Cut> cuts_;
+  std::vector<int> lost_hosts_;
+  std::vector<std::weak_ptr<Socket>> listeners_, streams_;
+  uint16_t next_port_ = 30000;
+  uint64_t garbled_ = 0;
+};
+
+inline constexpr int kFirstDescriptor = 1 << 20;
+bool writable(const Socket& socket);
+SocketPtr socket_of(int fd);  // of the process that runs; null
+void close_socket(const SocketPtr& socket);
+void close_all(Process& process);
+
+// 10.0.0.1 is host 0.
+IpAddress ip_of_host(int host);
+
+}  // namespace fsccl::sim
