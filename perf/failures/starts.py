@@ -16,6 +16,7 @@ signals: 10,000 signals a second to each of four ranks that gather for --seconds
 Exit status 0: all as it must be.
 """
 import argparse
+import binascii
 import ctypes
 import os
 import random
@@ -42,7 +43,8 @@ FORKED = -7
 
 
 def frame(kind, payload):
-    return HEADER.pack(MAGIC, kind, 0, len(payload)) + payload
+    total = binascii.crc_hqx(struct.pack("<HI", kind, len(payload)) + payload, 0xFFFF)
+    return HEADER.pack(MAGIC, kind, total, len(payload)) + payload
 
 
 def read_frame(connection):

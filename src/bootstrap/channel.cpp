@@ -38,6 +38,7 @@ Result<bool> Channel::next(Frame& frame) {
   FSCCL_ASSIGN(const FrameHeader header, decode_header(unread, max_payload_bytes_));
   if (unread.size() - kFrameHeaderBytes < header.payload_bytes) return false;
   const ByteView payload = unread.subspan(kFrameHeaderBytes, header.payload_bytes);
+  FSCCL_TRY(check_payload(header, payload));
   frame.type = header.type;
   frame.payload.assign(payload.begin(), payload.end());
   in_used_ += kFrameHeaderBytes + header.payload_bytes;

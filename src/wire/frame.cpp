@@ -1,14 +1,51 @@
 #include "wire/frame.h"
 
 #include <algorithm>
+#include <array>
 
 namespace fsccl {
+namespace {
+
+constexpr size_t kAtOnce = 8;  // bytes
+using SumTables = std::array<std::array<uint16_t, 256>, kAtOnce>;
+
+// [k][b]: what byte b adds to a sum when k more bytes follow.
+constexpr SumTables make_sum_tables() {
+  SumTables tables{};
+  for (size_t byte = 0; byte < 256; ++byte) {
+    auto sum = static_cast<uint16_t>(byte << 8);
+    for (size_t k = 0; k < kAtOnce; ++k) {
+      for (int bit = 0; bit < 8; ++bit) sum = static_cast<uint16_t>(sum << 1 ^ ((sum & 0x8000) != 0 ? 0x1021 : 0));
+      tables[k][byte] = sum;
+    }
+  }
+  return tables;
+}
+constexpr SumTables kSumTables = make_sum_tables();
+
+uint16_t add_to_sum(uint16_t sum, ByteView bytes) {
+  size_t i = 0;
+  for (; i + kAtOnce <= bytes.size(); i += kAtOnce) {
+    uint16_t next = kSumTables[7][bytes[i] ^ sum >> 8] ^ kSumTables[6][bytes[i + 1] ^ (sum & 0xff)];
+    for (size_t k = 2; k < kAtOnce; ++k) next ^= kSumTables[kAtOnce - 1 - k][bytes[i + k]];
+    sum = next;
+  }
+  for (; i < bytes.size(); ++i) sum = static_cast<uint16_t>(sum << 8 ^ kSumTables[0][bytes[i] ^ sum >> 8]);
+  return sum;
+}
+
+uint16_t frame_sum(FrameType type, ByteView payload) {
+  const Bytes head = ByteWriter().put(static_cast<uint16_t>(type)).put(static_cast<uint32_t>(payload.size())).take();
+  return add_to_sum(add_to_sum(0xffff, head), payload);
+}
+
+}  // namespace
 
 Status bad_payload(const char* what) { return fail(FSCCL_ERR_PROTOCOL, "a malformed {} message arrived", what); }
 
 Bytes encode_frame(FrameType type, ByteView payload) {
   ByteWriter writer(kFrameHeaderBytes + payload.size());
-  writer.put(kFrameMagic).put(static_cast<uint16_t>(type)).put(uint16_t{0}).put(static_cast<uint32_t>(payload.size()));
+  writer.put(kFrameMagic).put(static_cast<uint16_t>(type)).put(frame_sum(type, payload)).put(static_cast<uint32_t>(payload.size()));
   writer.put_raw(payload.data(), payload.size());
   return writer.take();
 }
@@ -19,12 +56,17 @@ Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes) {
   if (reader.get<uint32_t>() != kFrameMagic) return fail(FSCCL_ERR_PROTOCOL, "the other side does not speak FSCCL's protocol");
   FrameHeader header;
   header.type = static_cast<FrameType>(reader.get<uint16_t>());
-  const auto zero = reader.get<uint16_t>();
+  header.sum = reader.get<uint16_t>();
   header.payload_bytes = reader.get<uint32_t>();
-  if (zero != 0) return bad_payload("header");
   if (header.payload_bytes > max_payload_bytes)
     return fail(FSCCL_ERR_PROTOCOL, "a message of {} bytes arrived where {} are allowed", header.payload_bytes, max_payload_bytes);
   return header;
+}
+
+Status check_payload(const FrameHeader& header, ByteView payload) {
+  if (frame_sum(header.type, payload) == header.sum) return success();
+  return fail(FSCCL_ERR_PROTOCOL,
+              "a message arrived otherwise than it was sent: the network between the two hosts, or the memory of one, is faulty");
 }
 
 Bytes encode(const Failure& failure) {

@@ -6,7 +6,7 @@
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")
 //          4      2  type (FrameType)
-//          6      2  zero
+//          6      2  sum: CRC-16 of type, bytes of the payload, and payload (polynomial 1021 hex, begun with ffff)
 //          8      4  bytes of the payload
 //         12      -  payload
 //
@@ -59,6 +59,7 @@ enum class FrameType : uint16_t {
 
 struct FrameHeader {
   FrameType type = FrameType::kFailure;
+  uint16_t sum = 0;
   uint32_t payload_bytes = 0;
 };
 
@@ -71,6 +72,9 @@ struct Frame {
 Bytes encode_frame(FrameType type, ByteView payload);
 // Of the first kFrameHeaderBytes of `bytes`. FSCCL_ERR_PROTOCOL: not ours, or longer than allowed.
 Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes);
+// FSCCL_ERR_PROTOCOL: not what was sent. Networks check what they carry, but not so well that nothing ever passes; and after the
+// handshake nothing else would notice.
+Status check_payload(const FrameHeader& header, ByteView payload);
 
 // Why a job or a request failed, as told to others.
 inline constexpr size_t kMaxFailureTextBytes = 1024;
