@@ -116,10 +116,7 @@ std::shared_ptr<Job> Members::join(int r) {
     if (rank(r).process->over()) return;
     world_.note("to rank {}, rank {} is {}", r, other, seen.state == FSCCL_PEER_SUSPECT ? "suspect: " + describe(seen) : "alive");
     suspects_++;
-    if (seen.state == FSCCL_PEER_SUSPECT)
-      rank(r).suspects.insert(other);
-    else
-      rank(r).suspects.erase(other);
+    if (seen.state == FSCCL_PEER_SUSPECT) judge_suspicion(r, other);
   };
   (void)job->begin_beats(setting_.times, life, Deadline::in_ms(kGatherMs)).ok();
   return job;
@@ -152,7 +149,7 @@ void Members::gather_all(int r, Job& job) {
     world_.note("rank {} has gathered {} bytes", r, bytes);
     me.gathered++;
     for (size_t k = 0; k < all.size(); k++)
-      if (setting_.mishap != Mishap::garbled && all[k] != byte_of(static_cast<int>(k / bytes), i, k % bytes))
+      if (all[k] != byte_of(static_cast<int>(k / bytes), i, k % bytes))
         return break_down(fmt::format("rank {} gathered wrong bytes of rank {}", r, k / bytes));
   }
 }
@@ -167,8 +164,10 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const
   if (world_.chance(0.1)) question.code = FSCCL_ERR_LINK;
   const Deadline deadline = Deadline::in_ms(kAskMs);
   for (;;) {
+    if (setting_.mishap == Mishap::deaths && world_.chance(0.05)) me.process->kill_at_send(1 + world_.below(8));
+    const int64_t patience_ms = world_.chance(0.1) ? world_.between(100, kAskMs) : kAskMs;
     Result<Job::Agreed> agreed =
-        job.agree(question, Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(world_.between(100, kAskMs)).at_ns())));
+        job.agree(question, Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(patience_ms).at_ns())));
     if (me.process->over()) return std::nullopt;
     if (!agreed.ok()) {
       world_.note("rank {} cannot ask who is left: {}", r, agreed.status().text());

@@ -38,7 +38,6 @@ class Members {
     std::optional<Error> gather_error;
     int gathered = 0;
     std::map<int, bool> lost;  // rank -> left
-    std::set<int> suspects;
     std::weak_ptr<Job> alive;
   };
   struct Answer {  // of a meeting
@@ -70,6 +69,7 @@ class Members {
   void judge();
   void judge_joining(int r);
   void judge_losses(int r);
+  void judge_suspicion(int r, int other);
   void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
   bool gone(int r) const;  // or about to go
   bool calm() const;       // nobody dies, nothing is cut

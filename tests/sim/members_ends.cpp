@@ -54,12 +54,16 @@ void Members::plan_mishap() {
       for (Rank& one : ranks_)
         if (one.process->host == lost) one.process->kill();
     });
-  for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++)
-    if (world_.chance(0.4))
-      world_.after(world_.between(0, most_ns),
-                   [this, r, stopped = world_.chance(0.5), ns = world_.between(50 * kMillisecond, 8 * kSecond)] {
-                     rank(r).process->pause(world_.now() + ns, stopped);
-                   });
+  for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++) {
+    if (world_.chance(0.6)) continue;
+    const bool stopped = world_.chance(0.5);
+    const int64_t ns = world_.between(50 * kMillisecond, 8 * kSecond);
+    Process& process = *rank(r).process;
+    if (world_.chance(0.3))
+      process.pause_at_send(1 + world_.below(20), ns, stopped);
+    else
+      world_.after(world_.between(0, most_ns), [&process, ns, stopped] { process.pause(ns, stopped); });
+  }
   for (int i = 0; setting_.mishap == Mishap::cuts && i < setting_.hosts; i++)
     world_.after(world_.between(0, most_ns), [this, one = host(), other = host(), for_good = world_.chance(0.3),
                                               ns = world_.between(100 * kMillisecond, 30 * kSecond)] {
@@ -100,7 +104,7 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, c
   if (may_split()) return;
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
   // Who has left since, or died, may have told nobody who lives; where nobody is lost or late, it has told all.
-  const bool told = dead_.empty() && setting_.weather.loss == 0 && setting_.mishap != Mishap::pauses;
+  const bool told = dead_.empty() && setting_.mishap != Mishap::pauses;
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
   if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
   answer.by.insert(r);
@@ -154,13 +158,20 @@ void Members::judge_joining(int r) {
   if (code == FSCCL_ERR_PEER_DEAD && (me.error->peer < 0 || !gone(me.error->peer))) return wrong("that one lives");
 }
 
+// Where nothing is lost or cut, only who does nothing is silent, or did nothing just now; and not to those on its host who see that
+// it would run if it could.
+void Members::judge_suspicion(int r, int other) {
+  if (setting_.weather.loss > 0 || may_split() || setting_.mishap == Mishap::hosts || rank(other).process->over()) return;
+  const Process& process = *rank(other).process;
+  if (!process.paused() || (setting_.hosts == 1 && !process.was_stopped()))
+    break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
+}
+
 void Members::judge_losses(int r) {
   const Rank& me = rank(r);
   if (setting_.mishap == Mishap::differing && setting_.gathers > 0 && !me.gather_error)
     return break_down(fmt::format("rank {} gathered, though ranks gave differently", r));
   if (calm() && me.gather_error) return break_down(fmt::format("rank {} could not gather: {}", r, me.gather_error->text));
-  if (setting_.mishap == Mishap::none && setting_.weather.loss == 0 && suspects_ != 0)
-    return break_down("somebody was suspected without a reason");
 }
 
 }  // namespace fsccl::sim

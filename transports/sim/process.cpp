@@ -132,18 +132,26 @@ void Process::serve_at(int64_t ns) {
 
 // --- what befalls it
 
-void Process::pause(int64_t until_ns, bool stopped) {
+void Process::pause(int64_t ns, bool stopped) {
   if (over_) return;
-  world_.note("process {} {} for {} ms", number, stopped ? "is stopped" : "gets no processor",
-              (until_ns - world_.now()) / kMillisecond);
-  asleep_until_ns_ = std::max(asleep_until_ns_, until_ns);
-  stopped_ = stopped;
+  world_.note("process {} {} for {} ms", number, stopped ? "is stopped" : "gets no processor", ns / kMillisecond);
+  asleep_until_ns_ = std::max(asleep_until_ns_, world_.now() + ns);
+  paused_ = true;
+  stopped_ |= stopped;
 }
 
-bool Process::dies_now() {
-  if (sends_left_ == 0 || --sends_left_ != 0) return false;
-  kill();
-  return true;
+void Process::pause_at_send(uint64_t count, int64_t ns, bool stopped) {
+  sends_left_ = count;
+  at_send_ = [this, ns, stopped] { pause(ns, stopped); };
+}
+
+void Process::kill_at_send(uint64_t count) {
+  sends_left_ = count;
+  at_send_ = [this] { kill(); };
+}
+
+void Process::about_to_send() {
+  if (sends_left_ != 0 && --sends_left_ == 0) at_send_();
 }
 
 void Process::kill() {

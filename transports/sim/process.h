@@ -53,11 +53,15 @@ class Process : public std::enable_shared_from_this<Process> {
 
   std::map<int, std::shared_ptr<Socket>> sockets;
 
-  // It does nothing until then: as if stopped, else as if there was no processor for it.
-  void pause(int64_t until_ns, bool stopped);
+  // It does nothing for so long: as if stopped, else as if there was no processor for it.
+  void pause(int64_t ns, bool stopped);
+  bool paused() const { return paused_; }  // ever
+  bool was_stopped() const { return stopped_; }
   void kill();
-  void kill_at_send(uint64_t count) { sends_left_ = count; }  // 0: never
-  bool dies_now();                                            // asked at each send
+  // The same, when it sends something for the n-th time from now on.
+  void pause_at_send(uint64_t count, int64_t ns, bool stopped);
+  void kill_at_send(uint64_t count);
+  void about_to_send();
   std::function<void()> on_kill;
   // Its program has ended.
   void exit();
@@ -80,7 +84,8 @@ class Process : public std::enable_shared_from_this<Process> {
   static Process* running_;
   static std::vector<Process*> all_;
   World& world_;
-  bool over_ = false, killed_ = false, in_round_ = false, stopped_ = false;
+  bool over_ = false, killed_ = false, in_round_ = false, stopped_ = false, paused_ = false;
+  std::function<void()> at_send_;
   uint64_t sends_left_ = 0, rounds_ = 0;
   int64_t asleep_until_ns_ = 0, served_at_ns_ = 0;
   std::vector<std::shared_ptr<Fiber>> fibers_;

@@ -63,7 +63,8 @@ size_t room_of(const Socket& socket) {
 
 Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
   const SocketPtr socket = socket_of(fd);
-  if (!socket || socket->owner->dies_now()) return closed();
+  if (socket) socket->owner->about_to_send();
+  if (!socket || socket->owner->over()) return closed();
   const SocketPtr other = socket->other.lock();
   if (socket->reset || socket->finished || (socket->by_unix && (!other || other->closed))) return closed();
   Wires& wires = Wires::current();
