@@ -161,7 +161,8 @@ void Members::judge_joining(int r) {
 // Where nothing is lost or cut, only who does nothing is silent, or did nothing just now; and not to those on its host who see that
 // it would run if it could.
 void Members::judge_suspicion(int r, int other) {
-  const bool narrow = setting_.weather.room <= 4096;  // a beat may wait long behind what is gathered
+  const bool narrow = setting_.weather.room <= 16384 &&
+                      setting_.weather.most_ns > 2 * kMillisecond;  // a beat may wait long behind what is gathered
   if (narrow || setting_.weather.loss > 0 || may_split() || setting_.mishap == Mishap::hosts || rank(other).process->over()) return;
   const Process& process = *rank(other).process;
   if (!process.paused() || (setting_.hosts == 1 && !process.was_stopped()))
