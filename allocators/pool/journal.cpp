@@ -33,23 +33,30 @@ Result<std::unique_ptr<Journal>> Journal::open(size_t history, const std::string
   using std::chrono::system_clock;
   const int64_t now = std::chrono::duration_cast<std::chrono::microseconds>(system_clock::now().time_since_epoch()).count();
   journal->clock_ahead_ = now - now_ns() / 1000;
+  journal->program_locks_ = journal->watched() ? 1 : 0;
   return journal;
 }
 
 int64_t Journal::time_us() const { return clock_ahead_ + now_ns() / 1000; }
 
-uint32_t Journal::use_of(const Owner& owner) {
-  const auto found = use_numbers_.find(std::tuple<UseKind, std::string_view, uint64_t>(owner.kind, owner.unit, owner.stream));
+uint32_t Journal::use_of(const Owner& owner, bool slots) {
+  using Place = std::tuple<bool, UseKind, std::string_view, uint64_t>;
+  const auto found = use_numbers_.find(Place(slots, owner.kind, owner.unit, owner.stream));
   if (found != use_numbers_.end()) return found->second;
   const auto number = static_cast<uint32_t>(uses_.size());
-  uses_.push_back({.kind = owner.kind, .unit = std::string(owner.unit), .stream = owner.stream});
-  use_numbers_.emplace(std::tuple(owner.kind, uses_.back().unit, owner.stream), number);
+  Use& use = uses_.emplace_back();
+  use.kind = owner.kind;
+  use.unit = owner.unit;
+  use.stream = owner.stream;
+  use_numbers_.emplace(std::tuple(slots, owner.kind, use.unit, owner.stream), number);
   return number;
 }
 
 void Journal::name_slot(uint64_t key, UseKind kind, const std::string& unit) {
   const std::lock_guard lock(mutex_);
-  slots_[key].use = use_of({kind, unit});
+  Named& slot = slots_[key];
+  slot.use_number = use_of({kind, unit}, true);
+  slot.use = &uses_[slot.use_number];
 }
 
 void Journal::forget_slot(uint64_t key) {
@@ -61,56 +68,65 @@ Journal::Named& Journal::named(uint64_t key) {
   const auto found = slots_.find(key);
   if (found != slots_.end()) [[likely]]
     return found->second;
-  return slots_.emplace(key, Named{.use = use_of({UseKind::kParameters, {}})}).first->second;  // of nobody who said who it is
+  name_slot(key, UseKind::kParameters, {});  // of nobody who said who it is
+  return slots_.find(key)->second;
 }
 
 void Journal::slot_taken(uint64_t key, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
-  const std::lock_guard lock(mutex_);
   Named& slot = named(key);
-  slot.live[part] = {address, bytes, requested, slot.use};
-  take(slot.live[part]);
+  const ProgramLock lock(*this);
+  version_.begin();
+  LiveSlot& live = slot.live[part];
+  live.address = address;
+  live.bytes = bytes;
+  live.requested = requested;
+  take(*slot.use, slots_live_, {address, bytes, requested, slot.use_number});
+  version_.end();
 }
 
 void Journal::slot_given_back(uint64_t key, size_t part) {
-  const std::lock_guard lock(mutex_);
   Named& slot = named(key);
-  give_back(slot.live[part], 0);
-  slot.live[part].bytes = 0;
+  const ProgramLock lock(*this);
+  version_.begin();
+  LiveSlot& live = slot.live[part];
+  give_back(*slot.use, slots_live_, {live.address, live.bytes, live.requested, slot.use_number}, 0);
+  live.bytes = 0;
+  version_.end();
 }
 
 void Journal::slot_refused(uint64_t key, uint64_t bytes, uint64_t free) {
+  const uint32_t use = named(key).use_number;
   const std::lock_guard lock(mutex_);
-  refuse(named(key).use, bytes, free);
+  refuse(use, bytes, free);
 }
 
 void Journal::block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested) {
   const std::lock_guard lock(mutex_);
-  const LiveMemory memory{address, bytes, requested, use_of(owner)};
+  const LiveMemory memory{address, bytes, requested, use_of(owner, false)};
   blocks_[address] = memory;
-  take(memory);
+  take(uses_[memory.use], blocks_live_, memory);
 }
 
 void Journal::block_given_back(uint64_t address, uint64_t stream) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return;
-  give_back(found->second, stream);
+  give_back(uses_[found->second.use], blocks_live_, found->second, stream);
   blocks_.erase(found);
 }
 
 void Journal::block_refused(const Owner& owner, uint64_t bytes, uint64_t free) {
   const std::lock_guard lock(mutex_);
-  refuse(use_of(owner), bytes, free);
+  refuse(use_of(owner, false), bytes, free);
 }
 
-void Journal::take(const LiveMemory& memory) {
-  MemoryUse& use = uses_[memory.use];
+void Journal::take(Use& use, Live& live, const LiveMemory& memory) {
   use.live += memory.bytes;
-  use.peak = std::max(use.peak, use.live);
-  use.allocations++;
+  if (use.live > use.peak) use.peak = use.live;
+  use.allocations += 1;
   use.allocated += memory.bytes;
-  live_ += memory.bytes;
-  live_peak_ = std::max(live_peak_, live_);
+  live += memory.bytes;
+  note_peak();
   if (!watched()) [[likely]]
     return;
   const int64_t time = time_us();
@@ -118,16 +134,25 @@ void Journal::take(const LiveMemory& memory) {
   if (log_) log_->allocate(time, memory.address, memory.bytes, use.stream);
 }
 
-void Journal::give_back(const LiveMemory& memory, uint64_t stream) {
-  MemoryUse& use = uses_[memory.use];
+void Journal::give_back(Use& use, Live& live, const LiveMemory& memory, uint64_t stream) {
   use.live -= memory.bytes;
-  use.frees++;
-  live_ -= memory.bytes;
+  use.frees += 1;
+  note_peak();
+  live -= memory.bytes;
   if (!watched()) [[likely]]
     return;
   const int64_t time = time_us();
   note(JournalAction::kGivenBack, memory, stream, time);
   if (log_) log_->free(time, memory.address, memory.bytes, stream);
+}
+
+// Slots and blocks are counted by two threads, each of which may not see yet what the other has just added; so whoever gives back
+// looks once more. What was there for less than a store takes to be seen, beside another, may go unnoticed.
+void Journal::note_peak() {
+  const uint64_t live = slots_live_ + blocks_live_;
+  uint64_t peak = live_peak_.load(std::memory_order_relaxed);
+  while (live > peak && !live_peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
 }
 
 void Journal::refuse(uint32_t use, uint64_t bytes, uint64_t free) {
@@ -163,25 +188,43 @@ void Journal::note(JournalAction action, const LiveMemory& memory, uint64_t stre
   ring_[events_++ % capacity_] = {time_us, memory.address, memory.bytes, memory.requested, stream, memory.use, action};
 }
 
-uint64_t Journal::live_peak() const {
-  const std::lock_guard lock(mutex_);
-  return live_peak_;
+uint64_t Journal::live_peak() const { return std::max(live_peak_.load(std::memory_order_relaxed), slots_live_ + blocks_live_); }
+
+// The program, which waits for the lock from now on, is at most in the middle of what it had begun.
+template <class Read>
+void Journal::copy_slots(Read&& read) const {
+  program_locks_.fetch_add(1, std::memory_order_relaxed);
+  version_.read(read);
+  program_locks_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::vector<MemoryUse> Journal::list_uses() const {
+  std::vector<MemoryUse> uses;
+  uses.reserve(uses_.size());
+  for (const Use& use : uses_)
+    uses.push_back({use.kind, use.unit, use.stream, use.live, use.peak, use.allocations, use.frees, use.allocated});
+  return uses;
 }
 
 std::vector<MemoryUse> Journal::uses() const {
   const std::lock_guard lock(mutex_);
-  return uses_;
+  std::vector<MemoryUse> uses;
+  copy_slots([&] { uses = list_uses(); });
+  return uses;
 }
 
 JournalCopy Journal::copy() const {
   JournalCopy copy;
   {
     const std::lock_guard lock(mutex_);
-    copy.uses = uses_;
+    copy_slots([&] {
+      copy.uses = list_uses();
+      copy.live.clear();
+      for (const auto& [key, slot] : slots_)
+        for (const LiveSlot& live : slot.live)
+          if (const uint64_t bytes = live.bytes) copy.live.push_back({live.address, bytes, live.requested, slot.use_number});
+    });
     copy.parts = parts_;
-    for (const auto& [key, slot] : slots_)
-      for (const LiveMemory& memory : slot.live)
-        if (memory.bytes) copy.live.push_back(memory);
     for (const auto& [address, memory] : blocks_) copy.live.push_back(memory);
     const uint64_t kept = std::min<uint64_t>(events_, capacity_);
     copy.lost = events_ - kept;

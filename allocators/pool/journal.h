@@ -2,11 +2,16 @@
 // the last events in a ring that was made with the journal, and a log (allocation_log.h). The pool reports every slot and block
 // after it was granted and before its bytes can be granted anew, so that events of one address are in order.
 //
-// A slot's owner is found by the key that the unit gave a name to; to take and give back a slot then adds to counters, under a lock
-// that nobody holds for long: nothing is allocated, no time is read, no system call is made. Any thread.
+// A slot's owner is found by the key that the unit gave a name to; to take and give back a slot then adds to counters, without a
+// lock: nothing is allocated, no time is read, no system call is made. Where events or a log are kept, there is a lock around both.
+//
+// Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread. What the
+// program has written is copied by version (version.h); while somebody copies, it takes the lock, so that nobody copies for ever.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +23,7 @@
 
 #include "allocators/pool/allocation_log.h"
 #include "allocators/pool/node_memory.h"
+#include "allocators/pool/version.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -97,33 +103,64 @@ class Journal {
   JournalCopy copy() const;
 
  private:
-  struct Named {
-    uint32_t use = 0;
-    std::array<LiveMemory, 2> live{};  // in the shared part, in the own part; bytes 0: none
+  // Of slots, or of blocks: what slots add to is the program's, what blocks add to is under the lock.
+  struct Use {
+    UseKind kind{};
+    std::string unit;
+    uint64_t stream = 0;
+    Versioned live, peak, allocations, frees, allocated;
   };
+  struct LiveSlot {
+    Versioned address, bytes, requested;  // bytes 0: there is none
+  };
+  struct Named {
+    uint32_t use_number = 0;
+    Use* use = nullptr;
+    std::array<LiveSlot, 2> live;  // in the shared part, in the own part
+  };
+  // The lock, for the program: taken where events are kept, and while somebody copies.
+  class ProgramLock {
+   public:
+    explicit ProgramLock(Journal& journal) : lock_(journal.mutex_, std::defer_lock) {
+      if (journal.program_locks_.load(std::memory_order_relaxed)) [[unlikely]]
+        lock_.lock();
+    }
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+  };
+  template <class Read>
+  void copy_slots(Read&& read) const;  // under the lock
+
   Journal() = default;
-  uint32_t use_of(const Owner& owner);
+  uint32_t use_of(const Owner& owner, bool slots);
   Named& named(uint64_t key);
-  void take(const LiveMemory& memory);
-  void give_back(const LiveMemory& memory, uint64_t stream);
+  using Live = Versioned;
+  void take(Use& use, Live& live, const LiveMemory& memory);
+  void give_back(Use& use, Live& live, const LiveMemory& memory, uint64_t stream);
+  void note_peak();
+  std::vector<MemoryUse> list_uses() const;
   void refuse(uint32_t use, uint64_t bytes, uint64_t free);
   void note(JournalAction action, const LiveMemory& memory, uint64_t stream, int64_t time_us);
   bool watched() const { return capacity_ || log_; }
   int64_t time_us() const;
 
   mutable std::mutex mutex_;
-  std::vector<MemoryUse> uses_;
+  mutable std::atomic<int> program_locks_{0};  // who wants the program to take it
+  Version version_;                            // of what slots have changed
+  Live slots_live_, blocks_live_;
+  std::atomic<uint64_t> live_peak_{0};
+  std::deque<Use> uses_;
   struct Earlier {  // also of keys that only look at a name
     using is_transparent = void;
-    using Key = std::tuple<UseKind, std::string_view, uint64_t>;
+    using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
     bool operator()(const Key& a, const Key& b) const { return a < b; }
   };
-  std::map<std::tuple<UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;
-  std::unordered_map<uint64_t, Named> slots_;
+  std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;  // bool: of slots
+  std::unordered_map<uint64_t, Named> slots_;  // read by the program without the lock; changed by it, under the lock
   NodeMemory nodes_;
   std::pmr::unordered_map<uint64_t, LiveMemory> blocks_{nodes_.get()};
   std::array<PoolPart, kPoolParts> parts_{};
-  uint64_t live_ = 0, live_peak_ = 0;
 
   std::unique_ptr<JournalEvent[]> ring_;
   size_t capacity_ = 0;

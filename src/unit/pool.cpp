@@ -276,10 +276,8 @@ Status Pool::check_empty() {
 }
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
-  const uint64_t position = ledger_.next();
-  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, position);
-  ledger_.done(position);
-  publish();
+  Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
+  publish(part);
   return grant;
 }
 
@@ -307,7 +305,7 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     const uint64_t undo = ledger_.next();
     (void)region(part).give_back(key, undo);
     ledger_.done(undo);
-    publish();
+    publish(part);
     journal_->slot_refused(key, asked, memory_->left());
     return grown;
   }
@@ -323,7 +321,7 @@ Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
   if (watch_) [[unlikely]]
     watch_->given_back(part, key);
   FSCCL_TRY(region(part).give_back(key, position));
-  publish();
+  publish(part);
   journal_->slot_given_back(key, static_cast<size_t>(part));
   return success();
 }

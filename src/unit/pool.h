@@ -118,6 +118,7 @@ class Pool {
   void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
   void publish();
+  void publish(Part part);
   void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 

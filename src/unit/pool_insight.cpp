@@ -17,6 +17,13 @@ void Pool::publish() {
   set(slot_figures_.misses, &CollectiveRegion::misses);
 }
 
+// After an event of this part. A step that goes by its table changes no more than how much is live, and the hits.
+void Pool::publish(Part part) {
+  if (!region(part).by_table()) return publish();
+  slot_figures_.live.store(shared_->live() + own_->live(), std::memory_order_relaxed);
+  slot_figures_.hits.store(shared_->hits() + own_->hits(), std::memory_order_relaxed);
+}
+
 void Pool::stats(fsccl_pool_stats_t* out) const {
   const std::lock_guard lock(mutex_);
   fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;

@@ -9,21 +9,30 @@
 namespace fsccl {
 
 void ReleaseLedger::done(uint64_t position) {
-  done_[position % kWindow].store(position, std::memory_order_seq_cst);
   std::atomic_ref<uint64_t> line(line_->position);
+  uint64_t from = line.load(std::memory_order_seq_cst);
+  if (from + 1 == position) [[likely]] {  // nothing before it is open, and nobody else can publish it
+    publish(&from, position);
+  } else {
+    done_[position % kWindow].store(position, std::memory_order_seq_cst);
+    from = line.load(std::memory_order_seq_cst);
+  }
   // Whoever closes the gap publishes everything behind it; a thread that loses the race has been overtaken by one that saw its
   // mark.
-  uint64_t from = line.load(std::memory_order_seq_cst);
   while (true) {
     uint64_t to = from;
     while (done_[(to + 1) % kWindow].load(std::memory_order_seq_cst) == to + 1) to++;
     if (to == from) return;
-    if (line.compare_exchange_strong(from, to, std::memory_order_seq_cst)) {
-      if (std::atomic_ref(line_->sleepers).load(std::memory_order_seq_cst))
-        futex_wake_all(reinterpret_cast<uint32_t*>(&line_->position));
-      from = to;
-    }
+    publish(&from, to);
   }
+}
+
+// *from: what the line says afterwards; `to`, if it said *from.
+void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
+  if (!std::atomic_ref(line_->position).compare_exchange_strong(*from, to, std::memory_order_seq_cst)) return;
+  if (std::atomic_ref(line_->sleepers).load(std::memory_order_seq_cst))
+    futex_wake_all(reinterpret_cast<uint32_t*>(&line_->position));
+  *from = to;
 }
 
 Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,

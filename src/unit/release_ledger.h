@@ -27,6 +27,8 @@ class ReleaseLedger {
   void done(uint64_t position);
 
  private:
+  void publish(uint64_t* from, uint64_t to);
+
   ReleaseLine* line_;
   uint64_t opened_ = 0;
   std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done

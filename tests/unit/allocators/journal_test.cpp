@@ -111,33 +111,55 @@ TEST(Journal, LogsAndFlushesAtAStepsEnd) {
   EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
 }
 
-// Whoever looks while others take and give back sees sums that belong together.
-TEST(Journal, IsReadWhileItIsWritten) {
-  const auto j = journal(64);
-  j->name_slot(2, UseKind::kParameters, "a");
+// Whoever looks while others take and give back sees sums that belong together: with a history slots take the lock, without one
+// they do not.
+class JournalInUse : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(JournalInUse, IsReadWhileItIsWritten) {
+  constexpr uint64_t kRounds = 20'000, kSlots = 5;
+  const auto j = journal(GetParam());
+  for (uint64_t key = 1; key <= kSlots; key++) j->name_slot(key, UseKind::kParameters, key % 2 ? "a" : "b");
   std::thread blocks([&] {
-    for (uint64_t i = 0; i < 20'000; i++) {
+    for (uint64_t i = 0; i < kRounds; i++) {
       j->block_taken({}, 0x900000 + i % 7 * 64, 64, 10);
       j->block_given_back(0x900000 + i % 7 * 64);
     }
   });
   std::thread slots([&] {
-    for (int i = 0; i < 20'000; i++) {
-      j->slot_taken(2, kShared, 0x3000, 4096, 4000);
-      j->slot_given_back(2, kShared);
+    for (uint64_t i = 0; i < kRounds; i++) {
+      const uint64_t key = i % kSlots + 1, bytes = 4096 * key;
+      j->slot_taken(key, kOwn, 0x10000 * key, bytes, bytes - 96);
+      if (i % 64 == 0) j->name_slot(100 + i, UseKind::kGradients, "later" + std::to_string(i % 5));
+      j->slot_given_back(key, kOwn);
+      if (i % 64 == 0) j->forget_slot(100 + i);
     }
   });
   for (int i = 0; i < 200; i++) {
     const JournalCopy copy = j->copy();
     uint64_t live = 0, by_use = 0;
-    for (const LiveMemory& memory : copy.live) live += memory.bytes;
-    for (const MemoryUse& use : copy.uses) by_use += use.live;
+    for (const LiveMemory& memory : copy.live) {
+      live += memory.bytes;
+      if (memory.address >= 0x900000) continue;
+      ASSERT_EQ(memory.bytes, memory.address / 0x10000 * 4096);  // of one and the same slot
+      ASSERT_EQ(memory.requested, memory.bytes - 96);
+    }
+    for (const MemoryUse& use : copy.uses) {
+      by_use += use.live;
+      ASSERT_LE(use.live, use.peak);
+      ASSERT_EQ(use.allocations - use.frees, use.live ? 1u : 0u);
+    }
     ASSERT_EQ(live, by_use);
   }
   blocks.join();
   slots.join();
-  EXPECT_EQ(use_of(j->uses(), UseKind::kParameters, "a").frees, 20'000u);
+  const std::vector<MemoryUse> uses = j->uses();
+  EXPECT_EQ(use_of(uses, UseKind::kParameters, "a").frees + use_of(uses, UseKind::kParameters, "b").frees, kRounds);
+  EXPECT_EQ(use_of(uses, UseKind::kBlock, "").frees, kRounds);
+  EXPECT_GE(j->live_peak(), 5 * 4096u);
+  EXPECT_LE(j->live_peak(), 5 * 4096u + 64);
 }
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutHistory, JournalInUse, ::testing::Values(0, 64));
 
 }  // namespace
 }  // namespace fsccl
