@@ -12,6 +12,7 @@ namespace fsccl {
 class ByteRanges {
  public:
   uint64_t bytes() const { return bytes_; }
+  const std::map<uint64_t, uint64_t>& ranges() const { return ranges_; }  // begin -> end
 
   // The parts of [begin, end) that are not in the set.
   std::vector<std::pair<uint64_t, uint64_t>> missing(uint64_t begin, uint64_t end) const {

@@ -39,7 +39,7 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
   }
   if (!offset) {
     const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_bytes()});
-    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kMargin), capacity_);
+    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kMargin), addresses_);
     const auto homes = known_.plan().homes.find(event.bytes);
     const std::optional<uint64_t> place =
         least_harm(region_, event.bytes, most_extent_, limit,

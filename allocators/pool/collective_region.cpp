@@ -25,7 +25,12 @@ Status check_stream(uint32_t stream, uint32_t streams) {
 }  // namespace
 
 CollectiveRegion::CollectiveRegion(uint64_t capacity, bool record, uint32_t streams)
-    : capacity_(capacity), record_(record), streams_(std::min(streams, kMostStreams)), region_(capacity), order_(streams_) {}
+    : capacity_(capacity),
+      addresses_(capacity),
+      record_(record),
+      streams_(std::min(streams, kMostStreams)),
+      region_(capacity),
+      order_(streams_) {}
 
 Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes, bool stable, uint64_t position, uint32_t stream) {
   if (bytes == 0) return take(key, 1, stable, position, stream);
@@ -39,7 +44,8 @@ Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes,
                 position);
   if (!fits) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: a slot of {} bytes is too large", bytes);
   SlotGrant grant;
-  const std::optional<uint64_t> offset = place(event, &grant.waits);
+  const bool room = live_ <= capacity_ && event.bytes <= capacity_ - live_;
+  const std::optional<uint64_t> offset = room ? place(event, &grant.waits) : std::nullopt;
   if (!offset) {
     return fail(FSCCL_ERR_OUT_OF_MEMORY,
                 "pool: a slot of {} bytes does not fit: {} of {} bytes are in use by {} slots, in pieces up to {} (plan: {} "
@@ -105,6 +111,14 @@ Status CollectiveRegion::order_off_table(const Event& event) {
   follow(event);
   mix(event, 0);
   return success();
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> CollectiveRegion::held_ranges() {
+  leave_table();
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const auto& [key, slot] : held_) ranges.emplace_back(slot.offset, slot.offset + slot.bytes);
+  std::sort(ranges.begin(), ranges.end());
+  return ranges;
 }
 
 // What the event means for the streams, and for who holds what; placing and freeing bytes apart.
@@ -252,6 +266,7 @@ void CollectiveRegion::end_step() {
   }
   if (following_) deviate();  // it ended early
   following_ = !known_.empty();
+  if (sparse_ && following_) most_extent_ = std::max(plan_bytes(), region_.top());
   next_ = 0;
   const std::vector<Event> events = std::exchange(events_, {});
   if (record_ && events.size() <= kMostEvents && known_.worth_learning(events) &&

@@ -17,10 +17,12 @@
 // Bytes go from one slot to the next without a wait of the region's own wherever there is a choice: on the planned path always,
 // unless the step before went another way.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "allocators/pool/byte_history.h"
@@ -82,13 +84,30 @@ class CollectiveRegion {
 
   // No slot reaches beyond it from now on, and no plan. Above what is in use, and the same on all ranks.
   void set_capacity(uint64_t bytes) {
-    capacity_ = bytes;
+    capacity_ = addresses_ = bytes;
     region_.set_capacity(bytes);
+  }
+  // The same where free bytes can be given back (backed_bytes.h): slots, and plans, of so many bytes at once, within a range that
+  // is larger. Then the extent is the plan's again at every step boundary.
+  void set_capacity(uint64_t bytes, uint64_t addresses) {
+    capacity_ = bytes;
+    addresses_ = std::max(bytes, addresses);
+    sparse_ = true;
+    region_.set_capacity(addresses_);
   }
   // Bytes from 0 that must exist: max over plan and use since the plan was made. A new plan may need less than the one before, or
   // than the step that was recorded for it: at a step boundary the extent may fall, and give_up() says that what is above is gone.
   uint64_t extent() const { return most_extent_; }
-  void give_up(uint64_t from, uint64_t position) { given_back_.set(from, UINT64_MAX, position); }
+  void give_up(uint64_t from, uint64_t position) { give_up(from, UINT64_MAX, position); }
+  void give_up(uint64_t from, uint64_t to, uint64_t position) { given_back_.set(from, to, position); }
+  // By address, [begin, end).
+  std::vector<std::pair<uint64_t, uint64_t>> held_ranges();
+  // The position at which the last user of any of these bytes gave them back.
+  uint64_t given_back(uint64_t begin, uint64_t end) {
+    leave_table();
+    return given_back_.latest(begin, end);
+  }
+  bool cooling(uint64_t begin, uint64_t end) const { return cooling_.touches(begin, end); }  // work on them may go on
   uint64_t live() const { return table_.empty() || next_ == 0 ? live_ : table_[next_ - 1].live; }
   uint64_t peak() const { return peak_; }
   uint64_t plan_bytes() const { return known_.plan().bytes; }
@@ -139,8 +158,9 @@ class CollectiveRegion {
   void mix(const Event& event, uint64_t offset) { mix(StepTable::digest(event, offset)); }
   void mix(uint64_t digest) { hash_ = hash_ * StepTable::kHashFactor + digest; }
 
-  uint64_t capacity_;
+  uint64_t capacity_, addresses_;
   bool record_;
+  bool sparse_ = false;
   uint32_t streams_;
   Region region_;
   StreamOrder order_;

@@ -41,6 +41,10 @@ uint64_t CoolingSlots::bytes() const {
   return sum;
 }
 
+bool CoolingSlots::touches(uint64_t begin, uint64_t end) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.begin < end && begin < slot.end; });
+}
+
 void CoolingSlots::end_step() {
   for (Slot& slot : slots_) slot.steps = std::min(slot.steps + 1, 2);
 }

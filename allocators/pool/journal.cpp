@@ -176,6 +176,12 @@ void Journal::released(size_t part, uint64_t bytes) {
        time_us());
 }
 
+void Journal::changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  parts_[part] = {part_address, reach};
+  note(action, {part_address + offset, bytes, bytes, static_cast<uint32_t>(part)}, 0, time_us());
+}
+
 void Journal::step() {
   if (!watched()) return;
   const std::lock_guard lock(mutex_);

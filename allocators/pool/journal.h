@@ -57,7 +57,7 @@ struct LiveMemory {
   uint32_t use = 0;
 };
 struct PoolPart {
-  uint64_t address = 0, bytes = 0;  // that exist, from its beginning
+  uint64_t address = 0, bytes = 0;  // from its beginning to the last that exist
 };
 
 // The whole journal at one moment.
@@ -96,6 +96,8 @@ class Journal {
   // Memory of the system, at the end of what a part has.
   void grown(size_t part, uint64_t part_address, uint64_t bytes);
   void released(size_t part, uint64_t bytes);
+  // Anywhere in it; afterwards it reaches so far.
+  void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes);
   void step();
 
   uint64_t live_peak() const;  // the most bytes live at once

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <barrier>
+#include <charconv>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -141,8 +143,12 @@ Times run_rank(const fsccl_unique_id_t& id, int rank, int ranks, int steps, std:
 }  // namespace
 
 int main(int count, char** arguments) {
-  const int ranks = count > 1 ? std::atoi(arguments[1]) : 2, steps = count > 2 ? std::atoi(arguments[2]) : 2000;
-  if (ranks < 1 || steps < 1) return 2;
+  const std::vector<std::string_view> given(arguments, arguments + count);
+  const auto number = [&](size_t nth, int otherwise) {
+    if (nth < given.size()) std::from_chars(given[nth].data(), given[nth].data() + given[nth].size(), otherwise);
+    return std::max(otherwise, 1);
+  };
+  const int ranks = number(1, 2), steps = number(2, 2000);
   fsccl_unique_id_t id;
   if (fsccl_unique_id_create(&id) != FSCCL_OK) stop("fsccl_unique_id_create");
   std::barrier together(ranks);

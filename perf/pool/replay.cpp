@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "allocators/host/arena.h"
+#include "allocators/pool/backed_bytes.h"
 #include "allocators/pool/collective_region.h"
 #include "numbers.h"
 #include "pool/system_calls.h"
@@ -14,18 +15,20 @@ namespace {
 
 constexpr uint64_t kCapacity = uint64_t{1} << 60;      // of a region without memory
 constexpr uint64_t kMostMemory = uint64_t{256} << 20;  // larger pools are rehearsed: placed and counted, without memory
+constexpr uint64_t kAddresses = uint64_t{16} << 30;    // of an arena
 constexpr size_t kWarmUp = 4;                          // steps: the plan, two by it, and the table
-constexpr uint64_t kGrowth = uint64_t{2} << 20;        // as the pool grows
 
 // A region and what a pool does around it: it asks the arena for memory when a slot lies beyond what is there.
 class ReplayedPool {
  public:
   ReplayedPool(uint32_t streams, bool record, bool rehearsal)
-      : rehearsal_(rehearsal), region_(rehearsal ? kCapacity : 4 * kMostMemory, record, streams) {}
+      : rehearsal_(rehearsal), region_(rehearsal ? kCapacity : 4 * kMostMemory, record, streams) {
+    region_.set_capacity(rehearsal ? kCapacity : 4 * kMostMemory, rehearsal ? kCapacity : kAddresses);
+  }
 
   bool make_arena() {
     if (rehearsal_) return true;
-    Result<HostArena> made = HostArena::create(1, 0, 4 * kMostMemory);
+    Result<HostArena> made = HostArena::create(1, 0, kAddresses);
     if (!made.ok()) return false;
     arena_.emplace(made.take());
     return true;
@@ -33,13 +36,13 @@ class ReplayedPool {
   bool declare(const std::vector<StepEvent>& step) {
     const Status status = region_.declare(step);
     if (!status.ok()) refusal_ = status.text();
-    return status.ok() && grow(region_.extent());
+    return status.ok() && carry_out({.given_back = {}, .made = {{0, region_.extent()}}});
   }
   bool apply(const StepEvent& event) {
     switch (event.op) {
       case StepOp::kTake: {
         const Result<SlotGrant> grant = region_.take(event.key, event.bytes, event.stable, ++position_, event.stream);
-        return grant.ok() && (grant.value().offset + event.bytes <= reserved_ || grow(region_.extent()));
+        return grant.ok() && back(grant.value().offset, event.bytes);
       }
       case StepOp::kGiveBack:
         return region_.give_back(event.key, ++position_).ok();
@@ -58,34 +61,38 @@ class ReplayedPool {
     end_step();
     return true;
   }
-  // A new plan may need less; what is above it goes at the next boundary, as in a pool.
+  // What the plan does not need goes at the next boundary, and what was given back of it comes again, as in a pool.
   void end_step() {
     region_.end_step();
-    const uint64_t extent = region_.extent(), needed = whole_pages(extent);
-    const bool less = extent < reserved_;
-    if (less && surplus_) {
-      if (arena_ && needed < exists_) arena_->release(0, needed, exists_ - needed);
-      exists_ = std::min(exists_, needed);
-      reserved_ = extent;
-    }
-    surplus_ = less && !surplus_;
+    const bool torn = backed_.torn(region_);
+    if (torn && torn_) carry_out(backed_.mend(region_));
+    torn_ = torn && !torn_;
   }
   CollectiveRegion& region() { return region_; }
   uint64_t growths() const { return growths_; }
-  uint64_t reserved_bytes() const { return reserved_; }
+  uint64_t host_waits() const { return waits_; }
+  uint64_t reserved_bytes() const { return backed_.bytes(); }
   uint64_t most_bytes() const { return most_; }
   const std::string& refusal() const { return refusal_; }  // of a declared step; empty: none
 
  private:
-  static uint64_t whole_pages(uint64_t extent) { return (extent + kGrowth - 1) / kGrowth * kGrowth; }
-  bool grow(uint64_t extent) {
-    reserved_ = std::max(reserved_, extent);
-    most_ = std::max(most_, reserved_);
-    if (extent <= exists_) return true;
-    const uint64_t wanted = whole_pages(extent);
-    if (arena_ && !arena_->reserve(0, exists_, wanted - exists_, false).ok()) return false;
-    exists_ = wanted;
-    ++growths_;
+  bool back(uint64_t begin, uint64_t bytes) {
+    const uint64_t end =
+        begin + (bytes + CollectiveRegion::kAlignment - 1) / CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
+    return end <= backed_.whole() || carry_out(backed_.place(begin, end, region_));
+  }
+  bool carry_out(const BackedBytes::Change& change) {
+    for (const auto& [begin, end] : change.given_back) {
+      waits_ += region_.cooling(begin, end);  // of the program, for the streams: only then the bytes can go
+      if (arena_) arena_->release(0, begin, end - begin);
+      backed_.given_back(begin, end);
+    }
+    for (const auto& [begin, end] : change.made) {
+      if (arena_ && !arena_->reserve(0, begin, end - begin, false).ok()) return false;
+      backed_.made(begin, end);
+      ++growths_;
+    }
+    most_ = std::max(most_, backed_.bytes());
     return true;
   }
 
@@ -93,9 +100,10 @@ class ReplayedPool {
   CollectiveRegion region_;
   std::optional<HostArena> arena_;
   std::string refusal_;
-  uint64_t position_ = 0, growths_ = 0;
-  uint64_t exists_ = 0, reserved_ = 0, most_ = 0;  // in whole pages; as asked for; the most that was so far
-  bool surplus_ = false;                           // at the last step boundary the plan needed less than there is
+  uint64_t position_ = 0, growths_ = 0, waits_ = 0;
+  uint64_t most_ = 0;  // that existed so far
+  BackedBytes backed_{CollectiveRegion::kAlignment};
+  bool torn_ = false;  // at the last step boundary what existed was not the plan's bytes
 };
 
 using Steps = std::vector<std::vector<StepEvent>>;
@@ -131,6 +139,7 @@ class Replay {
     row_.most_reserved = pool.most_bytes();
     row_.variance = most - least;
     row_.growths = pool.growths() - growths;
+    row_.host_waits = pool.host_waits();
     row_.added_waits = pool.region().added_waits() - waits;
     row_.with_order_p50_ns = percentile(times.samples_ns(), 0.5);
     row_.with_order_p99_ns = percentile(times.samples_ns(), 0.99);

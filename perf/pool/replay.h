@@ -24,7 +24,8 @@ struct ReplayRow {
   std::optional<uint64_t> most_reserved;  // the most ever, as while a step was recorded
   std::optional<double> plan_us;
   std::optional<uint64_t> system_calls, added_waits, growths, variance;
-  std::optional<double> p50_ns, p99_ns;                        // of an allocation and its release
+  std::optional<uint64_t> host_waits;    // ever: of the program, for work on bytes that it gives back to the system
+  std::optional<double> p50_ns, p99_ns;  // of an allocation and its release
   std::optional<double> with_order_p50_ns, with_order_p99_ns;  // and what the trace says of streams between them
   std::string note;
   bool failed = false;

@@ -47,6 +47,7 @@ std::string to_json(const ReplayRow& row) {
                {"plan_us", rounded(row.plan_us)},
                {"system_calls", or_null(row.system_calls)},
                {"added_waits", or_null(row.added_waits)},
+               {"host_waits", or_null(row.host_waits)},
                {"growths", or_null(row.growths)},
                {"peak_variance", or_null(row.variance)},
                {"alloc_free_ns_p50", rounded(row.p50_ns)},

@@ -13,7 +13,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kGrowth = 2u << 20;  // regions grow by whole huge pages
+constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 constexpr uint64_t kFailed = ~uint64_t{0};
 
 // What rank 0 decides for all.
@@ -163,6 +163,8 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   pool->make_memory({.all = limit, .slots = common_limit.value(), .soft = soft}, settings->prefault);
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
+  FSCCL_ASSIGN(const uint64_t sparse, agree(comm, success(), pool->may_be_sparse(), "make a pool"));
+  if (sparse) pool->memory_->set_sparse();
   pool->set_room();
   pool->make_blocks(debug);
   std::vector<int> members = comm.members();
@@ -214,6 +216,10 @@ void Pool::make_blocks(bool debug) {
 }
 
 Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
+  if (memory_->sparse() && part != Part::local) {
+    const uint64_t all = round_up(extent, kGrowth);
+    return all <= memory_->backed(part).whole() ? success() : carry_out(part, host_rank, memory_->backed(part).extend(all), alone);
+  }
   if (extent <= memory_->extent(part)) return success();
   if (part == Part::shared) shared_host_ = host_rank;
   FSCCL_TRY(memory_->grow(part, host_rank, extent, alone));
@@ -223,8 +229,12 @@ Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
 
 // What one kind of slots takes the other cannot have.
 void Pool::set_room() {
-  shared_->set_capacity(memory_->room(Part::shared));
-  own_->set_capacity(memory_->room(Part::own));
+  set_capacity(Part::shared, memory_->room(Part::shared));
+  set_capacity(Part::own, memory_->room(Part::own));
+}
+
+void Pool::set_capacity(Part part, uint64_t bytes) {
+  memory_->sparse() ? region(part).set_capacity(bytes, part_bytes_) : region(part).set_capacity(bytes);
 }
 
 // Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
@@ -299,7 +309,9 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     return memory_->refuse_slot(bytes);
   }
   bool alone = false;
-  Status grown = grow(part, host_rank, region(part).extent(), &alone);
+  const uint64_t begin = grant.value().offset, room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
+  Status grown =
+      memory_->sparse() ? back(part, host_rank, begin, begin + room, &alone) : grow(part, host_rank, region(part).extent(), &alone);
   if (!grown.ok()) {
     if (alone) with.fail_all(grown.error());  // the others have taken theirs, and would wait for us
     const uint64_t undo = ledger_.next();
@@ -329,9 +341,9 @@ Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
 // With `within_limit` steps that were known before are forgotten until what is left fits.
 Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                            bool within_limit) {
-  shared_->set_capacity(within_limit ? memory_->slot_room(0) : part_bytes_);
+  set_capacity(Part::shared, within_limit ? memory_->slot_room(0) : part_bytes_);
   FSCCL_TRY(shared_->declare(shared));
-  own_->set_capacity(within_limit ? memory_->slot_room(shared_->extent()) : part_bytes_);
+  set_capacity(Part::own, within_limit ? memory_->slot_room(shared_->extent()) : part_bytes_);
   FSCCL_TRY(own_->declare(own));
   return memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
 }
@@ -339,6 +351,7 @@ Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, c
 Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                      int host_rank) {
   const CollectiveRegion shared_before = *shared_, own_before = *own_;
+  const BackedBytes shared_bytes = memory_->backed(Part::shared), own_bytes = memory_->backed(Part::own);
   const auto undo = [&] {
     *shared_ = shared_before;
     *own_ = own_before;
@@ -354,7 +367,11 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
   if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
   if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
   status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
-  if (!status.ok()) undo();
+  if (!status.ok()) {
+    undo();
+    give_back_made(Part::shared, shared_bytes);  // where there was memory; what exists is alike on all ranks
+    give_back_made(Part::own, own_bytes);
+  }
   set_room();
   publish();
   return status;

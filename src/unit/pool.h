@@ -107,6 +107,13 @@ class Pool {
                                                       Result<PoolSource> source);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
+  // Sparse parts (pool_sparse.cpp).
+  Status back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone);
+  Status carry_out(Part part, int host_rank, const BackedBytes::Change& change, bool* alone);
+  Status mend(Part part);
+  void give_back_made(Part part, const BackedBytes& before);
+  bool may_be_sparse() const;
+  void set_capacity(Part part, uint64_t bytes);
   void set_room();
   Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                        bool within_limit);

@@ -9,7 +9,6 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kGrowth = 2u << 20;  // parts grow by whole huge pages
 constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 
 }  // namespace
@@ -28,24 +27,41 @@ Status PoolMemory::refuse_slot(uint64_t bytes) const {
 }
 
 Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
-  std::unique_lock lock(mutex_);
-  for (bool asked = false;; asked = true) {
+  const auto more = [&] {
     const uint64_t exists = this->extent(part);
-    if (extent <= exists) return success();
-    const uint64_t wanted = std::min(round_up(extent, kGrowth), part_bytes_), more = wanted - exists;
+    return extent <= exists ? 0 : std::min(round_up(extent, kGrowth), part_bytes_) - exists;
+  };
+  const auto take = [&](uint64_t bytes, Lock& lock) {
+    if (!source_ || host != rank_ || dry_run_) return extend(part, host, bytes);
+    lock.unlock();
+    Status status = extend_by_source(part, bytes);
+    lock.lock();
+    return status;
+  };
+  return ask({more, take}, alone);
+}
+
+Status PoolMemory::make(Part part, int host, const BackedBytes::Ranges& ranges, bool* alone) {
+  uint64_t wanted = 0;
+  for (const auto& [begin, end] : ranges) wanted += end - begin;
+  const auto take = [&](uint64_t, Lock&) {
+    FSCCL_TRY(make_ranges(part, host, ranges));
+    wanted = 0;
+    return success();
+  };
+  return ask({[&] { return wanted; }, take}, alone);
+}
+
+// Beyond a limit, or where the system has no memory: asks for relief, and once more.
+Status PoolMemory::ask(const Demand& demand, bool* alone) {
+  Lock lock(mutex_);
+  for (bool asked = false;; asked = true) {
+    const uint64_t more = demand.more();
+    if (!more) return success();
     const uint64_t soft = limits_.soft && !asked ? std::min(limits_.soft, limits_.all) : limits_.all;
     const uint64_t over = held() + more > soft ? held() + more - soft : 0;
-    Status status = success();
-    if (!over) {
-      if (source_ && host == rank_ && !dry_run_) {
-        lock.unlock();
-        status = extend_by_source(part, more);
-        lock.lock();
-      } else {
-        status = extend(part, host, more);
-      }
-      if (status.ok()) return status;
-    }
+    Status status = over ? success() : demand.take(more, lock);
+    if (!over && status.ok()) return status;
     const uint64_t held_now = held();
     lock.unlock();
     if (asked) {
@@ -62,6 +78,36 @@ Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
     if (relief_.trim) relief_.trim();
     lock.lock();
   }
+}
+
+Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& ranges) {
+  for (size_t i = 0; i < ranges.size() && !dry_run_; i++) {
+    const auto& [begin, end] = ranges[i];
+    Status status = arena_.reserve(host, part_begin(part) + begin, end - begin, prefault_);
+    if (status.ok()) continue;
+    while (i-- > 0) arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
+    return status;
+  }
+  BackedBytes& backed = backed_[static_cast<size_t>(part)];
+  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
+  for (const auto& [begin, end] : ranges) {
+    backed.made(begin, end);
+    if (journal_) journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kGrown, begin, end - begin);
+  }
+  extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
+  growths_++;
+  FSCCL_LOG(kInfo, "pool '{}' grows to {} bytes of {}", name_, backed.bytes(), kPartNames[static_cast<size_t>(part)]);
+  return success();
+}
+
+void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
+  const std::lock_guard lock(mutex_);
+  if (!dry_run_) arena_.release(host, part_begin(part) + begin, end - begin);
+  BackedBytes& backed = backed_[static_cast<size_t>(part)];
+  backed.given_back(begin, end);
+  extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
+  const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
+  if (journal_) journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kReleased, begin, end - begin);
 }
 
 Status PoolMemory::extend(Part part, int host, uint64_t more) {
@@ -95,7 +141,7 @@ Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
   return static_cast<void*>(memory.arena_.region(memory.rank_) + memory.part_begin(part) + exists);
 }
 
-void PoolMemory::give_back(Part part, uint64_t from, uint64_t bytes) {
+void PoolMemory::give_to_source(Part part, uint64_t from, uint64_t bytes) {
   Growth growth(*this, part);
   const Status status =
       source_->deallocate(arena_.region(rank_) + part_begin(part) + from, {.bytes = bytes, .alignment = kPage, .growth = &growth});
@@ -104,7 +150,7 @@ void PoolMemory::give_back(Part part, uint64_t from, uint64_t bytes) {
 
 PoolMemory::~PoolMemory() {
   for (const Part part : {Part::shared, Part::own, Part::local})
-    if (const uint64_t bytes = from_source_[static_cast<size_t>(part)]) give_back(part, 0, bytes);
+    if (const uint64_t bytes = from_source_[static_cast<size_t>(part)]) give_to_source(part, 0, bytes);
 }
 
 Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) const {
@@ -131,7 +177,7 @@ uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
   if (of_source) given -= released;
   if (released && journal_) journal_->released(static_cast<size_t>(part), released);
   lock.unlock();
-  if (of_source) give_back(part, kept, released);
+  if (of_source) give_to_source(part, kept, released);
   return released;
 }
 

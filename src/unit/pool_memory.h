@@ -8,7 +8,10 @@
 //
 // What this rank hosts it asks its source for, if the program has given one: adaptors see it, and may refuse.
 //
-// Any thread. The lock is not held while `Relief` or the source is called.
+// Parts of slots may be sparse (backed_bytes.h): then what they have is what exists, wherever that lies, and it may be more or less
+// than how far they reach.
+//
+// Any thread; sparse parts by the thread of the pool's program. The lock is not held while `Relief` or the source is called.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -20,6 +23,7 @@
 
 #include "allocators/adaptors/memory_source.h"
 #include "allocators/host/arena.h"
+#include "allocators/pool/backed_bytes.h"
 #include "allocators/pool/journal.h"
 #include "base/status.h"
 
@@ -29,6 +33,7 @@ enum class Part : uint8_t { shared, own, local };
 
 class PoolMemory {
  public:
+  static constexpr uint64_t kGrowth = 2u << 20;  // parts grow by whole huge pages
   struct Limits {
     uint64_t all = 0;    // that this rank may reserve
     uint64_t slots = 0;  // that slots may take
@@ -48,6 +53,13 @@ class PoolMemory {
   void set_prefault(bool prefault) { prefault_ = prefault; }
   void set_journal(Journal* journal) { journal_ = journal; }  // which outlives it
   void set_dry_run() { dry_run_ = true; }                     // counts, and reserves nothing
+  void set_sparse() { sparse_ = true; }                       // without a source
+
+  bool sparse() const { return sparse_; }
+  const BackedBytes& backed(Part part) const { return backed_[static_cast<size_t>(part)]; }
+  // Makes ranges of a sparse part exist, all or none; *alone as with grow(). Gives one back.
+  Status make(Part part, int host, const BackedBytes::Ranges& ranges, bool* alone);
+  void give_back(Part part, int host, uint64_t begin, uint64_t end);
 
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
   // Makes the first `extent` bytes of the part exist, in the region of arena rank `host`. *alone: when it fails, other ranks may
@@ -74,10 +86,18 @@ class PoolMemory {
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
 
  private:
+  // The lock is held where it is taken, but while the source is asked.
+  using Lock = std::unique_lock<std::mutex>;
+  struct Demand {
+    std::function<uint64_t()> more;               // bytes that are still wanted; 0: it is done
+    std::function<Status(uint64_t, Lock&)> take;  // them
+  };
+  Status ask(const Demand& demand, bool* alone);
   Status grow_on(Part part, int host, uint64_t extent, bool* alone);
+  Status make_ranges(Part part, int host, const BackedBytes::Ranges& ranges);
   Status extend(Part part, int host, uint64_t more);  // under the lock
   Status extend_by_source(Part part, uint64_t more);  // without
-  void give_back(Part part, uint64_t from, uint64_t bytes);
+  void give_to_source(Part part, uint64_t from, uint64_t bytes);
   uint64_t slots() const { return extent(Part::shared) + extent(Part::own); }
   uint64_t held() const { return slots() + extent(Part::local); }
   const char* whose_slots() const { return limits_.slots < limits_.all ? "the smallest of the ranks'" : "its"; }
@@ -102,6 +122,8 @@ class PoolMemory {
 
   std::mutex mutex_;  // changes of what follows, and the arena's reserve() and release()
   std::array<std::atomic<uint64_t>, 3> extents_{};
+  std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};  // of sparse parts
+  bool sparse_ = false;
   std::array<uint64_t, 3> from_source_{};  // bytes of each that the source has given
   std::atomic<uint64_t> growths_{0};
 };

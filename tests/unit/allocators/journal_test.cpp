@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <thread>
 
 #include "../base/temporary_directory.h"
@@ -109,6 +111,32 @@ TEST(Journal, LogsAndFlushesAtAStepsEnd) {
   j->step();
   EXPECT_NE(directory.read("log").find(",allocate,0x3000,4096,0x0\n"), std::string::npos);
   EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
+}
+
+TEST(Version, CopiesAreOfOneMoment) {
+  Version version;
+  std::array<Versioned, 64> numbers;
+  std::atomic<bool> over{false};
+  std::thread writer([&] {
+    for (uint64_t i = 1; !over; i++) {
+      version.begin();
+      for (Versioned& number : numbers) number = i;
+      version.end();
+      for (int pause = 0; pause < 100; pause++) over.load();
+    }
+  });
+  uint64_t torn = 0, last = 0;
+  for (int i = 0; i < 20'000 || last < 2; i++) {
+    std::array<uint64_t, 64> copy{};
+    version.read([&] {
+      for (size_t k = 0; k < copy.size(); k++) copy[k] = numbers[k];
+    });
+    for (const uint64_t number : copy) torn += number != copy[0];
+    last = copy[0];
+  }
+  over = true;
+  writer.join();
+  EXPECT_EQ(torn, 0u);
 }
 
 // Whoever looks while others take and give back sees sums that belong together: with a history slots take the lock, without one

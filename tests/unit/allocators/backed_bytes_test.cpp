@@ -1,0 +1,139 @@
+#include "allocators/pool/backed_bytes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPage = CollectiveRegion::kAlignment, kAddresses = uint64_t{1} << 40;
+
+// A part of slots with a map of what exists of it, page by page, as the system would have it.
+class Part {
+ public:
+  explicit Part(uint64_t most) : slots_(most, true) { slots_.set_capacity(most, kAddresses); }
+
+  bool take(uint64_t key, uint64_t pages) {
+    const Result<SlotGrant> grant = slots_.take(key, pages * kPage, true, ++position_);
+    if (!grant.ok()) return false;
+    const uint64_t begin = grant.value().offset, end = begin + pages * kPage;
+    held_[key] = {begin, end};
+    if (end > backed_.whole()) carry_out(backed_.place(begin, end, slots_));
+    needed_ = std::max({needed_, slots_.live(), slots_.plan_bytes()});
+    check();
+    return true;
+  }
+  void give_back(uint64_t key) {
+    ASSERT_TRUE(slots_.give_back(key, ++position_).ok());
+    last_[held_.at(key)] = position_;
+    held_.erase(key);
+  }
+  void end_step() {
+    slots_.end_step();
+    needed_ = std::max(needed_, slots_.plan_bytes());
+    const bool torn = backed_.torn(slots_);
+    if (torn && torn_) carry_out(backed_.mend(slots_), true);
+    torn_ = torn && !torn_;
+    check();
+  }
+  const CollectiveRegion& slots() const { return slots_; }
+  const BackedBytes& backed() const { return backed_; }
+  uint64_t needed() const { return needed_; }
+  int changes() const { return changes_; }
+  uint64_t most() const { return most_; }
+
+ private:
+  void carry_out(const BackedBytes::Change& change, bool mending = false) {
+    changes_++;
+    for (const auto& [begin, end] : change.given_back) {
+      for (const auto& [key, range] : held_) ASSERT_TRUE(end <= range.first || range.second <= begin) << "bytes of a slot";
+      for (const auto& [range, position] : last_)
+        if (range.first < end && begin < range.second && !mending) {
+          ASSERT_LE(position, change.released);
+        }
+      for (uint64_t at = begin; at < end; at += kPage) ASSERT_EQ(pages_.erase(at), 1u);
+      backed_.given_back(begin, end);
+    }
+    for (const auto& [begin, end] : change.made) {
+      for (uint64_t at = begin; at < end; at += kPage) ASSERT_TRUE(pages_.emplace(at, true).second);
+      backed_.made(begin, end);
+    }
+    most_ = std::max(most_, backed_.bytes());
+  }
+  void check() {
+    ASSERT_EQ(backed_.bytes(), pages_.size() * kPage);
+    for (const auto& [key, range] : held_)
+      for (uint64_t at = range.first; at < range.second; at += kPage) ASSERT_TRUE(pages_.contains(at));
+    for (uint64_t at = 0; at < backed_.whole(); at += kPage) ASSERT_TRUE(pages_.contains(at));
+    ASSERT_LE(backed_.bytes(), needed_ + needed_ / 32 + kPage);
+  }
+
+  CollectiveRegion slots_;
+  BackedBytes backed_{kPage};
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> held_;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> last_;
+  std::map<uint64_t, bool> pages_;
+  uint64_t position_ = 0, needed_ = 0, most_ = 0;
+  int changes_ = 0;
+  bool torn_ = false;
+};
+
+// Another step with each seed.
+void run_step(Part& part, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<uint64_t> held;
+  for (int i = 0; i < 200 || !held.empty(); i++) {
+    if (i < 200 && held.size() < 6 && (held.empty() || random() % 2)) {
+      const uint64_t key = random() % 24;
+      if (std::find(held.begin(), held.end(), key) != held.end()) continue;
+      ASSERT_TRUE(part.take(key, 1 + key * key % 37));
+      held.push_back(key);
+    } else {
+      const size_t at = random() % held.size();
+      part.give_back(held[at]);
+      held.erase(held.begin() + static_cast<long>(at));
+    }
+  }
+  part.end_step();
+}
+
+TEST(BackedBytes, StayNearWhatIsLiveInStepsThatNobodyKnew) {
+  Part part(kAddresses / 2);
+  uint64_t reach = 0;
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    run_step(part, seed);
+    if (HasFatalFailure()) return;
+    reach = std::max(reach, part.backed().reach());
+  }
+  EXPECT_LE(part.most(), part.needed() + part.needed() / 32 + kPage);
+  EXPECT_GT(part.changes(), 0);
+}
+
+TEST(BackedBytes, AreThePlansAndLeftAloneOnceAStepIsKnown) {
+  Part part(kAddresses / 2);
+  for (uint64_t seed = 1; seed <= 8; seed++) run_step(part, seed);
+  for (int i = 0; i < 4; i++) run_step(part, 8);
+  const int changes = part.changes();
+  for (int i = 0; i < 10; i++) run_step(part, 8);
+  EXPECT_EQ(part.changes(), changes);
+  EXPECT_EQ(part.backed().bytes(), part.slots().plan_bytes());
+  EXPECT_EQ(part.backed().whole(), part.slots().plan_bytes());
+}
+
+// As many bytes live as may exist, in pieces: offsets alone would have no room.
+TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
+  Part part(8 * kPage);
+  for (uint64_t key = 0; key < 8; key++) ASSERT_TRUE(part.take(key, 1));
+  EXPECT_FALSE(part.take(8, 1));
+  for (uint64_t key = 0; key < 8; key += 2) part.give_back(key);
+  ASSERT_TRUE(part.take(9, 4));  // of four gaps of one page
+  EXPECT_FALSE(part.take(10, 1));
+  EXPECT_LE(part.backed().bytes(), 9 * kPage);
+}
+
+}  // namespace
+}  // namespace fsccl
