@@ -231,8 +231,10 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take());
-  if (!comm->one_host()) {
-    FSCCL_ASSIGN(comm->hierarchy_, Hierarchy::create(*comm));
+  const Spread spread = comm->context_->spread(comm->members_);
+  if (spread.hosts > 1 && spread.hosts < comm->size() && settings->hierarchy != HierarchyMode::kOff) {
+    FSCCL_ASSIGN(Hosts * hosts, comm->hosts());
+    comm->hierarchy_ = std::make_unique<Hierarchy>(*comm, *hosts);
     comm->collectives_->by_hosts(comm->hierarchy_.get());
   }
   return comm;
@@ -369,17 +371,28 @@ Result<std::unique_ptr<Communicator>> Communicator::subset(const std::vector<int
 
 bool Communicator::one_host() const { return context_->one_host(members_); }
 
+Result<Hosts*> Communicator::hosts() {
+  if (!hosts_) {
+    FSCCL_ASSIGN(hosts_, Hosts::create(*this));
+  }
+  return hosts_.get();
+}
+
 // Who has left this communicator may be in others still.
 fsccl_peer_state_t Communicator::peer_state(int rank) const {
   const fsccl_peer_state_t state = context_->job().life(job_rank(rank)).state;
   return state != FSCCL_PEER_DEAD && rank != rank_ && engine_->has_left(rank) ? FSCCL_PEER_LEFT : state;
 }
 
+bool Communicator::is_here(int rank) const {
+  const Job& job = context_->job();
+  return job.member(job_rank(rank)).host == job.member(job.rank()).host;
+}
+
 std::vector<int> Communicator::ranks_here() const {
-  Job& job = context_->job();
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); rank++)
-    if (job.member(job_rank(rank)).host == job.member(job.rank()).host) ranks.push_back(rank);
+    if (is_here(rank)) ranks.push_back(rank);
   return ranks;
 }
 

@@ -44,6 +44,9 @@ class Communicator {
   // Of the ranks of this host, by those alone; this communicator must have others, too.
   Result<std::unique_ptr<Communicator>> host_subset(uint64_t tag, const CommunicatorOptions& options);
   bool one_host() const;
+  bool is_here(int rank) const;  // on this host
+  // Where there are several hosts. The first call is collective over all ranks, blocking.
+  Result<Hosts*> hosts();
   fsccl_peer_state_t peer_state(int rank) const;
   // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
   // destroyed before this one.
@@ -108,6 +111,7 @@ class Communicator {
   std::string name_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<Hosts> hosts_;          // of several hosts, once somebody has asked
   std::unique_ptr<Hierarchy> hierarchy_;  // of several hosts
   Lists lists_;
   std::unique_ptr<MetricsSource> metrics_;  // of the engine

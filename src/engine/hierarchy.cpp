@@ -9,30 +9,10 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kTag = 0x6869657261726368;  // of the subsets
-constexpr uint64_t kFromBytes = 64u << 10;     // of a list: below, the exchanges of more stages cost more
+constexpr uint64_t kFromBytes = 64u << 10;  // of a list: below, the exchanges of more stages cost more
 
 bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
 bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
-
-// The ranks of each host, hosts in the order of their first ranks.
-std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
-  Job& job = whole.context().job();
-  std::vector<uint64_t> hosts;
-  std::vector<std::vector<int>> ranks;
-  for (int rank = 0; rank < whole.size(); rank++) {
-    const uint64_t host = job.member(whole.job_rank(rank)).host;
-    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
-    if (found == hosts.size()) hosts.push_back(host), ranks.emplace_back();
-    ranks[found].push_back(rank);
-  }
-  return ranks;
-}
-
-Result<std::unique_ptr<Communicator>> part_of(Communicator& whole, const std::vector<int>& ranks, uint64_t tag, const char* what) {
-  CommunicatorOptions options{whole.timeout_ms(), fmt::format("{}, {}", whole.name(), what), ranks};
-  return whole.subset(ranks, tag, options);
-}
 
 Status run_on(Communicator& part, const CollectiveCall& call, fsccl_status_t* state) {
   return part.collectives().run(call, false, state);
@@ -43,42 +23,19 @@ Status run_on(Communicator& part, const ListCall& call, fsccl_status_t* state) {
 
 }  // namespace
 
-Result<std::unique_ptr<Hierarchy>> Hierarchy::create(Communicator& whole) {
-  const ConfigRef settings = config();
-  const std::vector<std::vector<int>> hosts = ranks_by_host(whole);
-  if (hosts.size() == static_cast<size_t>(whole.size()) || settings->hierarchy == HierarchyMode::kOff)
-    return std::unique_ptr<Hierarchy>();
-  std::unique_ptr<Hierarchy> made(new Hierarchy(whole));
-  made->hosts_ = hosts.size();
-  made->lanes_ = hosts[0].size();
-  made->seats_.resize(static_cast<size_t>(whole.size()));
-  for (size_t host = 0; host < hosts.size(); host++) {
-    made->lanes_ = std::min(made->lanes_, hosts[host].size());
-    for (size_t place = 0; place < hosts[host].size(); place++)
-      made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
-  }
-  made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
-  const std::vector<int>& here = hosts[made->seat_.host];
-  made->here_ = here.size();
-  made->mode_ = settings->hierarchy;
-  made->sums_ = settings->reproducible == Reproducible::kRun;
-  FSCCL_ASSIGN(made->host_, part_of(whole, here, kTag, "ranks of a host"));
-  whole.engine().bind(made->host_->engine());
-  if (made->seat_.place >= made->lanes_) return made;
-  std::vector<int> across;
-  for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->seat_.place]);
-  FSCCL_ASSIGN(made->lane_, part_of(whole, across, kTag + 1, "a lane between hosts"));
-  whole.engine().bind(made->lane_->engine());
-  return made;
-}
-
-Hierarchy::Hierarchy(Communicator& whole) : whole_(whole) {
+Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
+    : whole_(whole),
+      at_(hosts),
+      seats_(hosts.seats()),
+      seat_(hosts.seat()),
+      host_(&hosts.host()),
+      lane_(hosts.lane()),
+      mode_(config()->hierarchy),
+      sums_(config()->reproducible == Reproducible::kRun) {
   nothing_.name = "by_hosts";
   nothing_.rank = whole.rank();
   nothing_.ranks = whole.size();
 }
-
-Hierarchy::~Hierarchy() { whole_.engine().unbind(); }
 
 bool Hierarchy::takes(const CollectiveCall& call) const {
   const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
@@ -145,10 +102,7 @@ void Hierarchy::follow(Operation& op, bool last_sum) const {
     op.scale = 1.0 / whole_.size();
     op.divisor = whole_.size();
   }
-  if (before_->completed() >= before_sequence_) return;
-  op.gate = before_->done_line();
-  op.gate_position = op.gate_sequence = before_sequence_;
-  op.gate_engine = before_;
+  chain_.follow(op);
 }
 
 template <class Call>
@@ -164,8 +118,7 @@ Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
   };
   fsccl_status_t state;
   FSCCL_TRY(run_on(part, call, &state));
-  before_ = &part.engine();
-  before_sequence_ = before_->submitted();
+  chain_.passed(part.engine());
   return success();
 }
 
@@ -198,9 +151,9 @@ Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduct
   for (size_t round = 0;; round++) {
     CollectiveCall call;
     std::byte* own = base;
-    counts_.assign(hosts_, 0);
-    displacements_.assign(hosts_, 0);
-    seen_.assign(hosts_, 0);
+    counts_.assign(at_.count(), 0);
+    displacements_.assign(at_.count(), 0);
+    seen_.assign(at_.count(), 0);
     bool some = false;
     for (const Held& held : held_) {
       if (seen_[held.holder]++ != round) continue;
@@ -230,10 +183,7 @@ Status Hierarchy::finish() {
   return engine.submitted() ? engine.wait(engine.submitted(), -1, &state) : success();
 }
 
-void Hierarchy::begin() {
-  before_ = &whole_.engine();
-  before_sequence_ = before_->submitted();
-}
+void Hierarchy::begin() { chain_.passed(whole_.engine()); }
 
 Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state) {
   Operation* operation = nullptr;

@@ -1,8 +1,6 @@
-// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes,
-// as many as the smallest host has ranks, each of which joins the ranks with the same place on their hosts. A byte then crosses
-// between two hosts once, not once for every rank there. Ranks of a larger host that have no lane have their parts carried by one
-// that has. An operation is made of operations of these communicators, one behind the other, and the whole communicator's own,
-// without steps, which is over when the last of them is:
+// Collectives of a communicator between hosts, by hosts: inside each host through its own communicator, between hosts over lanes
+// (hosts.h). A byte then crosses between two hosts once, not once for every rank there. An operation is made of operations of these
+// communicators, one behind the other, and the whole communicator's own, without steps, which is over when the last of them is:
 //
 //   all_gather       hosts with ranks without a lane gather; lanes gather what their ranks bring or carry; then each host gathers
 //                    what its lanes have
@@ -20,6 +18,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/chain.h"
+#include "engine/hosts.h"
 #include "engine/list.h"
 #include "engine/stages.h"
 
@@ -29,9 +29,7 @@ class Communicator;
 
 class Hierarchy {
  public:
-  // Collective over the ranks of `whole`, which lie on several hosts. Null where all hosts have one rank.
-  static Result<std::unique_ptr<Hierarchy>> create(Communicator& whole);
-  ~Hierarchy();
+  Hierarchy(Communicator& whole, const Hosts& hosts);
 
   // Whether a call can go by hosts, and what the choice is for such a call. The same on all ranks.
   bool takes(const CollectiveCall& call) const;
@@ -42,9 +40,6 @@ class Hierarchy {
   Status run(const ListCall& call, bool wait, fsccl_status_t* state);
 
  private:
-  struct Seat {
-    size_t host = 0, place = 0;
-  };
   // What is a rank's: of an all-gather what it brings, of a reduce-scatter what it gets.
   struct Part {
     size_t rank = 0, tensor = 0;  // parts of a tensor lie one behind the other, on every rank
@@ -64,11 +59,10 @@ class Hierarchy {
   };
   enum class Join : uint8_t { never, holders, all };  // all: parts of one holder lie one behind the other there, too
 
-  explicit Hierarchy(Communicator& whole);
   void parts_of(const CollectiveCall& call);
   void parts_of(const ListCall& call);
-  size_t lane_of(const Part& part) const { return seats_[part.rank].place % lanes_; }
-  bool carried(const Part& part) const { return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= lanes_; }
+  size_t lane_of(const Part& part) const { return at_.lane_of(part.rank); }
+  bool carried(const Part& part) const { return seats_[part.rank].host == seat_.host && seats_[part.rank].place >= at_.lanes(); }
   uint64_t place_partials();
 
   template <class Use>
@@ -90,13 +84,14 @@ class Hierarchy {
   Status finish();
 
   Communicator& whole_;
-  std::vector<Seat> seats_;                  // by rank
-  Seat seat_;                                // of this one
-  size_t hosts_ = 0, lanes_ = 0, here_ = 0;  // here: ranks of this host
-  HierarchyMode mode_ = HierarchyMode::kAuto;
-  bool sums_ = true;          // reductions, too
-  Engine* before_ = nullptr;  // of the operation that the next stage follows, and its number there
-  uint64_t before_sequence_ = 0;
+  const Hosts& at_;
+  const std::vector<Hosts::Seat>& seats_;  // by rank
+  const Hosts::Seat seat_;                 // of this one
+  Communicator* const host_;
+  Communicator* const lane_;  // null on a rank without one
+  const HierarchyMode mode_;
+  const bool sums_;  // reductions, too
+  Chain chain_;
   std::vector<Part> parts_;                     // of a call
   std::vector<Held> held_;                      // of a stage
   std::vector<size_t> counts_, displacements_;  // of a stage
@@ -104,7 +99,6 @@ class Hierarchy {
   std::vector<fsccl_tensor_t> tensors_;         // of a stage
   std::vector<std::byte> scratch_;              // sums
   Plan nothing_;
-  std::unique_ptr<Communicator> host_, lane_;  // lane_: null on a rank without one. Last: the rest is there while they are
 };
 
 }  // namespace fsccl

@@ -24,10 +24,11 @@ fsccl_op_t last_sum(fsccl_op_t op) {
 
 // Elements cut into a part for each lane, of whole lines but for the last; ranks without a lane get none.
 void Hierarchy::cut(uint64_t count, fsccl_dtype_t dtype) {
-  const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line, each = (lines + lanes_ - 1) / lanes_ * line;
-  counts_.assign(here_, 0);
-  displacements_.assign(here_, count);
-  for (size_t i = 0; i < lanes_; i++) {
+  const size_t lanes = at_.lanes();
+  const uint64_t line = 64 / dtype_size(dtype), lines = (count + line - 1) / line, each = (lines + lanes - 1) / lanes * line;
+  counts_.assign(at_.here(), 0);
+  displacements_.assign(at_.here(), count);
+  for (size_t i = 0; i < lanes; i++) {
     displacements_[i] = std::min(count, each * i);
     counts_[i] = std::min(each, count - displacements_[i]);
   }
@@ -50,7 +51,7 @@ void Hierarchy::hold(Join join, Use use) {
 
 // plain: the output of a call that is no list.
 Status Hierarchy::gather(std::byte* plain) {
-  const bool carries = here_ > lanes_;
+  const bool carries = at_.here() > at_.lanes();
   if (carries) {
     hold(Join::holders, [&](const Part& part, Held& held) {
       held.holder = seats_[part.rank].place;
@@ -158,7 +159,7 @@ Status Hierarchy::gather_cut(const CollectiveCall& call, const std::byte* own) {
 
 Status Hierarchy::broadcast(const CollectiveCall& call) {
   cut(call.count, call.dtype);
-  const Seat root = seats_[static_cast<size_t>(call.root)];
+  const Hosts::Seat root = seats_[static_cast<size_t>(call.root)];
   const bool here = seat_.host == root.host;
   CollectiveCall stage = call;
   stage.root = static_cast<int>(root.place);
@@ -172,14 +173,14 @@ Status Hierarchy::broadcast(const CollectiveCall& call) {
 }
 
 Status Hierarchy::broadcast(const ListCall& call) {
-  const Seat root = seats_[static_cast<size_t>(call.root)];
+  const Hosts::Seat root = seats_[static_cast<size_t>(call.root)];
   const bool here = seat_.host == root.host;
   if (here) FSCCL_TRY(on(*host_, ListCall{call.tensors, call.count, call.kind, FSCCL_SUM, static_cast<int>(root.place)}));
   parts_.clear();
   for (size_t t = 0; t < call.count; t++) {
     const fsccl_tensor_t& tensor = call.tensors[t];
     cut(tensor.counts[0], tensor.dtype);
-    for (size_t lane = 0; lane < lanes_; lane++)
+    for (size_t lane = 0; lane < at_.lanes(); lane++)
       if (counts_[lane])
         parts_.push_back({lane, t, counts_[lane], tensor.dtype, at(tensor.recv, displacements_[lane] * dtype_size(tensor.dtype))});
   }

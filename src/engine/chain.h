@@ -1,0 +1,31 @@
+// Operations of several engines, one behind the other: each begins when the one before is over.
+#pragma once
+#include "engine/engine.h"
+
+namespace fsccl {
+
+class Chain {
+ public:
+  Chain() = default;
+  // Behind what was submitted to `engine` last.
+  explicit Chain(Engine& engine) { passed(engine); }
+
+  // Before `op` is submitted. Who waits for it drives what it waits for.
+  void follow(Operation& op) const {
+    if (!before_ || before_->completed() >= sequence_) return;
+    op.gate = before_->done_line();
+    op.gate_position = op.gate_sequence = sequence_;
+    op.gate_engine = before_;
+  }
+  // The next one comes behind what was submitted to `engine` last.
+  void passed(Engine& engine) {
+    before_ = &engine;
+    sequence_ = engine.submitted();
+  }
+
+ private:
+  Engine* before_ = nullptr;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace fsccl

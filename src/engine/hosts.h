@@ -1,0 +1,46 @@
+// The parts of a communicator of several hosts: the ranks of each host, and the *lanes* between hosts. There are as many lanes as
+// the smallest host has ranks; each joins the ranks with the same place on their hosts, one of each host. What is of a rank without
+// a lane is carried by a rank of its host that has one.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+class Communicator;
+
+class Hosts {
+ public:
+  struct Seat {
+    size_t host = 0, place = 0;
+  };
+
+  // Collective over the ranks of `whole`, which lie on several hosts.
+  static Result<std::unique_ptr<Hosts>> create(Communicator& whole);
+  ~Hosts();
+
+  size_t count() const { return hosts_; }  // in the order of their first ranks
+  size_t lanes() const { return lanes_; }
+  size_t here() const { return here_; }                      // ranks of this host
+  const std::vector<Seat>& seats() const { return seats_; }  // by rank
+  Seat seat() const { return seat_; }                        // of this rank
+  size_t lane_of(size_t rank) const { return seats_[rank].place % lanes_; }
+  Communicator& host() const { return *host_; }  // of the ranks of this host
+  Communicator* lane() const {
+    return lane_;
+  }  // of this rank, or null; the whole where every host has one rank. Its ranks are hosts
+
+ private:
+  explicit Hosts(Communicator& whole);
+
+  Communicator& whole_;
+  std::vector<Seat> seats_;
+  Seat seat_;
+  size_t hosts_ = 0, lanes_ = 0, here_ = 0;
+  Communicator* lane_ = nullptr;
+  std::unique_ptr<Communicator> host_, made_lane_;
+};
+
+}  // namespace fsccl
