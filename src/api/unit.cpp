@@ -50,16 +50,13 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, DevicePoo
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "rank {} of shard_comm is in replicate_comm, too: the two share this rank alone (split by shard, and by replica)",
                   rank);
-  if (spec->pool && !spec->shard_comm->one_host())
-    return fail(FSCCL_ERR_NOT_AVAILABLE,
-                "shard_comm has ranks on several hosts: in this release a unit in host memory is sharded over ranks of one host; "
-                "split by host, and "
-                "give the ranks with the same shard on the other hosts as replicate_comm");
-  for (int rank = 0; rank < spec->shard_comm->size(); rank++)
+  for (int rank = 0; rank < spec->shard_comm->size(); rank++) {
+    if (spec->pool && !spec->shard_comm->is_here(rank)) continue;  // its host has a pool of its own
     if (&pool_comm.context() != &spec->shard_comm->context() || pool_comm.rank_of(spec->shard_comm->job_rank(rank)) < 0)
       return fail(FSCCL_ERR_INVALID_ARGUMENT,
                   "the pool was made on a communicator without rank {} of shard_comm: make it on shard_comm or on its parent",
                   rank);
+  }
   return success();
 }
 

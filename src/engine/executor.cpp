@@ -146,7 +146,7 @@ void Executor::fetch_ahead(const Step& wait, int peer) {
 bool Executor::wait_released() {
   for (; op_.peer < engine_.ranks_; op_.peer++) {
     const ReleaseLine* line = op_.releases[op_.peer];
-    if (op_.peer == engine_.rank_ || line->reached() >= op_.released) continue;
+    if ((op_.peer == engine_.rank_ && !op_.releases_elsewhere) || line->reached() >= op_.released) continue;
     engine_.blocked_ = {line, op_.released, op_.peer, 0};
     return false;
   }

@@ -68,6 +68,7 @@ struct OperationSettings {
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
   uint64_t released = 0;                         // ... must have reached this position
+  bool releases_elsewhere = false;  // this rank's own release comes with an operation of another engine: it may lie ahead
 
   Completion (*complete)(Operation&) = nullptr;
   void (*step_done)(Operation&, const Step&) = nullptr;  // after each reduce step; may be null

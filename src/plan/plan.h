@@ -92,7 +92,8 @@ struct Buffer {
   Role role{};
   uint64_t bytes = 0;      // on this rank; 0: not present on this rank
   bool shared = false;     // one piece of memory for all ranks
-  bool guarded = false;    // reuse after the plan is guarded by release counters
+  bool guarded = false;    // reuse after the plan is guarded by release counters, and waited for before it is written, unless it is
+                           // inout: then it was, by who wrote what is there
   bool published = false;  // peers touch it: its location travels with the enter signal (at most 2 such buffers that are not
                            // shared, symmetric or tabled)
   bool symmetric = false;  // a slot at the same arena offset on every rank: peers know where it is

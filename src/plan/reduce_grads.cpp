@@ -5,7 +5,7 @@
 namespace fsccl {
 
 Plan reduce_grads(const UnitShape& shape) {
-  Builder build("reduce_grads", shape.rank, shape.layout->ranks(), 1);
+  Builder build("reduce_grads", shape.rank, ranks_of(shape), 1);
   const Buffer slot{.name = "gradient slot", .role = Role::input, .guarded = true, .symmetric = true};
   add_unit_buffers(build, shape, slot, Role::output, shape.grad_dtype);
   build.signal(0);

@@ -153,7 +153,8 @@ Status SymbolicRun::check_place(int rank, const Place& place, uint64_t bytes, bo
   if (write && buffer.role == Role::input) return fail(FSCCL_ERR_INTERNAL, "{} is an input and must not be written", buffer.name);
   if (write && buffer.slot && place.rank != rank)
     return fail(FSCCL_ERR_INTERNAL, "{} of rank {} is written by another", buffer.name, place.rank);
-  if (write && buffer.guarded && !released_[static_cast<size_t>(rank) * plan.buffers.size() + place.buffer])
+  if (write && buffer.guarded && buffer.role != Role::inout &&
+      !released_[static_cast<size_t>(rank) * plan.buffers.size() + place.buffer])
     return fail(FSCCL_ERR_INTERNAL, "{} is guarded and written before a wait for its release", buffer.name);
   if (place.rank == rank || buffer.shared) return success();
   if (!buffer.published && !buffer.symmetric && !buffer.tabled)

@@ -23,24 +23,34 @@ inline std::vector<size_t> parameters_of(const UnitShape& shape) {
   return list;
 }
 
-// Calls visit(UnitPiece) for every piece that `rank` contributes: not tied, in a slot, not empty.
+inline int ranks_of(const UnitShape& shape) {
+  return shape.holds.empty() ? shape.layout->ranks() : static_cast<int>(shape.holds.size());
+}
+
+// Calls visit(UnitPiece) for every piece of `layout_rank`: not tied, in a slot, not empty.
 template <class Visit>
-void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
+void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
   const std::vector<size_t> list = parameters_of(shape);
   const size_t slots = shape.slot.by_parameter ? list.size() : 1;
   for (size_t k = 0; k < list.size(); ++k) {
     const size_t i = list[k];
     if (shape.layout->tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
-    const Piece piece = shape.layout->piece(rank, i);
+    const Piece piece = shape.layout->piece(layout_rank, i);
     if (piece.count == 0) continue;
     visit(UnitPiece{i, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0), static_cast<uint32_t>(slots + k),
                     shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i])});
   }
 }
 
-// The buffers of a unit's plan, as unit_plans.h numbers them: `slot` is what each slot is like; a shard has elements of `dtypes`.
-inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot, Role shard_role,
-                             const std::vector<fsccl_dtype_t>& dtypes) {
+// ... for every piece that `rank` of the plan acts for.
+template <class Visit>
+void for_each_piece(const UnitShape& shape, int rank, Visit visit) {
+  if (shape.holds.empty()) return for_each_piece_of(shape, rank, visit);
+  for (const int held : shape.holds[static_cast<size_t>(rank)]) for_each_piece_of(shape, held, visit);
+}
+
+// The slots of a unit's plan, as unit_plans.h numbers its buffers: `slot` is what each is like.
+inline void add_slots(Builder& build, const UnitShape& shape, const Buffer& slot) {
   const std::vector<size_t> list = parameters_of(shape);
   for (size_t k = 0; k < (shape.slot.by_parameter ? list.size() : 1); ++k) {
     std::string name = slot.name;
@@ -51,12 +61,35 @@ inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffe
     made.guarded = slot.guarded;
     made.writable = slot.writable;
   }
-  for (const size_t i : list) {
+}
+
+// All its buffers: a shard has elements of `dtypes`.
+inline void add_unit_buffers(Builder& build, const UnitShape& shape, const Buffer& slot, Role shard_role,
+                             const std::vector<fsccl_dtype_t>& dtypes) {
+  add_slots(build, shape, slot);
+  const int own = shape.holds.empty() ? shape.rank : shape.holds[static_cast<size_t>(shape.rank)].front();
+  for (const size_t i : parameters_of(shape)) {
     const bool present = !shape.layout->tied(i) && shape.slot.offset[i] != SlotMap::kAbsent;
-    const uint64_t count = present ? shape.layout->piece(shape.rank, i).count : 0;
+    const uint64_t count = present ? shape.layout->piece(own, i).count : 0;
     std::string name = shard_role == Role::input ? "shard " : "sharded gradient ";
     build.buffer(name.append(std::to_string(i)), shard_role, count * dtype_size(dtypes[i]));
   }
+}
+
+// Pulls what peer q has in its slots of the pieces that it acts for. One copy per piece; pieces that touch (flat layouts, where
+// parameters lie end to end) become one.
+inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
+  for_each_piece(shape, q, [&](const UnitPiece& its) {
+    const fsccl_dtype_t dtype = shape.slot_dtype[its.parameter];
+    Step* last = build.last();
+    const bool touches = last && last->kind == StepKind::copy && last->src.rank == q && last->src.buffer == its.slot &&
+                         last->from == dtype && last->src.offset + last->count * dtype_size(dtype) == its.offset;
+    if (touches) {
+      last->count += its.piece.count;
+    } else {
+      build.copy(build.here(its.slot, its.offset), build.at(q, its.slot, its.offset), its.piece.count, dtype);
+    }
+  });
 }
 
 // Waits until what was in the slots before is released, and casts this rank's pieces into them.

@@ -4,6 +4,10 @@
 //                                            rank holds none or it is tied)
 //   reduce      0 .. S - 1: gradient slots;  S + k: sharded gradient of the k-th parameter (output)
 //   broadcast   i: shard of parameter i (inout)
+//
+// Between hosts a unit's plans are those of the ranks of one host, with what other hosts have of it going through this host's slots
+// (UnitShape::holds; unit/unit_hosts.cpp puts them together): each gathers in them what its own ranks hold, or passes on what has
+// come from others, or leaves in them its host's part of a sum.
 #pragma once
 #include <vector>
 
@@ -20,6 +24,8 @@ struct UnitShape {
   std::vector<fsccl_dtype_t> grad_dtype;   // per parameter: of the sharded gradient (reduce)
   SlotMap slot;                            // absent parameters are left alone
   std::vector<size_t> params;              // the parameters of the plan, in their order; empty: all
+  // Of each rank of the plan, which ranks of the layout it acts for. Empty: each for itself.
+  std::vector<std::vector<int>> holds;
 };
 
 // Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final place in a slot, signal, wait
@@ -34,6 +40,11 @@ Plan unshard_private(const UnitShape&, bool writable);
 // Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece of every parameter straight
 // into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
+// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Ticks as of unshard_private.
+Plan unshard_spread(const UnitShape&, bool writable);
+// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into its own slots at the same
+// places. One tick.
+Plan reduce_partials(const UnitShape&);
 // All parameters' shards from `root`, one enter, one leave. Buffers are `tabled` (the engine exchanged their addresses when the
 // unit was made).
 Plan broadcast_shards(const std::vector<uint64_t>& bytes, int rank, int ranks, int root);

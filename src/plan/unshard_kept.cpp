@@ -4,7 +4,7 @@
 namespace fsccl {
 
 Plan unshard_kept(const UnitShape& shape) {
-  Builder build("unshard_kept", shape.rank, shape.layout->ranks(), 1);
+  Builder build("unshard_kept", shape.rank, ranks_of(shape), 1);
   const Buffer slot{.name = "slot", .role = Role::input, .shared = true, .guarded = true};
   add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
   return build.only_enter();

@@ -5,7 +5,7 @@
 namespace fsccl {
 
 Plan unshard_shared(const UnitShape& shape) {
-  Builder build("unshard_shared", shape.rank, shape.layout->ranks(), 1);
+  Builder build("unshard_shared", shape.rank, ranks_of(shape), 1);
   const Buffer slot{.name = "slot", .role = Role::output, .shared = true, .guarded = true};
   add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
   cast_own_pieces(build, shape);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/collective.h"
+#include "unit/lane_exchange.h"
 
 namespace fsccl {
 
@@ -19,8 +20,9 @@ struct GradReduction {
   std::vector<size_t> params;  // in order; with a gradient, not tied
   std::vector<size_t> slots;   // of their gradients: the plan's first buffers
   PlannedUnit planned;
-  std::vector<Binding> bindings;
-  std::vector<const void*> own;  // private gradients of this rank's own pieces: of each buffer but the first
+  LaneExchange between_hosts;
+  std::vector<Binding> bindings;  // of the slots and the outputs
+  std::vector<const void*> own;   // private gradients of this rank's own pieces: of each buffer but the first
 
   Binding& output(size_t k) { return bindings[slots.size() + k]; }  // sharded gradient of params[k]
   const void*& own_piece(size_t k) { return own[slots.size() + k - 1]; }

@@ -100,18 +100,19 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
                                            Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
   Result<PoolSource> source = config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
-  if (comm.one_host()) return create_on_host(comm, config, std::move(source));
+  if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
   FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
                comm.host_subset(kTag, {comm.timeout_ms(), fmt::format("{}, ranks of this host", comm.name())}));
-  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, config, std::move(source)));
+  FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;
   comm.dependents++;
   return pool;
 }
 
-Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsccl_pool_config_t& config,
+// `whole`: of all hosts that make one, which take the same slots if they have units together.
+Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
                                                    Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
   const uint64_t memory = std::min(read_limits().memory_bytes.value, uint64_t{1} << 40);
@@ -143,8 +144,12 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, const fsc
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
-  const Result<uint64_t> common_limit =
-      agree(comm, std::move(ready), limit, "make or map the pool's arena as rank 0 does, or open its log");
+  constexpr const char* kWhat = "make or map the pool's arena as rank 0 of its host does, or open its log";
+  Result<uint64_t> common_limit = agree(comm, std::move(ready), limit, kWhat);
+  if (&whole != &comm) {
+    const uint64_t here = common_limit.ok() ? common_limit.value() : 0;
+    common_limit = agree(whole, common_limit.ok() ? success() : common_limit.take_status(), here, kWhat);
+  }
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
   if (!common_limit.ok()) return common_limit.status().clone();
 

@@ -103,7 +103,7 @@ class Pool {
 
  private:
   explicit Pool(Communicator& comm, std::byte* control);
-  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, const fsccl_pool_config_t& config,
+  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
                                                       Result<PoolSource> source);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);

@@ -8,15 +8,20 @@
 // A unit by parameter has a slot for each of its parameters and gradients: unshard takes all slots of the former with one gather,
 // release() gives one back early, grad() takes that of one gradient, and reduce_grads() is of some parameters, by a plan of these.
 // Reductions of different parameters may be in flight together, because each has bindings of its own.
+//
+// The ranks may be on several hosts: each host has slots of its own, and what the plans do is then for the ranks of a host, with
+// exchanges between hosts behind or before them (unit_hosts.cpp). An operation of the shard_comm ends when the last of them does.
 #pragma once
 #include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/chain.h"
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
 #include "unit/grad_reduction.h"
+#include "unit/host_span.h"
 #include "unit/pool.h"
 #include "unit/slot_set.h"
 #include "unit/unit_definition.h"
@@ -78,6 +83,7 @@ class Unit {
   Pool& pool() const { return *spec_.pool; }
   Communicator& comm() const { return *spec_.shard_comm; }
   Engine& engine() const { return spec_.shard_comm->engine(); }
+  Communicator& here() const;  // the ranks of the shard_comm on this host
   size_t count() const { return spec_.params.size(); }
   bool copies_on_write() const { return spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE; }
   bool shared() const { return spec_.sharing != FSCCL_SHARING_PRIVATE; }
@@ -85,6 +91,7 @@ class Unit {
   SlotSet& present_slots() { return writable_ && shared() ? writable_slots_ : slots_; }
 
   // creation
+  Status span_hosts(UnitShape* unshard);
   Status place_shards();
   Status exchange_shards();
   void make_slots();
@@ -100,6 +107,7 @@ class Unit {
   Status wait_released(uint64_t position);    // by the calling thread, moving its own operations on
   Status send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);  // broadcast_state between hosts
   GradReduction& make_reduction(std::vector<size_t> params);
+  void plan_reduction(GradReduction& reduction) const;
   GradReduction& wanted_reduction();
   Status want(const ReduceRequest& request);  // sets wanted_
   Status check_grads(const ReduceRequest& request) const;
@@ -115,15 +123,27 @@ class Unit {
   // Hooks of the two phases of reduce_grads.
   struct Finish;
   static Finish& finish_of(Operation& op);
+  static Unit& unit_of(Operation& op);
+  static const GradReduction& reduction_of(Operation& op);
+  static void shard_ready(Operation& op, size_t index);
   static void shard_done(Operation& op, const Step& step);
   static Completion shards_summed(Operation& op);
   static Completion replicas_summed(Operation& op);
-  void fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const;
+  void fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements, uint8_t flags) const;
   void drop_writes();
   std::byte* seen_slot(size_t k);
   Status check_there(size_t index, const char* call);  // parameter `index` is unsharded, not released
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
+  void run_gather(Operation& op, const PlannedUnit& planned, uint64_t released);
+  // Between hosts (unit_hosts.cpp).
+  Status gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain);
+  Status sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain);
+  Status on_host(const PlannedUnit& planned, const Binding* bindings, const Fingerprint& fingerprint, Chain* chain);
+  Status exchange(LaneExchange& pieces, Communicator& among, ListKind kind, const SlotSet& slots, const Fingerprint& fingerprint,
+                  Chain* chain);
+  void end_between_hosts(Operation& op, const Chain& chain) const;
+  static Completion hosts_summed(Operation& op);
 
   UnitSpec spec_;
   uint64_t key_ = 0;
@@ -133,7 +153,8 @@ class Unit {
   std::vector<fsccl_dtype_t> wire_dtypes_;
   SlotSet slots_, writable_slots_, grads_;
   bool keep_ = false;
-  int pool_host_ = 0;  // pool rank that hosts the shared slot
+  int pool_host_ = 0;               // pool rank that hosts the shared slot
+  std::unique_ptr<HostSpan> span_;  // null: on one host
 
   std::vector<std::byte*> shards_, sharded_grads_;  // per parameter, this rank's; null where it holds none
   std::byte* shard_block_ = nullptr;                // owned storage in the pool
@@ -145,8 +166,8 @@ class Unit {
   std::deque<GradReduction> reductions_;      // of all gradients; by parameter then of each, and of others that were asked for
   std::vector<GradReduction*> alone_;         // by parameter: of its gradient
   std::vector<size_t> wanted_;                // parameters of the present request
-  std::vector<Remote> regions_;               // own part of each shard rank
-  std::vector<const ReleaseLine*> releases_;  // of each shard rank
+  std::vector<Remote> regions_;               // own part of each shard rank of this host
+  std::vector<const ReleaseLine*> releases_;  // likewise
   std::vector<Remote> replica_shards_;        // [parameter][replicate rank]
   std::vector<PlannedUnit> broadcast_plans_;  // per root, made at first use
   std::vector<Binding> broadcast_bindings_;

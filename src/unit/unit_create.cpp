@@ -23,7 +23,8 @@ Result<std::unique_ptr<Unit>> Unit::create(UnitSpec spec) {
   unit->reduce_shape_ = std::move(definition.reduce_shape);
 
   unit->key_ = unit->pool().next_unit_key();
-  unit->pool_host_ = unit->pool().rank_of_job(unit->comm().job_rank(0));
+  if (!unit->comm().one_host()) FSCCL_TRY(unit->span_hosts(&definition.unshard_shape));
+  unit->pool_host_ = unit->pool().rank_of_job(unit->here().job_rank(0));
   unit->make_slots();
   unit->make_plans(definition.unshard_shape);
   if (unit->pool().watch()) unit->name_slots();
@@ -135,8 +136,8 @@ Status Unit::place_shards() {
 }
 
 void Unit::make_tables() {
-  for (int rank = 0; rank < comm().size(); rank++) {
-    const int pool_rank = pool().rank_of_job(comm().job_rank(rank));
+  for (int rank = 0; rank < here().size(); rank++) {
+    const int pool_rank = pool().rank_of_job(here().job_rank(rank));
     regions_.push_back({pool().address(Part::own, pool_rank, 0), 0});
     releases_.push_back(pool().release_line(pool_rank));
     pool().add_sharer(pool_rank);

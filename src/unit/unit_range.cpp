@@ -13,8 +13,8 @@ GradReduction& Unit::make_reduction(std::vector<size_t> params) {
   made.slots = spec_.by_parameter ? params : std::vector<size_t>{0};
   made.params = std::move(params);
   reduce_shape_.params = made.params;
-  made.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
-  made.bindings.resize(made.planned.plan.buffers.size());
+  plan_reduction(made);
+  made.bindings.resize(made.slots.size() + made.params.size());
   made.own.resize(made.bindings.size());
   return made;
 }

@@ -27,10 +27,17 @@ Unit::Finish& Unit::finish_of(Operation& op) {
   return *reinterpret_cast<Finish*>(op.context.data());
 }
 
-void Unit::shard_done(Operation& op, const Step& step) {
+Unit& Unit::unit_of(Operation& op) { return *finish_of(op).unit; }
+const GradReduction& Unit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
+
+// Of a sum over the shard_comm: told to who asked, unless replicas add to it.
+void Unit::shard_ready(Operation& op, size_t index) {
   const Finish& finish = finish_of(op);
-  finish.shard_ready(finish.shard_ready_context, finish.handle, finish.reduction->param_of(step.dst.buffer));
+  if (finish.shard_ready && !finish.unit->spec_.replicate_comm)
+    finish.shard_ready(finish.shard_ready_context, finish.handle, index);
 }
+
+void Unit::shard_done(Operation& op, const Step& step) { shard_ready(op, reduction_of(op).param_of(step.dst.buffer)); }
 
 Completion Unit::shards_summed(Operation& op) {
   const Finish& finish = finish_of(op);
@@ -112,7 +119,8 @@ Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
   return success();
 }
 
-// Peers fold what they need of this rank's gradients from its slots; its own part is folded from where it is.
+// Peers fold what they need of this rank's gradients from its slots; its own part is folded from where it is, or, between hosts,
+// from the slots as well.
 void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
   const uint64_t size = dtype_size(spec_.reduce_dtype);
   const Stores stores =
@@ -121,7 +129,7 @@ void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
     const size_t i = reduction.params[k];
     const auto* from = static_cast<const std::byte*>(grads[i]);
     std::byte* to = grads_.base(grad_map_.slot_of(i)) + grad_map_.offset[i];
-    const Piece own = layout_->piece(comm().rank(), i);
+    const Piece own = span_ ? Piece{} : layout_->piece(comm().rank(), i);
     const uint64_t end = own.begin + own.count, rest = layout_->numel(i) - end;
     if (own.begin) copy_bytes(to, from, own.begin * size, stores);
     if (rest) copy_bytes(to + end * size, from + end * size, rest * size, stores);
@@ -160,29 +168,35 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
 
   const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
   const double scale = request.scale != 0 ? request.scale : 1 / contributions;
+  Fingerprint fingerprint;
+  fill_fingerprint(&fingerprint, OpCode::reduce_grads, layout_->total(),
+                   static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
+  fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(scale));
+  if (spec_.by_parameter) add_range(&fingerprint);
+  Chain chain;
   Operation* op = nullptr;
-  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
+  if (span_) FSCCL_TRY(sum_between_hosts(reduction, fingerprint, scale, &chain));
+  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, fingerprint));
   reduce_sequence_ = op->fingerprint.sequence;
   const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
   for (const size_t k : reduction.slots) {
     reduced_[k] = {reduce_sequence_, position};
     FSCCL_TRY(grads_.give_back(k, position));
   }
-  run_plan(*op, reduction.planned, reduction.bindings.data());
+  if (span_)
+    end_between_hosts(*op, chain);
+  else
+    run_plan(*op, reduction.planned, reduction.bindings.data());
   op->scale = scale;
   op->accumulate = request.accumulate;
   fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
   op->want_norm = result != nullptr;
   op->norm = Norm{};
-  op->own_sources = request.grads ? reduction.own.data() : nullptr;
+  op->own_sources = request.grads && !span_ ? reduction.own.data() : nullptr;
   new (op->context.data())
       Finish{this, &reduction, position, result, request.shard_ready, request.shard_ready_context, request.handle};
-  op->complete = shards_summed;
+  op->complete = span_ ? hosts_summed : shards_summed;
   if (request.shard_ready && !replicas) op->step_done = shard_done;
-  fill_fingerprint(*op, OpCode::reduce_grads, layout_->total(),
-                   static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
-  op->fingerprint.history = mix_hash(op->fingerprint.history, std::bit_cast<uint64_t>(scale));
-  if (spec_.by_parameter) add_range(&op->fingerprint);
   if (!spec_.marks_changes) changed_ = true;
   reduced_once_ = true;
   *submitted = {&engine(), reduce_sequence_};

@@ -44,30 +44,30 @@ Status Unit::wait_released(uint64_t position) {
     fsccl_status_t state;
     return engine().test(engine().submitted(), &state);
   };
-  for (int rank = 0; rank < comm().size(); rank++) {
+  for (int rank = 0; rank < here().size(); rank++) {
     while (true) {
       FSCCL_ASSIGN(const bool released, wait_for_release(*releases_[static_cast<size_t>(rank)], position, deadline, meanwhile));
       if (released) break;
       Error error;
       error.code = FSCCL_ERR_TIMEOUT;
       error.rank = comm().rank();
-      error.peer = rank;
+      error.peer = comm().rank_of(here().job_rank(rank));
       error.text = fmt::format(
           "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot. See "
           "FSCCL_TIMEOUT_MS",
-          spec_.name, comm().timeout_ms(), rank);
+          spec_.name, comm().timeout_ms(), error.peer);
       engine().fail_all(error);  // which the next look tells, when nobody drives any more
     }
   }
   return success();
 }
 
-void Unit::fill_fingerprint(Operation& op, OpCode code, uint64_t elements, uint8_t flags) const {
-  op.fingerprint.op = code;
-  op.fingerprint.dtype = static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
-  op.fingerprint.count = elements;
-  op.fingerprint.flags = flags;
-  op.fingerprint.history = mix_hash(definition_hash_, pool().history_hash());
+void Unit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements, uint8_t flags) const {
+  fingerprint->op = code;
+  fingerprint->dtype = static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
+  fingerprint->count = elements;
+  fingerprint->flags = flags;
+  fingerprint->history = mix_hash(definition_hash_, pool().history_hash());
 }
 
 // What a plan of this unit is bound to, and what it moves.
@@ -77,6 +77,14 @@ void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bi
   op.dry_run = pool().dry_run();
   if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op.stores = Stores::streaming;
   engine().tally().moved(planned.bytes_read, planned.bytes_written);
+}
+
+// Into slots that were taken; what was in them before is released at `released`.
+void Unit::run_gather(Operation& op, const PlannedUnit& planned, uint64_t released) {
+  run_plan(op, planned, unshard_bindings_.data());
+  op.releases = releases_.data();
+  op.released = released;
+  op.releases_elsewhere = span_ != nullptr;
 }
 
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
@@ -92,14 +100,18 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
     FSCCL_ASSIGN(released, slots.take_all(engine()));
   }
 
-  Operation* op = nullptr;
-  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
-  run_plan(*op, kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_, unshard_bindings_.data());
-  op->releases = releases_.data();
-  op->released = released;
+  const PlannedUnit& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
+  Chain chain;
+  Operation* op = nullptr;
+  if (span_) FSCCL_TRY(gather_between_hosts(planned, !kept, writable, released, &chain));
+  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
+  if (span_)
+    end_between_hosts(*op, chain);
+  else
+    run_gather(*op, planned, released);
   if (pool().watch()) op->owner = this, op->complete = gathered;
-  fill_fingerprint(*op, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
+  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
   writable_ = writable;
   if (!beside) contents_valid_ = !writable;  // what is written to is not the shards any more

@@ -29,6 +29,9 @@ std::vector<std::string> host_names() {
   return names;
 }
 
+std::vector<int> placed_ranks;  // in the process of a rank
+int host_of_this = 0;
+
 // Enters the network of the host, or, where the kernel has none for it, takes its name.
 void enter(const std::string& name, size_t host) {
   if (name.empty()) {
@@ -41,6 +44,9 @@ void enter(const std::string& name, size_t host) {
 }
 
 }  // namespace
+
+const std::vector<int>& host_of_ranks() { return placed_ranks; }
+int own_host() { return host_of_this; }
 
 size_t number_of_hosts() { return host_names().size(); }
 
@@ -75,6 +81,8 @@ void run_ranks_on_hosts(int ranks, std::vector<int> placed, const std::function<
     if (child == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       alarm(seconds_of_a_test());
+      placed_ranks = placed;
+      host_of_this = placed[static_cast<size_t>(rank)];
       const auto host = static_cast<size_t>(placed[static_cast<size_t>(rank)]);
       enter(hosts.at(host), host);
       close(ready[rank == 0 ? 0 : 1]);

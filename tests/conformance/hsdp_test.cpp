@@ -55,13 +55,21 @@ std::vector<size_t> owned_gradients(TestUnit& unit, const UnitCase& c) {
   return indices;
 }
 
-class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {};
+class Meshes : public ::testing::TestWithParam<std::pair<int, int>> {
+ protected:
+  // Where there are hosts, neighbours are on different ones, and so are the ranks of a shard_comm.
+  static void run_spread(int ranks, const std::function<void(Rank&)>& body) {
+    RanksOptions options;
+    for (int rank = 0; hosts_given() && rank < ranks; ++rank) options.hosts.push_back(rank % static_cast<int>(number_of_hosts()));
+    run_ranks(ranks, body, options);
+  }
+};
 
 // Micro-batches that are reduced over the shard ranks alone, then one that is summed over the replicas, too. Frozen and tied
 // parameters come with the random units.
 TEST_P(Meshes, AccumulateAndTell) {
   const auto& [ranks, groups] = GetParam();
-  run_ranks(ranks, [groups = groups](Rank& self) {
+  run_spread(ranks, [groups = groups](Rank& self) {
     const Mesh mesh(self, groups);
     const PoolScope pool(self.comm);
     Random random(77), pace(static_cast<uint64_t>(self.rank));
@@ -103,7 +111,7 @@ TEST_P(Meshes, AccumulateAndTell) {
 // Reductions of several units in flight at once; whoever asks moves them: a wait for the last, tests, another thread, or nobody.
 TEST_P(Meshes, ManyInFlight) {
   const auto& [ranks, groups] = GetParam();
-  run_ranks(ranks, [groups = groups](Rank& self) {
+  run_spread(ranks, [groups = groups](Rank& self) {
     const Mesh mesh(self, groups);
     const PoolScope pool(self.comm);
     Random pace(static_cast<uint64_t>(self.rank));
@@ -147,7 +155,7 @@ TEST_P(Meshes, ManyInFlight) {
 
 TEST_P(Meshes, InfinitiesOfAnyReplicaAreSeen) {
   const auto& [ranks, groups] = GetParam();
-  run_ranks(ranks, [groups = groups](Rank& self) {
+  run_spread(ranks, [groups = groups](Rank& self) {
     const Mesh mesh(self, groups);
     const PoolScope pool(self.comm);
     TestUnit unit(simple_unit({{12, 2}}), mesh.shard, pool.get(), mesh.replicas);
@@ -169,7 +177,7 @@ TEST_P(Meshes, InfinitiesOfAnyReplicaAreSeen) {
 
 TEST_P(Meshes, VerifyNamesTheFirstThatDiffers) {
   const auto& [ranks, groups] = GetParam();
-  run_ranks(ranks, [groups = groups](Rank& self) {
+  run_spread(ranks, [groups = groups](Rank& self) {
     const Mesh mesh(self, groups);
     const PoolScope pool(self.comm);
     for (const fsccl_layout_t layout : {FSCCL_LAYOUT_PER_PARAM, FSCCL_LAYOUT_FLAT}) {

@@ -51,6 +51,9 @@ unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
 size_t number_of_hosts();  // 0: none are given
 inline bool hosts_given() { return number_of_hosts() > 0; }
 void run_ranks_on_hosts(int ranks, std::vector<int> hosts, const std::function<void(fsccl_unique_id_t*, int)>& run);
+// In the process of such a rank: the host of each, and its own; else empty, and 0.
+const std::vector<int>& host_of_ranks();
+int own_host();
 int64_t bytes_sent();  // by the host of this rank to others; -1: nobody counts them
 
 // Sets variables for the communicators that are created while it lives.

@@ -127,6 +127,11 @@ TestUnit::TestUnit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool, fscc
       pointers_(c.params.size()) {
   EXPECT_OK(fsccl_comm_rank(comm, &rank_));
   EXPECT_OK(fsccl_comm_size(comm, &ranks_));
+  if (hosts_given()) {
+    hosts_.resize(static_cast<size_t>(ranks_));
+    const int host = own_host();
+    EXPECT_OK(fsccl_all_gather(&host, hosts_.data(), 1, FSCCL_INT32, comm, nullptr, nullptr));
+  }
   const std::string name = name_of(c);
   fsccl_unit_config_t config = config_of(c, comm, pool, name);
   config.replicate_comm = replicas;
@@ -341,6 +346,33 @@ void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
   ASSERT_TRUE(status == FSCCL_OK || (work && status == FSCCL_IN_PROGRESS)) << explain(status) << describe(case_);
 }
 
+// Where ranks are on several hosts, each host's sum is scaled and rounded to the dtype of the reduction, and so is the sum of
+// those; or, in rank order, the sum of all, before it is scaled. `of_rank`: the host of each contributor; empty: one.
+double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks,
+                         const std::vector<int>& of_rank, double scale, const double* accumulate) const {
+  char order[64];
+  EXPECT_OK(fsccl_config_get("FSCCL_REPRODUCIBLE", order, sizeof order));
+  const bool by_hosts = std::string(order) != "placement";
+  std::vector<int> hosts;  // in the order of their first ranks
+  std::vector<std::vector<double>> contributions;
+  std::vector<double> all;
+  for (const int contributor : ranks) {
+    const int host = of_rank.empty() ? 0 : of_rank[static_cast<size_t>(contributor)];
+    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+    if (found == hosts.size()) hosts.push_back(host), contributions.emplace_back();
+    contributions[found].push_back(gradient(i, element, one.step, contributor));
+    all.push_back(contributions[found].back());
+  }
+  if (hosts.size() == 1) return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, all, scale, accumulate));
+  const auto sum = [&](const std::vector<double>& values, double factor) {
+    return round_to(case_.reduce, reference_gradient(case_.reduce, case_.reduce, values, factor, nullptr));
+  };
+  if (!by_hosts) return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, {sum(all, 1)}, scale, accumulate));
+  std::vector<double> parts;
+  for (const auto& of_host : contributions) parts.push_back(sum(of_host, scale));
+  return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, {sum(parts, 1)}, 1, accumulate));
+}
+
 void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const std::vector<std::vector<int>>& replicas) {
   size_t wrong = 0;
   double contributors = 0;
@@ -360,11 +392,9 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const 
       for (const auto& ranks : replicas) {
         double value = 0;
         for (const Reduction& one : history) {
-          std::vector<double> contributions;
-          for (const int contributor : ranks) contributions.push_back(gradient(i, view.offset + k, one.step, contributor));
           const double scale = one.scale != 0 ? one.scale : 1 / contributors;
-          value = round_to(case_.grad,
-                           reference_gradient(case_.reduce, case_.grad, contributions, scale, one.accumulate ? &value : nullptr));
+          value = reduced(i, view.offset + k, one, ranks, replicas.size() == 1 ? hosts_ : host_of_ranks(), scale,
+                          one.accumulate ? &value : nullptr);
         }
         sums.push_back(value);
       }

@@ -88,6 +88,8 @@ class TestUnit {
   size_t owner(size_t i) const { return case_.params[i].tied_to < 0 ? i : static_cast<size_t>(case_.params[i].tied_to); }
   double master(size_t i, uint64_t element, uint64_t version) const;
   double gradient(size_t i, uint64_t element, uint64_t step, int contributor) const;
+  double reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks, const std::vector<int>& of_rank,
+                 double scale, const double* accumulate) const;
   void put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const;
   fsccl_dtype_t wire_of(size_t i) const {
     return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype;
@@ -96,6 +98,7 @@ class TestUnit {
   const UnitCase case_;
   const fsccl_comm_t comm_;
   int rank_ = 0, ranks_ = 1;
+  std::vector<int> hosts_;  // of each rank, where there are some
   fsccl_unit_t unit_ = nullptr;
   std::vector<std::vector<char>> shard_memory_, grad_memory_, whole_grads_;
   std::vector<const void*> pointers_;

@@ -447,5 +447,17 @@ TEST(Unit, OnASplitWithAPoolOfTheParent) {
   });
 }
 
+// Where there are hosts, ranks lie on them in any order, and not as many on each.
+TEST(Unit, OnHostsOfAnyShape) {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 1, 1}, {0, 1, 1, 0, 1}})
+    run_ranks(static_cast<int>(hosts.size()),
+              [](Rank& self) {
+                const PoolScope pool(self.comm);
+                Random random(static_cast<uint64_t>(self.ranks) + 70);
+                for (int i = 0; i < 25 && !HasFailure(); ++i) train(random_unit(random), self, pool.get());
+              },
+              {.hosts = hosts});
+}
+
 }  // namespace
 }  // namespace fsccl::testing

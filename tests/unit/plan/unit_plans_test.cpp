@@ -141,6 +141,94 @@ TEST_P(UnitPlans, ReduceGrads) {
   });
 }
 
+// Of the ranks of a host: each acts for some ranks of the layout, and there are others that nobody here acts for.
+std::vector<std::vector<int>> random_holds(std::mt19937_64& random, int layout_ranks, bool one_each) {
+  const size_t ranks = 1 + random() % static_cast<size_t>(layout_ranks);
+  std::vector<std::vector<int>> holds(ranks);
+  std::vector<int> order(static_cast<size_t>(layout_ranks));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  for (size_t k = 0; k < order.size(); ++k)
+    if (k < ranks || (!one_each && random() % 3)) holds[k < ranks ? k : random() % ranks].push_back(order[k]);
+  if (!one_each && random() % 2) holds.back().clear();  // a rank without a lane
+  return holds;
+}
+
+template <class Builder>
+std::vector<Plan> for_host(Unit& unit, Builder build) {
+  std::vector<Plan> plans;
+  unit.shape.layout = &unit.layout;
+  for (unit.shape.rank = 0; unit.shape.rank < static_cast<int>(unit.shape.holds.size()); ++unit.shape.rank)
+    plans.push_back(build(unit.shape));
+  return plans;
+}
+
+// Calls visit(holder, parameter, place in a slot, elements) of all that somebody here acts for.
+template <class Visit>
+void each_held(const Unit& unit, Visit visit) {
+  for (size_t q = 0; q < unit.shape.holds.size(); ++q)
+    for (const int held : unit.shape.holds[q])
+      for (size_t i = 0; i < unit.layout.size(); ++i) {
+        if (unit.layout.tied(i) || unit.shape.slot.offset[i] == SlotMap::kAbsent) continue;
+        const Piece piece = unit.layout.piece(held, i);
+        if (piece.count)
+          visit(static_cast<int>(q), i, unit.shape.slot.offset[i] + piece.begin * dtype_size(unit.shape.slot_dtype[i]),
+                piece.count);
+      }
+}
+
+TEST_P(UnitPlans, OfAHostGatherWhatItsRanksHold) {
+  std::mt19937_64 random(21);
+  for (const bool shared : {true, false})
+    for_random_units(18, false, [&](Unit& unit) {
+      unit.shape.holds = random_holds(random, unit.layout.ranks(), true);
+      const auto plans =
+          for_host(unit, [&](const UnitShape& shape) { return shared ? unshard_shared(shape) : unshard_private(shape, false); });
+      std::vector<Expected> expected;
+      for (int rank = 0; rank < (shared ? 1 : static_cast<int>(plans.size())); ++rank)
+        each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
+          expected.push_back({{slot_buffer(unit, i), rank, at},
+                              {shard_buffer(unit, i, unit.layout.size()), q, 0},
+                              count,
+                              unit.shape.shard_dtype[i],
+                              unit.shape.slot_dtype[i],
+                              false});
+        });
+      return verify(plans, expected);
+    });
+}
+
+TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
+  std::mt19937_64 random(22);
+  for (const bool writable : {true, false})
+    for_random_units(19, false, [&](Unit& unit) {
+      unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
+      const auto plans = for_host(unit, [&](const UnitShape& shape) { return unshard_spread(shape, writable); });
+      std::vector<Expected> expected;
+      for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
+        each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
+          const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
+          if (q != rank)
+            expected.push_back({{slot_buffer(unit, i), rank, at}, {slot_buffer(unit, i), q, at}, count, dtype, dtype, false});
+        });
+      return verify(plans, expected);
+    });
+}
+
+TEST_P(UnitPlans, OfAHostSumForItsLanes) {
+  std::mt19937_64 random(23);
+  for_random_units(20, true, [&](Unit& unit) {
+    unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
+    const auto plans = for_host(unit, reduce_partials);
+    std::vector<Expected> expected;
+    each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
+      const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
+      expected.push_back({{slot_buffer(unit, i), q, at}, {slot_buffer(unit, i), 0, at}, count, dtype, dtype, true});
+    });
+    return verify(plans, expected);
+  });
+}
+
 uint64_t moved(const Plan& plan, StepKind kind) {
   uint64_t elements = 0;
   for (const Step& step : plan.steps)

@@ -1,0 +1,186 @@
+// A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and fold as those of a unit on one
+// host do; between hosts each byte crosses once, over the lanes (engine/hosts.h):
+//
+//   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane exchange that for what other hosts
+//                  hold; then all of the host wait for its lanes, or pull from who has it, where slots are each rank's own
+//   reduce_grads   the ranks of a host fold their gradients, each the pieces of its lane's ranks, scaled, in its own gradient slot;
+//                  the ranks of a lane sum these over hosts; then each rank takes its sum from the slot, into its sharded gradient
+//
+// So a sum is rounded to reduce_dtype on each host and between hosts, and its order is that of the ranks of a host, then of hosts.
+// FSCCL_REPRODUCIBLE=placement, and FSCCL_HIERARCHY=off, sum in rank order over all ranks instead, for more bytes between hosts.
+#include <algorithm>
+#include <numeric>
+
+#include "base/config.h"
+#include "base/hash.h"
+#include "unit/unit.h"
+
+namespace fsccl {
+
+Communicator& Unit::here() const { return span_ ? span_->hosts->host() : comm(); }
+
+// Collective, blocking. From here on *unshard is of the ranks of this host, and so is reduce_shape_.
+Status Unit::span_hosts(UnitShape* unshard) {
+  FSCCL_ASSIGN(Hosts * hosts, comm().hosts());
+  const ConfigRef settings = config();
+  span_ = std::make_unique<HostSpan>();
+  HostSpan& span = *span_;
+  span.hosts = hosts;
+  span.by_hosts = settings->reproducible == Reproducible::kRun && settings->hierarchy != HierarchyMode::kOff;
+  const Hosts::Seat seat = hosts->seat();
+  span.own.resize(hosts->here());
+  span.brought.resize(hosts->here());
+  span.summed.resize(hosts->here());
+  span.holders.assign(hosts->seats().size(), -1);
+  for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
+    const auto [host, place] = hosts->seats()[rank];
+    const size_t lane = hosts->lane_of(rank);
+    const int layout_rank = static_cast<int>(rank);
+    if (host == seat.host) span.own[place] = {layout_rank};
+    if (host != seat.host) span.brought[lane].push_back(layout_rank);
+    span.summed[lane].push_back(layout_rank);
+    if (hosts->lane() && lane == seat.place) span.holders[rank] = static_cast<int>(host);
+  }
+  span.carrier = static_cast<int>(seat.place % hosts->lanes());
+  span.carries = hosts->here() > hosts->lanes();
+  span.nothing.name = "between_hosts";
+  span.nothing.rank = comm().rank();
+  span.nothing.ranks = comm().size();
+
+  unshard->rank = static_cast<int>(seat.place);
+  if (hosts->lane()) span.parameters = LaneExchange(*unshard, span.holders, hosts->lane()->size(), static_cast<int>(seat.host));
+  unshard->holds = span.brought;
+  span.spread = PlannedUnit(unshard_spread(*unshard, false));
+  span.spread_writable = PlannedUnit(unshard_spread(*unshard, true));
+  unshard->holds = span.own;
+  span.entered = PlannedUnit(unshard_kept(*unshard));
+  reduce_shape_.rank = unshard->rank;
+  reduce_shape_.holds = span.summed;
+  if (span.by_hosts) return success();
+  span.carrier = static_cast<int>(seat.place);
+  span.carries = false;
+  std::iota(span.holders.begin(), span.holders.end(), 0);
+  return success();
+}
+
+void Unit::plan_reduction(GradReduction& reduction) const {
+  if (!span_) {
+    reduction.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
+    return;
+  }
+  reduction.planned = PlannedUnit(reduce_partials(reduce_shape_));
+  const Hosts& hosts = *span_->hosts;
+  if (!span_->by_hosts)
+    reduction.between_hosts = LaneExchange(reduce_shape_, span_->holders, comm().size(), comm().rank());
+  else if (hosts.lane())
+    reduction.between_hosts =
+        LaneExchange(reduce_shape_, span_->holders, hosts.lane()->size(), static_cast<int>(hosts.seat().host));
+}
+
+// The next stage, one of the ranks of this host.
+Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const Fingerprint& fingerprint, Chain* chain) {
+  Operation* op = nullptr;
+  fsccl_status_t state;
+  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
+  run_plan(*op, planned, bindings);
+  chain->follow(*op);
+  FSCCL_TRY(here().engine().submit(*op, false, &state));
+  chain->passed(here().engine());
+  return success();
+}
+
+// ... or of the ranks of a lane, or of all.
+Status Unit::exchange(LaneExchange& pieces, Communicator& among, ListKind kind, const SlotSet& slots,
+                      const Fingerprint& fingerprint, Chain* chain) {
+  if (pieces.empty()) return success();
+  struct Context {
+    const Chain& chain;
+    const Fingerprint& fingerprint;
+    bool dry_run;
+  } const context{*chain, fingerprint, pool().dry_run()};
+  // Ranks that disagree are told what they called, not what it is made of.
+  const auto prepare = [](Operation& op, const void* given) {
+    const auto& [before, called, dry_run] = *static_cast<const Context*>(given);
+    const Fingerprint list = op.fingerprint;
+    op.fingerprint = called;
+    op.fingerprint.sequence = list.sequence;
+    op.fingerprint.history = mix_hash(called.history, list.history);
+    op.dry_run = dry_run;
+    before.follow(op);
+  };
+  FSCCL_TRY(pieces.run(among, kind, slots, {prepare, &context}));
+  chain->passed(among.engine());
+  return success();
+}
+
+// moves: not if the slots have it all still.
+Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain) {
+  Fingerprint fingerprint;
+  fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
+  Operation* op = nullptr;
+  fsccl_status_t state;
+  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
+  run_gather(*op, first, released);
+  FSCCL_TRY(here().engine().submit(*op, false, &state));
+  chain->passed(here().engine());
+  if (!moves) return success();
+  const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
+  if (Communicator* const lane = span_->hosts->lane())
+    FSCCL_TRY(exchange(span_->parameters, *lane, ListKind::all_gather, slots, fingerprint, chain));
+  fingerprint.flags |= 4;  // the last stage
+  const PlannedUnit& last = writable ? span_->spread_writable : shared() ? span_->entered : span_->spread;
+  return on_host(last, unshard_bindings_.data(), fingerprint, chain);
+}
+
+Status Unit::sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain) {
+  const Hosts& hosts = *span_->hosts;
+  if (!span_->by_hosts) return exchange(reduction.between_hosts, comm(), ListKind::reduce_scatter, grads_, fingerprint, chain);
+  Operation* op = nullptr;
+  fsccl_status_t state;
+  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
+  run_plan(*op, reduction.planned, reduction.bindings.data());
+  op->scale = scale;
+  FSCCL_TRY(here().engine().submit(*op, false, &state));
+  chain->passed(here().engine());
+  if (hosts.lane())
+    FSCCL_TRY(exchange(reduction.between_hosts, *hosts.lane(), ListKind::reduce_scatter, grads_, fingerprint, chain));
+  if (!span_->carries) return success();
+  fingerprint.flags |= 4;
+  return on_host(span_->entered, reduction.bindings.data(), fingerprint, chain);
+}
+
+void Unit::end_between_hosts(Operation& op, const Chain& chain) const {
+  op.plan = &span_->nothing;
+  op.dry_run = pool().dry_run();
+  chain.follow(op);
+}
+
+// Takes this rank's sums from the slots where they are.
+Completion Unit::hosts_summed(Operation& op) {
+  const GradReduction& reduction = reduction_of(op);
+  Unit& unit = unit_of(op);
+  const HostSpan& span = *unit.span_;
+  for (size_t k = 0; k < reduction.params.size(); k++) {
+    const size_t i = reduction.params[k];
+    const Piece piece = unit.layout_->piece(unit.comm().rank(), i);
+    if (!piece.count) continue;
+    const Binding& slot = reduction.bindings[unit.spec_.by_parameter ? k : 0];
+    const uint64_t at = unit.grad_map_.offset[i] + piece.begin * dtype_size(unit.spec_.reduce_dtype);
+    const void* const source = unit.regions_[static_cast<size_t>(span.carrier)].mapped + slot.table_offset + at;
+    Reduce fold{};
+    fold.sources = &source;
+    fold.n = 1;
+    fold.from = unit.spec_.reduce_dtype;
+    fold.dst = unit.sharded_grads_[i];
+    fold.to = unit.spec_.grad_dtype;
+    fold.count = piece.count;
+    fold.scale = span.by_hosts ? 1 : op.scale;
+    fold.accumulate = op.accumulate;
+    fold.norm = op.want_norm ? &op.norm : nullptr;
+    if (!op.dry_run) reduce(fold);
+    shard_ready(op, i);
+  }
+  return shards_summed(op);
+}
+
+}  // namespace fsccl
