@@ -582,9 +582,9 @@ typedef struct fsccl_unit_config {
   size_t size;
   const char* name; /* for messages; copied */
   fsccl_layout_t layout;
-  fsccl_comm_t shard_comm;     /* the ranks that share the parameters; in host memory of one host in this release */
+  fsccl_comm_t shard_comm;     /* the ranks that share the parameters, on one host or several */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
-  fsccl_pool_t pool;           /* made on shard_comm or on a communicator that contains it */
+  fsccl_pool_t pool;           /* made on shard_comm, or on a communicator that contains it, or its ranks of this host */
   fsccl_dtype_t wire_dtype;    /* of param(i) and of what travels */
   fsccl_dtype_t reduce_dtype;  /* of grad(i), the unsharded gradient */
   fsccl_dtype_t grad_dtype;    /* of sharded_grad(i); sums are formed in fp32 (fp64 for fp64) whatever this is */
@@ -718,6 +718,9 @@ typedef struct fsccl_reduce_config {
  * that of the whole, and nothing of it blocks the call when there is a work. With defer_replicas it is that of the first sum: call
  * with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient cannot be accumulated to
  * (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction (by parameter: of these), if that is in flight.
+ * In host memory of several hosts each host's sum, scaled, is rounded to reduce_dtype, and so is the sum of those, hosts in the
+ * order of their first ranks; with FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off the sum over all ranks in their order is,
+ * before it is scaled, and more bytes cross between hosts.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 
