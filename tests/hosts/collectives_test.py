@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Right results between hosts, and no error where none is due: hosts.py --hosts 3 [--loss 1] -- collectives_test.py fsccl-perf
 
-Every collective, with 1 and with 2 ranks on each host; fsccl-perf checks all elements.
+Every collective, and steps of FSDP on units of all ranks, with 1 and with 2 ranks on each host; fsccl-perf checks all elements.
 """
+import itertools
+import json
 import subprocess
 import sys
+import tempfile
 
 import ranks
 
@@ -21,15 +24,27 @@ def lost():
     return total
 
 
+UNITS = {"name": "small", "units": [{"name": name, "params": [["w", [301, 97]], ["b", [301]]]} for name in ("a", "b", "c")]}
+
+
+def commands(perf, model):
+    yield [perf, "collectives", "--coll", "all", *SIZES]
+    for options in ["--sharing", "shared"], ["--sharing", "private", "--gradients", "private"], ["--by-parameter", "--layout", "flat"]:
+        yield [perf, "step", "--model", model, *options]
+
+
 def main():
     perf, losses = sys.argv[1], sys.argv[2:] == ["lossy"]
     failed = 0
-    for per_host in 1, 2:
-        processes = ranks.start([perf, "collectives", "--coll", "all", *SIZES], per_host)
-        for rank, (status, output, errors) in enumerate(ranks.ends(processes)):
-            if status != 0:
-                failed += 1
-                print(f"{per_host} ranks on each host: rank {rank} ended with {status}: {errors}{output if rank == 0 else ''}")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as model:
+        json.dump(UNITS, model)
+        model.flush()
+        for per_host, command in itertools.product((1, 2), commands(perf, model.name)):
+            for rank, (status, output, errors) in enumerate(ranks.ends(ranks.start(command, per_host))):
+                if status != 0:
+                    failed += 1
+                    print(f"{' '.join(command)}, {per_host} ranks on each host: rank {rank} ended with {status}: "
+                          f"{errors}{output if rank == 0 else ''}")
     if losses and lost() == 0:
         failed += 1
         print("no packet was lost: this test has tested nothing")
