@@ -350,9 +350,12 @@ void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
 // those; or, in rank order, the sum of all, before it is scaled. `of_rank`: the host of each contributor; empty: one.
 double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks,
                          const std::vector<int>& of_rank, double scale, const double* accumulate) const {
-  char order[64];
-  EXPECT_OK(fsccl_config_get("FSCCL_REPRODUCIBLE", order, sizeof order));
-  const bool by_hosts = std::string(order) != "placement";
+  const auto setting = [](const char* name) {
+    char text[64];
+    EXPECT_OK(fsccl_config_get(name, text, sizeof text));
+    return std::string(text);
+  };
+  const bool by_hosts = setting("FSCCL_REPRODUCIBLE") != "placement" && setting("FSCCL_HIERARCHY") != "off";
   std::vector<int> hosts;  // in the order of their first ranks
   std::vector<std::vector<double>> contributions;
   std::vector<double> all;
