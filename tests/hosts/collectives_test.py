@@ -29,7 +29,8 @@ UNITS = {"name": "small", "units": [{"name": name, "params": [["w", [301, 97]], 
 
 def commands(perf, model):
     yield [perf, "collectives", "--coll", "all", *SIZES]
-    for options in ["--sharing", "shared"], ["--sharing", "private", "--gradients", "private"], ["--by-parameter", "--layout", "flat"]:
+    for options in (["--sharing", "shared"], ["--sharing", "private", "--gradients", "private"],
+                    ["--by-parameter", "--layout", "flat"]):
         yield [perf, "step", "--model", model, *options]
 
 
