@@ -135,11 +135,12 @@ class Unit {
   Status check_there(size_t index, const char* call);  // parameter `index` is unsharded, not released
   void bind_slot(const SlotSet& slots, size_t k, Binding* binding) const;
   void run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings);
-  void run_gather(Operation& op, const PlannedUnit& planned, uint64_t released);
+  OperationSettings gather_settings(uint64_t released) const;
   // Between hosts (unit_hosts.cpp).
   Status gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain);
   Status sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain);
-  Status on_host(const PlannedUnit& planned, const Binding* bindings, const Fingerprint& fingerprint, Chain* chain);
+  Status on_host(const PlannedUnit& planned, const Binding* bindings, const OperationSettings& settings,
+                 const Fingerprint& fingerprint, Chain* chain);
   Status exchange(LaneExchange& pieces, Communicator& among, ListKind kind, const SlotSet& slots, const Fingerprint& fingerprint,
                   Chain* chain);
   void end_between_hosts(Operation& op, const Chain& chain) const;

@@ -78,10 +78,11 @@ void Unit::plan_reduction(GradReduction& reduction) const {
 }
 
 // The next stage, one of the ranks of this host.
-Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const Fingerprint& fingerprint, Chain* chain) {
+Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const OperationSettings& settings,
+                     const Fingerprint& fingerprint, Chain* chain) {
   Operation* op = nullptr;
   fsccl_status_t state;
-  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
+  FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
   run_plan(*op, planned, bindings);
   chain->follow(*op);
   FSCCL_TRY(here().engine().submit(*op, false, &state));
@@ -117,36 +118,27 @@ Status Unit::exchange(LaneExchange& pieces, Communicator& among, ListKind kind, 
 Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain) {
   Fingerprint fingerprint;
   fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
-  Operation* op = nullptr;
-  fsccl_status_t state;
-  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
-  run_gather(*op, first, released);
-  FSCCL_TRY(here().engine().submit(*op, false, &state));
-  chain->passed(here().engine());
+  FSCCL_TRY(on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
   if (Communicator* const lane = span_->hosts->lane())
     FSCCL_TRY(exchange(span_->parameters, *lane, ListKind::all_gather, slots, fingerprint, chain));
   fingerprint.flags |= 4;  // the last stage
   const PlannedUnit& last = writable ? span_->spread_writable : shared() ? span_->entered : span_->spread;
-  return on_host(last, unshard_bindings_.data(), fingerprint, chain);
+  return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 
 Status Unit::sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain) {
   const Hosts& hosts = *span_->hosts;
   if (!span_->by_hosts) return exchange(reduction.between_hosts, comm(), ListKind::reduce_scatter, grads_, fingerprint, chain);
-  Operation* op = nullptr;
-  fsccl_status_t state;
-  FSCCL_TRY(here().engine().acquire(&op, OperationSettings{}, fingerprint));
-  run_plan(*op, reduction.planned, reduction.bindings.data());
-  op->scale = scale;
-  FSCCL_TRY(here().engine().submit(*op, false, &state));
-  chain->passed(here().engine());
+  OperationSettings scaled;
+  scaled.scale = scale;
+  FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), scaled, fingerprint, chain));
   if (hosts.lane())
     FSCCL_TRY(exchange(reduction.between_hosts, *hosts.lane(), ListKind::reduce_scatter, grads_, fingerprint, chain));
   if (!span_->carries) return success();
   fingerprint.flags |= 4;
-  return on_host(span_->entered, reduction.bindings.data(), fingerprint, chain);
+  return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
 }
 
 void Unit::end_between_hosts(Operation& op, const Chain& chain) const {

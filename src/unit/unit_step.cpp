@@ -80,11 +80,12 @@ void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bi
 }
 
 // Into slots that were taken; what was in them before is released at `released`.
-void Unit::run_gather(Operation& op, const PlannedUnit& planned, uint64_t released) {
-  run_plan(op, planned, unshard_bindings_.data());
-  op.releases = releases_.data();
-  op.released = released;
-  op.releases_elsewhere = span_ != nullptr;
+OperationSettings Unit::gather_settings(uint64_t released) const {
+  OperationSettings settings;
+  settings.releases = releases_.data();
+  settings.released = released;
+  settings.releases_elsewhere = span_ != nullptr;
+  return settings;
 }
 
 Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
@@ -105,11 +106,11 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   Chain chain;
   Operation* op = nullptr;
   if (span_) FSCCL_TRY(gather_between_hosts(planned, !kept, writable, released, &chain));
-  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, Fingerprint{}));
+  FSCCL_TRY(engine().acquire(&op, gather_settings(released), Fingerprint{}));
   if (span_)
     end_between_hosts(*op, chain);
   else
-    run_gather(*op, planned, released);
+    run_plan(*op, planned, unshard_bindings_.data());
   if (pool().watch()) op->owner = this, op->complete = gathered;
   fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
   unsharded_ = true;
