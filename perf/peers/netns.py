@@ -138,7 +138,8 @@ class Peers:
         if not shutil.which('mpicc') or not shutil.which('mpirun'):
             return say('left out: Open MPI: no mpicc or no mpirun')
         program, agent = os.path.join(self.folder, 'mpi_peer'), os.path.join(self.folder, 'agent')
-        if subprocess.run(['mpicc', '-O2', '-std=c99', os.path.join(HERE, 'mpi_peer.c'), '-o', program], check=False).returncode != 0:
+        compiler = ['mpicc', '-O2', '-std=c99', os.path.join(HERE, 'mpi_peer.c'), '-o', program]
+        if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
         # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks share no memory with others.
         with open(os.open(agent, os.O_WRONLY | os.O_CREAT, 0o755), 'w', encoding='utf-8') as file:
