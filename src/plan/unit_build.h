@@ -92,6 +92,22 @@ inline void pull_pieces(Builder& build, const UnitShape& shape, int q) {
   });
 }
 
+// The end of a plan whose ranks have slots of their own: what the others have in theirs is pulled once they have said that it is
+// there; with `leave` in one more tick all have, and the caller may write to his.
+inline Plan pull_from_peers(Builder& build, const UnitShape& shape, bool leave) {
+  build.signal(0);
+  for (int i = 1; i < build.ranks(); ++i) {
+    const int q = build.peer(i);
+    build.wait(q, 0);
+    pull_pieces(build, shape, q);
+  }
+  if (leave) {
+    build.signal(1);
+    build.wait_all(1);
+  }
+  return build.take();
+}
+
 // Waits until what was in the slots before is released, and casts this rank's pieces into them.
 inline void cast_own_pieces(Builder& build, const UnitShape& shape) {
   const std::vector<size_t> list = parameters_of(shape);

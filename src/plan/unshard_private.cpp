@@ -4,6 +4,7 @@
 #include "plan/unit_build.h"
 
 namespace fsccl {
+
 Plan unshard_private(const UnitShape& shape, bool writable) {
   const int ranks = ranks_of(shape);
   const bool leave = writable && ranks > 1;
@@ -11,17 +12,7 @@ Plan unshard_private(const UnitShape& shape, bool writable) {
   const Buffer slot{.name = "slot", .role = Role::output, .guarded = true, .symmetric = true, .writable = writable};
   add_unit_buffers(build, shape, slot, Role::input, shape.shard_dtype);
   cast_own_pieces(build, shape);
-  build.signal(0);
-  for (int i = 1; i < ranks; ++i) {
-    const int q = build.peer(i);
-    build.wait(q, 0);
-    pull_pieces(build, shape, q);
-  }
-  if (leave) {
-    build.signal(1);
-    build.wait_all(1);
-  }
-  return build.take();
+  return pull_from_peers(build, shape, leave);
 }
 
 }  // namespace fsccl

@@ -9,17 +9,7 @@ Plan unshard_spread(const UnitShape& shape, bool writable) {
   const bool leave = writable && ranks > 1;
   Builder build("unshard_spread", shape.rank, ranks, leave ? 2 : 1);
   add_slots(build, shape, {.name = "slot", .role = Role::inout, .guarded = true, .symmetric = true, .writable = writable});
-  build.signal(0);
-  for (int i = 1; i < ranks; ++i) {
-    const int q = build.peer(i);
-    build.wait(q, 0);
-    pull_pieces(build, shape, q);
-  }
-  if (leave) {
-    build.signal(1);
-    build.wait_all(1);
-  }
-  return build.take();
+  return pull_from_peers(build, shape, leave);
 }
 
 }  // namespace fsccl

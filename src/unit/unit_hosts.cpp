@@ -28,19 +28,20 @@ Status Unit::span_hosts(UnitShape* unshard) {
   span.hosts = hosts;
   span.by_hosts = settings->reproducible == Reproducible::kRun && settings->hierarchy != HierarchyMode::kOff;
   const Hosts::Seat seat = hosts->seat();
-  span.own.resize(hosts->here());
-  span.brought.resize(hosts->here());
-  span.summed.resize(hosts->here());
+  // Of each rank of the host, the ranks of the shard_comm that it acts for: itself; those of other hosts that its lane brings;
+  // those whose sums go by its lane.
+  std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
   span.holders.assign(hosts->seats().size(), -1);
   for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
     const auto [host, place] = hosts->seats()[rank];
     const size_t lane = hosts->lane_of(rank);
     const int layout_rank = static_cast<int>(rank);
-    if (host == seat.host) span.own[place] = {layout_rank};
-    if (host != seat.host) span.brought[lane].push_back(layout_rank);
-    span.summed[lane].push_back(layout_rank);
+    if (host == seat.host) own[place] = {layout_rank};
+    if (host != seat.host) brought[lane].push_back(layout_rank);
+    summed[lane].push_back(layout_rank);
     if (hosts->lane() && lane == seat.place) span.holders[rank] = static_cast<int>(host);
   }
+  span.sums_among = hosts->lane();
   span.carrier = static_cast<int>(seat.place % hosts->lanes());
   span.carries = hosts->here() > hosts->lanes();
   span.nothing.name = "between_hosts";
@@ -48,15 +49,16 @@ Status Unit::span_hosts(UnitShape* unshard) {
   span.nothing.ranks = comm().size();
 
   unshard->rank = static_cast<int>(seat.place);
-  if (hosts->lane()) span.parameters = LaneExchange(*unshard, span.holders, hosts->lane()->size(), static_cast<int>(seat.host));
-  unshard->holds = span.brought;
+  if (Communicator* const lane = hosts->lane()) span.parameters = LaneExchange(*unshard, span.holders, lane->size(), lane->rank());
+  unshard->holds = std::move(brought);
   span.spread = PlannedUnit(unshard_spread(*unshard, false));
   span.spread_writable = PlannedUnit(unshard_spread(*unshard, true));
-  unshard->holds = span.own;
+  unshard->holds = std::move(own);
   span.entered = PlannedUnit(unshard_kept(*unshard));
   reduce_shape_.rank = unshard->rank;
-  reduce_shape_.holds = span.summed;
+  reduce_shape_.holds = std::move(summed);
   if (span.by_hosts) return success();
+  span.sums_among = &comm();
   span.carrier = static_cast<int>(seat.place);
   span.carries = false;
   std::iota(span.holders.begin(), span.holders.end(), 0);
@@ -64,17 +66,9 @@ Status Unit::span_hosts(UnitShape* unshard) {
 }
 
 void Unit::plan_reduction(GradReduction& reduction) const {
-  if (!span_) {
-    reduction.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
-    return;
-  }
-  reduction.planned = PlannedUnit(reduce_partials(reduce_shape_));
-  const Hosts& hosts = *span_->hosts;
-  if (!span_->by_hosts)
-    reduction.between_hosts = LaneExchange(reduce_shape_, span_->holders, comm().size(), comm().rank());
-  else if (hosts.lane())
-    reduction.between_hosts =
-        LaneExchange(reduce_shape_, span_->holders, hosts.lane()->size(), static_cast<int>(hosts.seat().host));
+  reduction.planned = PlannedUnit(span_ ? reduce_partials(reduce_shape_) : fsccl::reduce_grads(reduce_shape_));
+  if (const Communicator* const among = span_ ? span_->sums_among : nullptr)
+    reduction.between_hosts = LaneExchange(reduce_shape_, span_->holders, among->size(), among->rank());
 }
 
 // The next stage, one of the ranks of this host.
@@ -129,13 +123,13 @@ Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool wri
 }
 
 Status Unit::sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain) {
-  const Hosts& hosts = *span_->hosts;
-  if (!span_->by_hosts) return exchange(reduction.between_hosts, comm(), ListKind::reduce_scatter, grads_, fingerprint, chain);
-  OperationSettings scaled;
-  scaled.scale = scale;
-  FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), scaled, fingerprint, chain));
-  if (hosts.lane())
-    FSCCL_TRY(exchange(reduction.between_hosts, *hosts.lane(), ListKind::reduce_scatter, grads_, fingerprint, chain));
+  if (span_->by_hosts) {
+    OperationSettings scaled;
+    scaled.scale = scale;
+    FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), scaled, fingerprint, chain));
+  }
+  if (Communicator* const among = span_->sums_among)
+    FSCCL_TRY(exchange(reduction.between_hosts, *among, ListKind::reduce_scatter, grads_, fingerprint, chain));
   if (!span_->carries) return success();
   fingerprint.flags |= 4;
   return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
