@@ -43,8 +43,7 @@ bool has_rdma(const char* folder) {
 }
 
 const char* asked_network(const Config& settings) {
-  const bool everywhere = settings.transport == TransportChoice::kUcx || settings.transport == TransportChoice::kTcp;
-  if (everywhere) return settings.transport == TransportChoice::kUcx ? "ucx" : "tcp";
+  if (forces_network(settings.transport)) return settings.transport == TransportChoice::kUcx ? "ucx" : "tcp";
   if (settings.network == NetworkChoice::kAuto) return nullptr;
   return settings.network == NetworkChoice::kUcx ? "ucx" : "tcp";
 }

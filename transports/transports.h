@@ -21,6 +21,8 @@ const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string
 
 // Whether this machine has devices for RDMA, by what the kernel lists.
 bool has_rdma(const char* folder = "/sys/class/infiniband");
+// A transport between hosts that also joins the ranks of one.
+constexpr bool forces_network(TransportChoice choice) { return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp; }
 // What the settings ask for between hosts; null: nothing.
 const char* asked_network(const Config& settings);
 // Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX

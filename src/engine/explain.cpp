@@ -108,11 +108,10 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   const std::string machine = ranks.topology.empty() ? machine_name() : "";
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
-  const bool forced = settings->transport == TransportChoice::kUcx || settings->transport == TransportChoice::kTcp;
   const char* const asked = asked_network(*settings);
   const char* const between = asked ? asked : preferred_network();
   const auto party = [&](int hosts, int per_host) {
-    const bool network = hosts > 1 || forced;
+    const bool network = hosts > 1 || forces_network(settings->transport);
     const bool crowded = static_cast<size_t>(ranks.per_host) > seats.cores;
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
     const uint64_t most_slot_bytes = network && between == std::string_view("tcp") ? 256u << 10 : 128u << 10;

@@ -22,8 +22,6 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 constexpr size_t kCardBytes = 4088;  // of UCX addresses: about a hundred a device
-// Also between ranks of one host.
-bool forces_network(TransportChoice choice) { return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp; }
 }  // namespace
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
