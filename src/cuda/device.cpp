@@ -1,5 +1,10 @@
 #include "cuda/device.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -66,6 +71,13 @@ int device_count(std::string* why) {
   }
   if (!count) *why = "this process sees no GPU (CUDA_VISIBLE_DEVICES)";
   return count;
+}
+
+bool devices_may_be_there() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible && !*visible) return false;
+  constexpr const char* kFiles[] = {"/dev/nvidiactl", "/dev/nvmap", "/dev/dxg"};  // of a PC, of a Jetson, of WSL
+  return std::any_of(std::begin(kFiles), std::end(kFiles), [](const char* file) { return access(file, F_OK) == 0; });
 }
 
 Result<bool> Device::capturing(Stream stream) const {

@@ -49,6 +49,9 @@ class Device {
 
 // How many there are; 0, and *why, without a driver.
 int device_count(std::string* why);
+// Whether there may be some, by what the kernel shows and CUDA_VISIBLE_DEVICES hides (set, and empty). The driver is not asked: who
+// has started it cannot use it in a child of a fork.
+bool devices_may_be_there();
 
 // The device's context is the calling thread's while this lives.
 class Current {

@@ -14,8 +14,7 @@ namespace fsccl {
 // Not where somebody may have the pages themselves, instead of the addresses: a source, a network card, a driver of GPUs.
 bool Pool::may_be_sparse() const {
   const bool network = comm_.context().node() != nullptr;
-  std::string why;
-  return !source_.stack() && !network && page_bytes() <= CollectiveRegion::kAlignment && cuda::device_count(&why) == 0;
+  return !source_.stack() && !network && page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
 }
 
 Status Pool::back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone) {

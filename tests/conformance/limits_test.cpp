@@ -1,5 +1,6 @@
 // What a pool does where memory is short: what it gives back, whom it asks, and what its refusal says.
 #include <deque>
+#include <fstream>
 #include <list>
 #include <vector>
 
@@ -7,6 +8,13 @@
 
 namespace fsccl::testing {
 namespace {
+
+// Who has started it cannot use it in a child of a fork.
+TEST(Pools, OnAHostDoNotStartTheDriverOfGpus) {
+  run_ranks(2, [](Rank& self) { const PoolScope pool(self.comm); });
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) EXPECT_THAT(line, ::testing::Not(::testing::HasSubstr("libcuda.so")));
+}
 
 TEST(Pools, ALimitIsNamedAndEverythingGoesOn) {
   run_ranks(2, [](Rank& self) {
