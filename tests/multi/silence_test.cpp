@@ -129,7 +129,10 @@ int busy(const Child&) {
   volatile uint64_t sum = 0;
   for (const int64_t end = now_ms() + kBusyMs; now_ms() < end;)
     for (int i = 0; i < 100'000; ++i) sum = sum + static_cast<uint64_t>(i);
-  return fsccl_barrier(comm, nullptr, nullptr) == FSCCL_OK ? 0 : 4;
+  const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
+  tell("barrier", status);
+  fsccl_comm_destroy(comm);  // who ends without it may be held for dead by ranks that are still in the barrier
+  return status == FSCCL_OK ? 0 : 4;
 }
 
 // Goes on with those who are left when the test says so, and watches.
