@@ -1021,12 +1021,13 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fs
 /*
  * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
  * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:
- *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "read_ns" or null,
- *    "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why",
+ *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side",
+ *    "read_ns" or null, "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why",
  *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
- * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps; costs_from:
- * "calibration" at the start of the communicator, the "tuning file", or the "table" of what is typical of `link`, the class of
- * link between the farthest two ranks. ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN
+ * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps, and which
+ * copies through slots take pages side by side ("none", those "from_slots", "both"); costs_from: "calibration" at the start of the
+ * communicator, the "tuning file", or the "table" of what is typical of `link`, the class of link between the farthest two ranks.
+ * ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN
  * takes it (docs/tuning.md). chunk: of a slot, what a round uses, 0 for all at once. memory: the candidate is for buffers in
  * "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an operation that all
  * ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do not. Or "by_hosts",

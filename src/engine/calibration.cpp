@@ -23,18 +23,20 @@ constexpr size_t kLarge = Cost::kSizes.back();
 // are no measure.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
-constexpr uint32_t kTicks = kSamples * kGroup * (1 + 2 * Cost::kSizes.size()) + kWarm + 2;
+constexpr uint32_t kTicks = kSamples * kGroup * (3 + 2 * Cost::kSizes.size()) + kWarm + 2;
 constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
 constexpr double kSlowExchange = 3000;     // likewise: the two share a core for now
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
+constexpr double kBetter = 0.95;      // of the time, or it is no better
 
 // Findings as they travel, in the payload of a line.
 struct Findings {
   uint16_t exchange = 0;  // in `unit` ns, as all of these
   std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
   uint16_t copy = 0;
-  uint8_t unit = 0, can_read = 0;  // 0: nothing found
+  uint8_t unit = 0;  // 0: nothing found
+  uint8_t can_read : 1 = 0, side_by_side : 2 = 0;
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
@@ -52,6 +54,7 @@ Costs unpack(const Findings& found, const Costs& otherwise) {
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
+  if (found.side_by_side < kSideBySide.size()) costs.side_by_side = SideBySide{found.side_by_side};
   return costs;
 }
 
@@ -80,12 +83,10 @@ class Probe {
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
     for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
-      const size_t bytes = Cost::kSizes[i];
-      const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
-      found.cached[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::cached); }) - exchange));
-      found.streaming[i] = found.cached[i];
-      if (!mirrored_) found.streaming[i] = pack(pieces * (sample([&] { through_slot(bytes, Stores::streaming); }) - exchange));
+      found.cached[i] = pack(slots(Cost::kSizes[i], Stores::cached, exchange));
+      found.streaming[i] = mirrored_ ? found.cached[i] : pack(slots(Cost::kSizes[i], Stores::streaming, exchange));
     }
+    if (!mirrored_) side_by_side(&found, exchange);
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
     found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
@@ -131,21 +132,37 @@ class Probe {
     }
     return static_cast<double>(least) / group;
   }
+  // In ns, without the exchanges of `exchange` ns that are measured with it.
+  double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
+    const double pieces = std::max(1.0, static_cast<double>(bytes) / static_cast<double>(slot_bytes_));
+    return pieces * (sample([&] { through_slot(bytes, stores, way); }) - exchange);
+  }
+  void side_by_side(Findings* found, double exchange) {
+    for (const SideBySide way : {SideBySide::from_slots, SideBySide::both}) {
+      const double ns = slots(kLarge, Stores::cached, exchange, way);
+      if (ns > kBetter * found->cached.back()) continue;
+      found->cached.back() = static_cast<uint16_t>(std::max(ns, 1.0));
+      found->side_by_side = static_cast<uint8_t>(way) & 3;
+    }
+  }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
-  void through_slot(size_t bytes, Stores stores) {
+  void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
     if (stopped_) return;  // no line would go with it
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
-    std::byte* slot = own_ring_ + ring_at_;
     const Cores cores = stores == Stores::cached ? Cores::near : Cores::far;  // where either kind of stores is chosen
     if (mirrored_)
       transport_.put(meeting_.channel, peer_, ring_at_, &in_[buffer], bytes);
-    else if (cores == Cores::near)
-      copy_between_cores(slot, &in_[buffer], bytes, cores);
+    else if (way == SideBySide::both)
+      copy_between_cores(own_ring_ + ring_at_, &in_[buffer], bytes, cores);
     else
-      copy_bytes(slot, &in_[buffer], bytes, stores);
-    if (exchange()) copy_between_cores(&out_[buffer], peer_ring_ + ring_at_, bytes, cores);
+      copy_bytes(own_ring_ + ring_at_, &in_[buffer], bytes, stores);
+    const bool come = exchange().has_value();
+    if (come && way == SideBySide::none && cores == Cores::near)
+      copy_bytes(&out_[buffer], peer_ring_ + ring_at_, bytes, Stores::cached);
+    else if (come)
+      copy_between_cores(&out_[buffer], peer_ring_ + ring_at_, bytes, cores);
     ring_at_ += bytes;
   }
   // Both read at once; the second exchange keeps the memory until both are through.
@@ -213,11 +230,12 @@ Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint3
   found = agree(meeting, other, found, stopped, last);
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
-  FSCCL_LOG(
-      kInfo,
-      "measured{}: exchange {} ns; {} bytes through slots {} ns, past the caches {}, read by the system {}; copy {:.0f} ns/KiB",
-      found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
-      text(costs.slot_cached), text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);
+  FSCCL_LOG(kInfo,
+            "measured{}: exchange {} ns; {} bytes through slots {} ns, pages side by side {}, past the caches {}, read by the "
+            "system {}; copy {:.0f} ns/KiB",
+            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
+            text(costs.slot_cached), kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
+            text(costs.read), costs.copy_per_byte * 1024);
   return costs;
 }
 

@@ -249,6 +249,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
   engine.slot_streaming_from = costs.slot_streaming_from();
+  engine.side_by_side = costs.side_by_side;
   engine.copy_rate = costs.copy_per_byte;
   engine.name = name_;
   engine.arenas = &context_->arenas();

@@ -31,7 +31,7 @@ Engine::Engine(EngineOptions options)
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
   if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
-  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate);
+  slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate, options_.side_by_side);
   no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
   no_memory_.rank = no_memory_.peer = known_as(rank_);
   no_memory_.text = fmt::format(

@@ -39,7 +39,8 @@ struct EngineOptions {
   bool oversubscribed = false;  // more ranks than cores: do not spin
   int64_t timeout_ms = 0;
   int64_t spin_ns = 0;
-  uint64_t slot_streaming_from = UINT64_MAX;  // for slot_stores.h
+  uint64_t slot_streaming_from = UINT64_MAX;  // for slot_stores.h, as the next one
+  SideBySide side_by_side = SideBySide::none;
   double copy_rate = 0;
   std::string name;
   const ArenaTable* arenas = nullptr;
@@ -226,7 +227,7 @@ class Engine {
     Fingerprint fingerprint;
   };
   int64_t no_yields_until_ = 0;  // driver only
-  SlotStores slot_stores_{UINT64_MAX, 0, 0};
+  SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
   // the same rounds.
   size_t ring_at_ = 0;

@@ -199,7 +199,7 @@ bool Executor::move(const Step& step) {
   const auto transfer = [&](Stores stores) {
     if (step.kind == StepKind::cast)
       cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
-    else if (through_slot && op_.in_cache && stores == Stores::cached)
+    else if (through_slot && op_.in_cache && stores == Stores::cached && engine_.slot_stores_.side_by_side(to_slot))
       copy_between_cores(dst.mapped, src.mapped, bytes, engine_.slot_stores_.cores());
     else
       copy_bytes(dst.mapped, src.mapped, bytes, stores);

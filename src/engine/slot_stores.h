@@ -3,29 +3,36 @@
 // than a detour through memory where they are not. The measurement at start says which holds, but it need not last: a virtual
 // machine's cores move. The writer's own time tells, for plain stores take as long as a copy where cores are near, and ten times
 // that where they are not; so they are watched, given up when they are slow, and tried again now and then. What a writer chooses
-// is its affair alone.
+// is its affair alone. Where plain stores are right, the copies are those that measured fastest at start; where they are not, what
+// comes out of slots comes from afar, and pages side by side help.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 #include "base/clock.h"
 #include "kernels/kernels.h"
+#include "plan/cost.h"
 
 namespace fsccl {
 
 class SlotStores {
  public:
   // `streaming_from`: bytes from which on streaming stores were better at start (UINT64_MAX: never). `ring_bytes`: until a slot is
-  // written again. `copy_rate`: ns a byte of a copy within the caches. `clock`: in ns.
-  SlotStores(uint64_t streaming_from, uint64_t ring_bytes, double copy_rate, int64_t (*clock)() = now_ns)
+  // written again. `copy_rate`: ns a byte of a copy within the caches. `near`: of plain stores. `clock`: in ns.
+  SlotStores(uint64_t streaming_from, uint64_t ring_bytes, double copy_rate, SideBySide near, int64_t (*clock)() = now_ns)
       : streaming_from_(streaming_from),
         ring_bytes_(ring_bytes),
         limit_(kSlow * copy_rate),
         clock_(clock),
+        near_(near),
         streams_(streaming_from <= kEvery) {}
 
   // Where peers are, by what is chosen at present.
   Cores cores() const { return streams_ ? Cores::far : Cores::near; }
+  // Whether a copy with plain stores into a slot, or out of one, takes pages side by side.
+  bool side_by_side(bool into) const {
+    return streams_ ? !into : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
+  }
 
   // Calls `write` once with the stores to use.
   template <class Write>
@@ -62,6 +69,7 @@ class SlotStores {
   uint64_t streaming_from_, ring_bytes_;
   double limit_;
   int64_t (*clock_)();
+  SideBySide near_;
   bool streams_;
   uint64_t written_ = 0, since_ = 0;  // bytes since the last turn, since the last sample
   double rate_ = 0;                   // ns a byte of plain stores, of late

@@ -60,7 +60,8 @@ class Reader : JsonReader {
     if (!json.contains("measured")) return wrong("{} has no \"measured\"", place);
     const Json& values = json["measured"];
     const std::string inside = place + ".measured";
-    if (!object(values, inside, {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "read_ns", "copy_ns_per_kib"}))
+    if (!object(values, inside,
+                {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side", "read_ns", "copy_ns_per_kib"}))
       return false;
     if (!values.contains("sizes") || values["sizes"] != Json(Cost::kSizes))
       return wrong("{}.sizes must be {}, the sizes that this library measures", inside, Json(Cost::kSizes).dump());
@@ -72,6 +73,11 @@ class Reader : JsonReader {
         !cost(values, "slots_past_caches_ns", inside, &costs.slot_streaming))
       return false;
     costs.copy_per_byte = per_kib / 1024;
+    std::string way(kSideBySide[0]);
+    if (!text(values, "side_by_side", inside, false, &way)) return false;
+    const auto found = std::find(kSideBySide.begin(), kSideBySide.end(), way);
+    if (found == kSideBySide.end()) return wrong("{}.side_by_side must be one of {}", inside, fmt::join(kSideBySide, ", "));
+    costs.side_by_side = static_cast<SideBySide>(found - kSideBySide.begin());
     const bool reads = values.contains("read_ns") && !values["read_ns"].is_null();
     costs.can_read = reads;
     if (reads && !cost(values, "read_ns", inside, &costs.read)) return false;

@@ -2,7 +2,8 @@
 //   {"fsccl_tuning": 1,
 //    "costs": [{"machine": "..", "transport": "shm", "link": "cache", "measured": {"exchange_ns": 110, "sizes": [256, 2048,
 //    131072],
-//               "slots_ns": [..], "slots_past_caches_ns": [..], "read_ns": [..] or null, "copy_ns_per_kib": 40}}],
+//               "slots_ns": [..], "slots_past_caches_ns": [..], "side_by_side": "none", "read_ns": [..] or null,
+//               "copy_ns_per_kib": 40}}],
 //    "rules": ["all_gather@1x2:64K-1M=slots/32K"]}
 // `costs` are for communicators of machines of that name (machine_name()) over that transport whose farthest ranks are that class
 // of link apart (topo/connection.h); such a communicator measures nothing when it starts. "measured" is what fsccl_explain says.

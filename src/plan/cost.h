@@ -5,6 +5,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "plan/plan.h"
 #include "topo/connection.h"
@@ -18,6 +19,11 @@ struct Cost {
   double at(uint64_t bytes) const;
 };
 
+// Which copies of large pieces that go through slots take pages side by side (kernels/kernels.h) rather than in order: what is best
+// differs between generations of processors.
+enum class SideBySide : uint8_t { none, from_slots, both };
+inline constexpr std::array<std::string_view, 3> kSideBySide{"none", "from_slots", "both"};
+
 enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
 
 struct Costs {
@@ -26,6 +32,7 @@ struct Costs {
   Cost slot_streaming{{400, 700, 18000}};  // likewise, with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system
   double copy_per_byte = 0.04;             // between memory that both can touch
+  SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
   bool turns = false;  // more ranks than cores: who waits gives up its core, and each wait takes an exchange by itself
   CostsOrigin origin = CostsOrigin::table;

@@ -25,7 +25,7 @@ int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns) {
 }
 
 TEST(SlotStores, FollowsTheMachine) {
-  SlotStores stores(UINT64_MAX, kRing, 1, clock_of_test);
+  SlotStores stores(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
   streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
   EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
@@ -36,20 +36,32 @@ TEST(SlotStores, FollowsTheMachine) {
 }
 
 TEST(SlotStores, BeginsAsMeasuredAtStart) {
-  SlotStores cached(UINT64_MAX, kRing, 1, clock_of_test), streaming(4096, kRing, 1, clock_of_test);
+  SlotStores cached(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test),
+      streaming(4096, kRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(cached, 10, 16384, 1), 0);
   EXPECT_EQ(streamed(streaming, 10, 16384, 1), 10);
 }
 
 TEST(SlotStores, SmallPiecesGoByTheStart) {
-  SlotStores stores(1024, kRing, 1, clock_of_test);
+  SlotStores stores(1024, kRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, 512, 100), 0);
   EXPECT_EQ(streamed(stores, 1000, 2048, 1), 1000);
 }
 
+TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {
+  const auto near = [](SideBySide way) { return SlotStores(UINT64_MAX, kRing, 1, way, clock_of_test); };
+  EXPECT_FALSE(near(SideBySide::none).side_by_side(true) || near(SideBySide::none).side_by_side(false));
+  EXPECT_FALSE(near(SideBySide::from_slots).side_by_side(true));
+  EXPECT_TRUE(near(SideBySide::from_slots).side_by_side(false));
+  EXPECT_TRUE(near(SideBySide::both).side_by_side(true) && near(SideBySide::both).side_by_side(false));
+  const SlotStores far(4096, kRing, 1, SideBySide::none, clock_of_test);
+  EXPECT_FALSE(far.side_by_side(true));
+  EXPECT_TRUE(far.side_by_side(false));
+}
+
 // One write during which the thread did not run says little.
 TEST(SlotStores, AnInterruptionChangesNothing) {
-  SlotStores stores(UINT64_MAX, kRing, 1, clock_of_test);
+  SlotStores stores(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test);
   streamed(stores, 1000, kPiece, 2);
   streamed(stores, 1, kPiece, 100'000);
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);

@@ -11,7 +11,7 @@ namespace {
 
 const std::string kMeasured =
     R"({"exchange_ns": 110, "sizes": [256, 2048, 131072], "slots_ns": [60, 250, 11000], "slots_past_caches_ns": [400, 700, 18000],
-        "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96})";
+        "side_by_side": "from_slots", "read_ns": [1200, 1400, 15000], "copy_ns_per_kib": 40.96})";
 const std::string kWhole = R"({"fsccl_tuning": 1, "costs": [{"machine": "m", "transport": "shm", "link": "cache", "measured": )" +
                            kMeasured + R"(}], "rules": ["all_gather@1x2:64K-1M=slots/32K", "all_reduce=by_hosts"]})";
 
@@ -25,6 +25,7 @@ TEST(TuningFile, WhatItSays) {
   EXPECT_EQ(costs->exchange, 110);
   EXPECT_EQ(costs->slot_streaming.ns[2], 18000);
   EXPECT_DOUBLE_EQ(costs->copy_per_byte, 0.04);
+  EXPECT_EQ(costs->side_by_side, SideBySide::from_slots);
   EXPECT_TRUE(costs->can_read && costs->origin == CostsOrigin::tuning_file);
   EXPECT_EQ(tuning.value().find("", "shm", topo::LinkClass::cache), costs) << "of any machine";
   EXPECT_EQ(tuning.value().find("n", "shm", topo::LinkClass::cache), nullptr);
@@ -56,6 +57,8 @@ TEST(TuningFile, ErrorsNameThePlace) {
       {entry("cable", kMeasured), "costs[0].link \"cable\" is not a class of link"},
       {entry("cache", "{}"), "costs[0].measured.sizes must be [256,2048,131072]"},
       {entry("cache", changed(kMeasured, "[60, 250, 11000]", "[60, 250]")), "costs[0].measured.slots_ns must be 3 numbers"},
+      {entry("cache", changed(kMeasured, "from_slots", "some")),
+       "costs[0].measured.side_by_side must be one of none, from_slots, both"},
       {entry("cache", changed(kMeasured, "1400", "-1")), "costs[0].measured.read_ns must be 3 numbers"},
       {entry("cache", changed(kMeasured, "110", "1e99")), "costs[0].measured.exchange_ns is 1e+99: it must be from 0"},
   };
