@@ -66,7 +66,10 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
-  record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
+  // What goes in the signals alone is begun sooner than recorded, and peers wait for the signals: the record comes behind them.
+  const bool signals_alone = op.plan->slots[0] == 0 && op.publishes == 0;
+  op.recorded = !wait_for_it || !signals_alone || completed() + 1 < sequence;
+  if (op.recorded) record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
     tail_.store(sequence, std::memory_order_release);
     return wait(sequence, -1, state);
@@ -99,6 +102,10 @@ Engine::Outcome Engine::drive_on() {
       op.tick = next_tick_;
     }
     const Outcome outcome = Executor(*this, op).run();
+    if (!op.recorded) {
+      op.recorded = true;
+      record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
+    }
     if (outcome != Outcome::done) return outcome;
     next_tick_ = op.tick + static_cast<uint32_t>(op.plan->ticks);
     if (op.complete && op.complete(op) == Completion::again) {
@@ -224,19 +231,17 @@ bool Engine::reserve_slots() {
 bool Engine::place_slots(const Plan& plan, uint32_t tick) {
   placed_ = tick;
   const size_t before = ring_at_;
-  slot_at_ = next_slots(plan, &ring_at_);
+  next_slots(plan, &ring_at_, &slot_at_);
   return ring_at_ == before /* it has none */ || slots_reserved_ || reserve_slots();
 }
 
-std::array<size_t, kMaxTicks> Engine::next_slots(const Plan& plan, size_t* ring_at) const {
-  std::array<size_t, kMaxTicks> at{};
+void Engine::next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const {
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
     if (*ring_at + bytes > ring_bytes_) *ring_at = 0;
-    at[t] = *ring_at;
+    (*slot_at)[t] = *ring_at;
     *ring_at += bytes;
   }
-  return at;
 }
 
 bool Engine::round_done(const Operation& op) {

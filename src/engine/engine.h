@@ -169,7 +169,7 @@ class Engine {
   }
   bool place_slots(const Plan& plan, uint32_t tick);  // false: no memory, and we failed
   // Where the slots of the round go that comes next when the ring was used up to *ring_at.
-  std::array<size_t, kMaxTicks> next_slots(const Plan& plan, size_t* ring_at) const;
+  void next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
   bool all_entered(uint32_t tick);
   bool round_done(const Operation& op);

@@ -247,8 +247,11 @@ void Executor::expect_ahead() {
     expect(0, op_.tick, engine_.slot_at_);
   }
   const auto ticks = static_cast<uint32_t>(plan_->ticks), end = std::min(plan_->rounds, op_.round + kWindow / ticks);
-  for (uint32_t& round = engine_.expected_rounds_; round < end; round++)
-    expect(round, op_.tick + (round - op_.round) * ticks, engine_.next_slots(*plan_, &engine_.expected_at_));
+  std::array<size_t, kMaxTicks> slot_at{};
+  for (uint32_t& round = engine_.expected_rounds_; round < end; round++) {
+    engine_.next_slots(*plan_, &engine_.expected_at_, &slot_at);
+    expect(round, op_.tick + (round - op_.round) * ticks, slot_at);
+  }
 }
 
 void Executor::expect(uint32_t round, uint32_t tick, const std::array<size_t, kMaxTicks>& slot_at) {

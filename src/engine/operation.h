@@ -64,6 +64,7 @@ struct OperationSettings {
   bool want_norm = false;
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   bool begun = false;    // progress, the driver's
+  bool recorded = true;  // that it was submitted
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
