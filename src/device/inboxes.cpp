@@ -126,28 +126,27 @@ Inboxes::Record& Inboxes::record(int rank, uint64_t number) const {
   return reinterpret_cast<Record*>(log)[number % kLogEntries];
 }
 
-// The number comes last and goes first: who reads the same one before and behind has read what belongs to it.
+// The number comes last and goes first: who reads the same one before and behind has read what belongs to it. Without fences, which
+// the thread sanitizer does not know: who sees (acquire) a new value (release) sees that the old number has gone, too.
 void Inboxes::log(const Entry& entry) {
   Record& to = record(rank_, entry.number);
   std::atomic_ref(to.number).store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  std::atomic_ref(to.hash).store(entry.hash, std::memory_order_relaxed);
-  std::atomic_ref(to.what).store(uint64_t{entry.channel} << 16 | uint64_t{entry.op} << 8 | entry.flags, std::memory_order_relaxed);
-  std::atomic_ref(to.sequence).store(entry.sequence, std::memory_order_relaxed);
+  std::atomic_ref(to.hash).store(entry.hash, std::memory_order_release);
+  std::atomic_ref(to.what).store(uint64_t{entry.channel} << 16 | uint64_t{entry.op} << 8 | entry.flags, std::memory_order_release);
+  std::atomic_ref(to.sequence).store(entry.sequence, std::memory_order_release);
   std::atomic_ref(to.number).store(entry.number, std::memory_order_release);
 }
 
 bool Inboxes::read_log(int rank, uint64_t number, Entry* entry) const {
   Record& from = record(rank, number);
   if (std::atomic_ref(from.number).load(std::memory_order_acquire) != number) return false;
-  const uint64_t what = std::atomic_ref(from.what).load(std::memory_order_relaxed);
+  const uint64_t what = std::atomic_ref(from.what).load(std::memory_order_acquire);
   *entry = {.number = number,
-            .hash = std::atomic_ref(from.hash).load(std::memory_order_relaxed),
+            .hash = std::atomic_ref(from.hash).load(std::memory_order_acquire),
             .channel = static_cast<uint32_t>(what >> 16),
             .op = static_cast<uint8_t>(what >> 8),
             .flags = static_cast<uint8_t>(what),
-            .sequence = std::atomic_ref(from.sequence).load(std::memory_order_relaxed)};
-  std::atomic_thread_fence(std::memory_order_acquire);
+            .sequence = std::atomic_ref(from.sequence).load(std::memory_order_acquire)};
   return std::atomic_ref(from.number).load(std::memory_order_relaxed) == number;
 }
 

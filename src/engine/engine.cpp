@@ -120,7 +120,7 @@ Engine::Outcome Engine::drive_on() {
     record(recording::Event::completed, op.fingerprint, -1);
     std::atomic_ref(done_.position).store(++head, std::memory_order_release);
     if (gates_others_.load(std::memory_order_relaxed)) [[unlikely]] {
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+      std::atomic_ref(done_.position).exchange(head, std::memory_order_seq_cst);  // a full barrier, by the rule of futex.h
       if (std::atomic_ref(done_.sleepers).load(std::memory_order_seq_cst))
         futex_wake_all(reinterpret_cast<uint32_t*>(&done_.position));
     }

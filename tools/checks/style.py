@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Sizes and form: files of at most 500 lines (the public header excepted), functions of at most 70, 132 columns, no tabs,
-and a first comment that says what the file is. Files above 300 lines are named, without failing.
+a first comment that says what the file is, and no fences. Files above 300 lines are named, without failing.
 """
 import re
 
@@ -13,6 +13,8 @@ LONG_FILES_ALLOWED = {'include/fsccl/fsccl.h'}
 SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|'
                      r'^[ \t]*#(?:\\\n|[^\n])*', re.S | re.M)
 NOT_A_FUNCTION = re.compile(r'\b(namespace|class|struct|union|enum|extern)\b[^()]*$|^\s*(extern)\b')
+
+FENCE = re.compile(r'\batomic_thread_' r'fence\b')
 
 
 def blank(match):
@@ -71,6 +73,8 @@ def check_file(root, path):
             yield f'{name}:{number}: {len(line)} columns, at most {MAX_COLUMNS} are allowed'
         if line != line.rstrip():
             yield f'{name}:{number}: blanks at the end of the line'
+        if FENCE.search(line):
+            yield f'{name}:{number}: a fence: the thread sanitizer does not know it, and its build fails'
     if path.suffix in C_SUFFIXES - {'.def'}:  # tables, without functions
         for first, count in functions('\n'.join(lines)):
             if count > MAX_FUNCTION:
@@ -97,6 +101,7 @@ SAMPLES = [
     ('columns', {'src/base/a.cpp': '// x' + 'y' * 129 + '\n'}, '133 columns'),
     ('tab', {'src/base/a.cpp': '// x\n\tint a;\n'}, 'a.cpp:2: a tab'),
     ('trailing blank', {'src/base/a.cpp': '// x \n'}, 'blanks at the end'),
+    ('fence', {'src/base/a.cpp': '// x\nint f() {\n  std::atomic_thread_' 'fence(order);\n}\n'}, 'a.cpp:3: a fence'),
     ('no head comment', {'src/base/a.cpp': 'int a;\n'}, 'no comment at its head'),
     ('no head comment in a script', {'tools/demo': '#!/bin/sh\nset -e\n'}, 'no comment at its head'),
     ('no newline', {'src/base/a.cpp': '// x'}, 'no newline'),
