@@ -32,7 +32,7 @@ uint64_t bytes_of(const std::string& dtype) {
 struct Operations {  // of one kind and amount, on all ranks
   std::vector<int64_t> times_ns;
   uint64_t bytes = 0, incomplete = 0;
-  int64_t waited_ns = 0;
+  double waited_ms = 0;
 };
 
 class Page {
@@ -47,7 +47,7 @@ class Page {
       end_ns_ = std::max(end_ns_, span.end_ns);
     }
     if (spans_.empty()) begin_ns_ = end_ns_ = 0;
-    if (last_ms > 0) begin_ns_ = std::max(begin_ns_, end_ns_ - static_cast<int64_t>(last_ms * 1e6));
+    if (last_ms > 0) begin_ns_ = std::max(begin_ns_, end_ns_ - static_cast<int64_t>(std::min(last_ms * 1e6, 1e18)));
     std::erase_if(spans_, [&](const Span& span) { return span.end_ns < begin_ns_; });
     for (const Span& span : spans_) colors_.try_emplace(span.call->operation, colors_.size() % kWaitColor);
   }
@@ -113,7 +113,7 @@ class Page {
         all.times_ns.push_back(span.end_ns - span.begin_ns);
       else
         all.incomplete++;
-      for (const Span::Wait& wait : span.waits) all.waited_ns += wait.end_ns - wait.begin_ns;
+      for (const Span::Wait& wait : span.waits) all.waited_ms += ms(wait.end_ns - wait.begin_ns);
     }
     Table table{{"operation", "calls", "bytes", "median us", "longest us", "GB/s at the median", "asleep ms", "not complete"}, {}};
     for (auto& [name, all] : by_name) {
@@ -123,26 +123,25 @@ class Page {
       table.rows.push_back({name, fmt::format("{}", all.times_ns.size() + all.incomplete), perf::format_bytes(all.bytes),
                             fmt::format("{:.1f}", median / 1e3), fmt::format("{:.1f}", longest / 1e3),
                             median > 0 ? fmt::format("{:.3f}", static_cast<double>(all.bytes) / median) : "-",
-                            fmt::format("{:.3f}", ms(all.waited_ns)), fmt::format("{}", all.incomplete)});
+                            fmt::format("{:.3f}", all.waited_ms), fmt::format("{}", all.incomplete)});
     }
     return table;
   }
 
   Table waits() const {
-    std::map<std::pair<int, int>, std::pair<uint64_t, int64_t>> by_pair;
+    std::map<std::pair<int, int>, std::pair<uint64_t, double>> by_pair;  // times, ms
     for (const Span& span : spans_)
       for (const Span::Wait& wait : span.waits) {
-        auto& [times, ns] = by_pair[{span.rank, wait.peer}];
-        times++, ns += wait.end_ns - wait.begin_ns;
+        auto& [times, waited_ms] = by_pair[{span.rank, wait.peer}];
+        times++, waited_ms += ms(wait.end_ns - wait.begin_ns);
       }
-    std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, int64_t>>> sorted(by_pair.begin(), by_pair.end());
+    std::vector<std::pair<std::pair<int, int>, std::pair<uint64_t, double>>> sorted(by_pair.begin(), by_pair.end());
     std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.second > b.second.second; });
     Table table{{"rank", "waited for rank", "times", "ms", "of the time"}, {}};
     for (const auto& [pair, sum] : sorted)
       table.rows.push_back({fmt::format("{}", pair.first), fmt::format("{}", pair.second), fmt::format("{}", sum.first),
-                            fmt::format("{:.3f}", ms(sum.second)),
-                            fmt::format("{:.1f} %", 100.0 * static_cast<double>(sum.second) /
-                                                        static_cast<double>(std::max<int64_t>(end_ns_ - begin_ns_, 1)))});
+                            fmt::format("{:.3f}", sum.second),
+                            fmt::format("{:.1f} %", 100.0 * sum.second / std::max(ms(end_ns_ - begin_ns_), 1e-6))});
     return table;
   }
 

@@ -177,6 +177,15 @@ struct End {
   bool cycle = false;
 };
 
+// Of the operations in which a rank is, the first in which it waits for somebody, and for whom.
+std::optional<End> next_of(const States& states, int rank) {
+  const auto found = states.find(rank);
+  if (found == states.end()) return {};
+  for (const Inside& in : found->second.inside)
+    if (const std::optional<int> next = waits_for(states, rank, in)) return End{*next, in, false};
+  return {};
+}
+
 std::optional<End> follow(const States& states, int rank) {
   std::set<int> visited;
   std::optional<End> end;
@@ -186,20 +195,14 @@ std::optional<End> follow(const States& states, int rank) {
       end->rank = at;
       return end;
     }
+    if (std::optional<End> next = next_of(states, at)) {
+      end = std::move(next);
+      at = end->rank;
+      continue;
+    }
     const auto found = states.find(at);
-    if (found == states.end()) return end;
-    std::optional<int> next;
-    for (const Inside& in : found->second.inside) {
-      next = waits_for(states, at, in);
-      if (!next) continue;
-      end = End{*next, in, false};
-      break;
-    }
-    if (!next) {
-      if (!end && !found->second.inside.empty()) end = End{at, found->second.inside.front(), false};
-      return end;
-    }
-    at = *next;
+    if (!end && found != states.end() && !found->second.inside.empty()) end = End{at, found->second.inside.front(), false};
+    return end;
   }
 }
 
@@ -232,8 +235,11 @@ std::string text_of(const Suspicion& suspicion, int rank, int64_t end_ns) {
 
 // Silent ranks for which nobody waits yet.
 bool find_suspect(const States& states, int64_t end_ns, Verdict* verdict) {
-  const int ranks = states.empty() ? 0 : states.begin()->second.recording->ranks;
-  for (int rank = 0; rank < ranks; rank++) {
+  std::set<int> silent;
+  for (const auto& [by, state] : states)
+    for (const Event& event : state.recording->events)
+      if (event.kind == "suspect") silent.insert(event.peer);
+  for (const int rank : silent) {
     const std::optional<Suspicion> suspicion = suspicion_of(states, rank);
     if (!suspicion) continue;
     verdict->cause = "suspect";
@@ -266,8 +272,8 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     int at = guilty;
     do {
       verdict->guilty.push_back(at);
-      at = follow(states, at) ? *waits_for(states, at, states.at(at).inside.front()) : guilty;
-    } while (at != guilty && verdict->guilty.size() < states.size());
+      at = next_of(states, at)->rank;  // all of a circle wait
+    } while (at != guilty);
     verdict->text =
         fmt::format("Ranks {} wait for each other in a circle: they issue operations of several communicators in different orders.",
                     fmt::join(verdict->guilty, ", "));

@@ -135,7 +135,10 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
   look_at_clock();
 }
 
-void Recorder::look_at_clock() { header_->last = {ticks(), unix_ns()}; }
+// The two numbers are of one look. Not while another thread is at it, or at the table: the next look comes soon.
+void Recorder::look_at_clock() {
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) header_->last = {ticks(), unix_ns()};
+}
 
 Status Recorder::write(const std::string& path) const {
   FSCCL_ASSIGN(Fd fd, make_file(path));

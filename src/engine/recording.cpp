@@ -13,7 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kMostNs = 1e18;  // thirty years
+constexpr double kMostNs = 1e18;                       // thirty years
+constexpr int64_t kLatestNs = int64_t{1} << 62;        // since 1970; so the difference of any two moments is a number
+constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
 constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
@@ -42,7 +44,10 @@ Status check(const Header& header, const std::string& file, const std::string& p
   if (header.records == 0 || header.records > kMostRecords || (header.records & (header.records - 1)) != 0)
     return wrong("its number of records");
   if (file.size() < file_bytes(header.records)) return wrong("it is cut off");
+  if (header.rank < 0 || header.rank >= header.ranks) return wrong("its rank");
   if (header.last.ticks < header.begin.ticks) return wrong("its clock runs backwards");
+  for (const int64_t unix_ns : {header.begin.unix_ns, header.last.unix_ns})
+    if (unix_ns < 0 || unix_ns > kLatestNs) return wrong("its clock");
   return success();
 }
 
@@ -72,8 +77,8 @@ double tick_ns(const Header& header) {
 
 Json event_of(const Header& header, const Record& record, double ns_per_tick) {
   const double ns = (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
-  int64_t at_ns = 0;
-  if (__builtin_add_overflow(header.begin.unix_ns, static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs)), &at_ns)) at_ns = 0;
+  const int64_t since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
+  const int64_t at_ns = std::clamp(header.begin.unix_ns + since_ns, int64_t{0}, kLatestNs);
   Json event = {
       {"at_ns", at_ns}, {"event", event_name(record.event)}, {"communicator", record.communicator}, {"peer", record.peer}};
   if (record.sequence) event["sequence"] = record.sequence;
@@ -83,7 +88,7 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
     event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
   }
   if (record.event == Event::suspect || record.event == Event::alive) {
-    event["silent_ms"] = record.count;
+    event["silent_ms"] = std::min(record.count, kMostSilentMs);
     event["stopped"] = record.kind == 1;
   }
   return event;

@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -212,6 +213,43 @@ TEST(Recording, FilesThatAreNoneAreRefused) {
   EXPECT_THAT(text_of(""), HasSubstr("too short"));
   EXPECT_THAT(text_of(std::string(recording::kRecordsAt, 'x')), HasSubstr("does not begin"));
   EXPECT_FALSE(recording::read(folder.path() + "/none").ok());
+}
+
+// What the recorder never writes: a rank that is not of the job, and times whose differences are no numbers.
+TEST(Recording, TimesAndRanksAreWithinBounds) {
+  const Folder folder;
+  {
+    const auto recorder = make(folder.path());
+    const uint16_t id = recorder->add(3, "comm", 0, 4);
+    for (uint64_t i = 1; i <= 2; ++i) recorder->record(Event::submitted, id, call(i), -1);
+    recorder->silence(Event::suspect, 2, INT64_MAX, true);
+  }
+  std::ifstream file(folder.ring(), std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(file)), {});
+  const std::string path = folder.path() + "/changed";
+  const auto with = [&](const std::function<void(recording::Header*, recording::Record*)>& change) {
+    std::string bad = good;
+    change(reinterpret_cast<recording::Header*>(bad.data()), reinterpret_cast<recording::Record*>(&bad[recording::kRecordsAt]));
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
+    return recording::read(path);
+  };
+  const auto refused = [&](auto change) {
+    return with([&](recording::Header* header, recording::Record*) { change(header); }).status().text();
+  };
+  EXPECT_THAT(refused([](auto* header) { header->rank = 4; }), HasSubstr("its rank"));
+  EXPECT_THAT(refused([](auto* header) { header->rank = -1; }), HasSubstr("its rank"));
+  EXPECT_THAT(refused([](auto* header) { header->begin.unix_ns = INT64_MAX; }), HasSubstr("its clock"));
+  EXPECT_THAT(refused([](auto* header) { header->last.unix_ns = INT64_MIN; }), HasSubstr("its clock"));
+  const Result<std::string> read = with([](recording::Header* header, recording::Record* records) {
+    header->begin.unix_ns = 1;
+    records[0].ticks = 0;  // long before the beginning
+    records[1].ticks = ~uint64_t{0};
+  });
+  ASSERT_TRUE(read.ok()) << read.status().text();
+  const Json events = Json::parse(read.value())["events"];
+  EXPECT_EQ(events[0]["at_ns"], 0);
+  EXPECT_LE(events[1]["at_ns"], int64_t{1} << 62);
+  EXPECT_LE(events[2]["silent_ms"], INT64_MAX / 1'000'000);
 }
 
 // Bytes of a good file, changed at random: read or refused, never worse.
