@@ -147,7 +147,11 @@ class Pool {
   std::unique_ptr<CollectiveRegion> shared_, own_;
   // Of the slots, as any thread may read them while the ranks' common program goes on.
   struct SlotFigures {
-    std::atomic<uint64_t> live{0}, peak{0}, plan_bytes{0}, plan_bound{0}, hits{0}, misses{0};
+    struct Plan {
+      std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
+    };
+    std::atomic<uint64_t> live{0}, peak{0}, hits{0}, misses{0};
+    std::array<Plan, 2> plans;  // by part
   };
   SlotFigures slot_figures_;
   std::atomic<int> shared_host_{-1};

@@ -11,10 +11,15 @@ void Pool::publish() {
   };
   set(slot_figures_.live, &CollectiveRegion::live);
   set(slot_figures_.peak, &CollectiveRegion::peak);
-  set(slot_figures_.plan_bytes, &CollectiveRegion::plan_bytes);
-  set(slot_figures_.plan_bound, &CollectiveRegion::plan_bound);
   set(slot_figures_.hits, &CollectiveRegion::hits);
   set(slot_figures_.misses, &CollectiveRegion::misses);
+  for (const Part part : {Part::shared, Part::own}) {
+    const CollectiveRegion& slots = region(part);
+    SlotFigures::Plan& plan = slot_figures_.plans[static_cast<size_t>(part)];
+    plan.bytes.store(slots.plan_bytes(), std::memory_order_relaxed);
+    plan.bound.store(slots.plan_bound(), std::memory_order_relaxed);
+    plan.clique_bound.store(slots.plan_clique_bound(), std::memory_order_relaxed);
+  }
 }
 
 // After an event of this part. A step that goes by its table changes no more than how much is live, and the hits.
@@ -38,8 +43,10 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.local_peak_bytes = blocks.peak_bytes;
   s.live_bytes = s.collective_live_bytes + s.local_live_bytes;
   s.live_peak_bytes = journal_->live_peak();
-  s.planned_bytes = slot_figures_.plan_bytes.load(std::memory_order_relaxed);
-  s.plan_bound_bytes = slot_figures_.plan_bound.load(std::memory_order_relaxed);
+  for (const SlotFigures::Plan& plan : slot_figures_.plans) {
+    s.planned_bytes += plan.bytes.load(std::memory_order_relaxed);
+    s.plan_bound_bytes += plan.bound.load(std::memory_order_relaxed);
+  }
   s.plan_hits = slot_figures_.hits.load(std::memory_order_relaxed);
   s.plan_misses = slot_figures_.misses.load(std::memory_order_relaxed);
   s.allocations = blocks.allocations;
@@ -66,9 +73,9 @@ Status Pool::snapshot(const std::string& path) const {
   facts.shared_host = static_cast<uint64_t>(std::max(shared_host_.load(), 0));
   facts.dry_run = dry_run_;
   facts.reserved_here = {now.shared_reserved_bytes, memory_->extent(Part::own), memory_->extent(Part::local)};
-  for (const Part part : {Part::shared, Part::own}) {
-    const CollectiveRegion& slots = part == Part::shared ? *shared_ : *own_;
-    facts.plans[static_cast<size_t>(part)] = {slots.plan_bytes(), slots.plan_bound(), slots.plan_clique_bound()};
+  for (size_t part = 0; part < slot_figures_.plans.size(); part++) {
+    const SlotFigures::Plan& plan = slot_figures_.plans[part];
+    facts.plans[part] = {plan.bytes, plan.bound, plan.clique_bound};
   }
   return pool_report::write(path, facts, journal_->copy());
 }

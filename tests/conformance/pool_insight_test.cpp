@@ -2,11 +2,13 @@
 // fsccl_pool_stats(). tests/torch/memory_viz_test.py has PyTorch's own viewer read snapshots.
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 #include <tuple>
 
 #include "unit_case.h"
@@ -244,6 +246,31 @@ TEST(PoolSnapshot, SaysWhatThePoolHoldsAndDid) {
     ASSERT_OK(fsccl_pool_free(pool.get(), block, nullptr));
   });
   EXPECT_EQ(folder.files(), 3u);
+}
+
+// While the program goes on, with steps that differ, so that plans come and go. The thread sanitizer says what this is about.
+TEST(PoolSnapshot, IsTakenByAnyThread) {
+  const Settings settings{{"FSCCL_POOL_HISTORY", "100"}};
+  const Folder folder;
+  run_ranks(1, [&](Rank& self) {
+    const PoolScope pool(self.comm);
+    TestUnit small(simple_unit({{40}}), self.comm, pool.get()), large(simple_unit({{900}}), self.comm, pool.get());
+    std::atomic<bool> over{false};
+    std::atomic<int> taken{0};
+    std::thread looker([&] {
+      for (; !over || !taken; taken++) EXPECT_EQ(snapshot_of(pool.get(), folder.path("a")).at("fsccl").at("ranks"), 1);
+    });
+    for (uint64_t step = 1; step <= 40 || !taken; step++) {
+      for (TestUnit* unit : {&small, &large}) {
+        if (step / 5 % 2 == 0 && unit == &small) continue;
+        unit->unshard();
+        unit->reshard();
+      }
+      EXPECT_OK(fsccl_pool_step(pool.get()));
+    }
+    over = true;
+    looker.join();
+  });
 }
 
 TEST(PoolSnapshot, KeepsTheLastEventsOnly) {
