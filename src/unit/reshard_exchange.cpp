@@ -5,13 +5,13 @@
 #include <memory>
 #include <new>
 
+#include "unit/reshard_claims.h"
 #include "unit/unit_definition.h"
 
 namespace fsccl {
 namespace {
 
 constexpr uint64_t kUsualLimit = uint64_t{64} << 20;
-constexpr uint64_t kLeastPart = 64;  // of a round, for one peer
 
 // Bytes from one rank to another, in the order of their runs.
 class Flow {
@@ -70,7 +70,7 @@ struct Side {
 class Exchange {
  public:
   Exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes)
-      : comm_(comm), buffers_(buffers), limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
+      : comm_(comm), plan_(plan), buffers_(buffers), limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
     for (int rank = 0; rank < comm.size(); rank++) {
       const bool self = rank == comm.rank();
       out_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(comm.rank(), rank));
@@ -82,7 +82,7 @@ class Exchange {
   Status run() {
     FSCCL_TRY(agree());
     for (const Resharding::Run& run : own_) std::memcpy(to(run), from(run), run.bytes);
-    for (uint64_t done = 0; done < longest_; done += part_) FSCCL_TRY(round());
+    for (uint64_t done = 0; done < rounds_.longest; done += rounds_.part) FSCCL_TRY(round());
     return success();
   }
 
@@ -94,29 +94,19 @@ class Exchange {
 
   // How much goes to one rank in a round, and how many rounds there are; and that all have memory for them.
   Status agree() {
-    struct Terms {
-      uint64_t part, longest, failed;
-    };
     const uint64_t peers = std::max({out_.peers(), in_.peers(), uint64_t{1}});
-    Terms mine{std::max(limit_bytes_ / 2 / peers / kLeastPart * kLeastPart, kLeastPart), 0, 0};
+    ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart, kLeastReshardPart)};
     for (const Flow& flow : out_.flows) mine.longest = std::max(mine.longest, flow.left());
     mine.failed = !out_.allocate(mine.part) || !in_.allocate(mine.part);
-    std::vector<Terms> all(static_cast<size_t>(comm_.size()));
+    std::vector<ReshardTerms> all(static_cast<size_t>(comm_.size()));
     FSCCL_TRY(gather(comm_, &mine, all.data(), sizeof mine));
-    part_ = mine.part;
-    for (size_t rank = 0; rank < all.size(); rank++) {
-      if (all[rank].failed)
-        return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} has no memory for the exchange, of up to {} bytes: give a lower limit_bytes",
-                    rank, limit_bytes_);
-      part_ = std::min(part_, all[rank].part);
-      longest_ = std::max(longest_, all[rank].longest);
-    }
+    FSCCL_ASSIGN(rounds_, settle(all, plan_, limit_bytes_));
     return success();
   }
 
   Status round() {
-    out_.next(part_);
-    in_.next(part_);
+    out_.next(rounds_.part);
+    in_.next(rounds_.part);
     for (size_t rank = 0; rank < out_.flows.size(); rank++) {
       std::byte* place = out_.memory.get() + out_.displacements[rank];
       out_.flows[rank].pass(out_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
@@ -143,11 +133,12 @@ class Exchange {
   }
 
   Communicator& comm_;
+  const Resharding& plan_;
   const std::vector<fsccl_resharded_t>& buffers_;
   const uint64_t limit_bytes_;
   Side out_, in_;
   std::vector<Resharding::Run> own_;
-  uint64_t part_ = kLeastPart, longest_ = 0;
+  ReshardRounds rounds_;
 };
 
 }  // namespace

@@ -1,12 +1,9 @@
-// Files that people hand over: topologies, tuning files, traces of memory, recordings, and the bytes of a unique id. The first byte
-// chooses.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// Files that people hand over: topologies, tuning files, traces of memory, and the bytes of a unique id. The first byte chooses.
+// What fsccl-trace reads: trace_fuzz.cpp.
+#include <algorithm>
 #include <cstring>
 
 #include "bootstrap/unique_id.h"
-#include "engine/recording.h"
 #include "engine/tuning_file.h"
 #include "fuzz.h"
 #include "pool/trace.h"
@@ -16,38 +13,10 @@ namespace {
 
 using namespace fsccl;
 
-void read_recording(const std::string& text) {
-  static const int fd = memfd_create("recording", MFD_CLOEXEC);
-  FUZZ_REQUIRE(ftruncate(fd, 0) == 0 && pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
-  (void)recording::read("/proc/self/fd/" + std::to_string(fd)).ok();
-}
-
 void read_topology(const std::string& text) {
   const Result<topo::Topology> topology = topo::parse_json(text, "fuzzed");
   if (!topology.ok()) return;
   FUZZ_REQUIRE(topo::parse_json(topo::to_json(topology.value()), "again").ok());
-}
-
-std::string recording_seed() {
-  std::string file(recording::file_bytes(64), '\0');
-  recording::Header header;
-  header.record_bytes = sizeof(recording::Record);
-  header.records = 64;
-  header.ranks = 2;
-  header.begin = {100, 1'700'000'000'000'000'000};
-  header.last = {3'000'000'100, 1'700'000'001'000'000'000};
-  header.next = 3;
-  std::memcpy(file.data(), &header, sizeof header);
-  for (uint64_t number = 0; number < 3; number++) {
-    recording::Record record;
-    record.ticks = 1000 * number;
-    record.sequence = 1;
-    record.event = static_cast<recording::Event>(number + 1);
-    record.op = 2;
-    record.stamp = recording::stamp_of(number, 64);
-    std::memcpy(file.data() + recording::kRecordsAt + number * sizeof record, &record, sizeof record);
-  }
-  return file;
 }
 
 }  // namespace
@@ -55,7 +24,7 @@ std::string recording_seed() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, bytes - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 4) {
     case 0:
       read_topology(text);
       break;
@@ -68,9 +37,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
       FUZZ_REQUIRE(trace || !error.empty());
       break;
     }
-    case 3:
-      read_recording(text);
-      break;
     default: {
       fsccl_unique_id_t id{};
       std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
@@ -98,10 +64,9 @@ std::vector<std::string> fuzz_seeds() {
 {"op":"free","id":7,"stream":"compute"}
 {"op":"mark","what":"step_end"}
 )");
-  add(3, recording_seed());
   UniqueId id;
   id.job = 5;
   const fsccl_unique_id_t bytes = encode(id);
-  add(4, {reinterpret_cast<const char*>(bytes.bytes), sizeof bytes.bytes});
+  add(3, {reinterpret_cast<const char*>(bytes.bytes), sizeof bytes.bytes});
   return seeds;
 }

@@ -1,17 +1,40 @@
 #!/usr/bin/env bash
-# Lets libFuzzer, with the address and undefined-behaviour sanitizers, at every target. usage: tests/fuzz/run.sh [SECONDS each]
-# What it finds new stays in build-fuzz/corpus; an input that breaks something is named at the end, and belongs into a seed.
+# Lets libFuzzer, with the address and undefined-behaviour sanitizers, at every target.
+# usage: tests/fuzz/run.sh [SECONDS each [TARGET ...]]
+# It begins with each target's seeds. What it finds new stays in build-fuzz/corpus; an input that breaks something is named at the
+# end, and belongs into a seed.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 seconds=${1:-60}
+targets=("${@:2}")
+[ $# -gt 1 ] || targets=(wire tcp mirror settings files trace reshard tables calls)
 folder=$root/build-fuzz
-[ -f "$folder/build.ninja" ] || CC=clang CXX=clang++ meson setup "$folder" "$root" -Dfuzz=true -Dbuildtype=debugoptimized \
-  -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dcpp_args=-fsanitize=fuzzer-no-link >/dev/null
+if [ ! -f "$folder/build.ninja" ]; then
+  CC=clang CXX=clang++ meson setup "$folder" "$root" -Dfuzz=true -Dcuda=disabled -Dbuildtype=debugoptimized \
+    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dcpp_args=-fsanitize=fuzzer-no-link >"$root/build-fuzz.log" ||
+    { cat "$root/build-fuzz.log"; exit 1; }
+fi
+programs=()
+for target in "${targets[@]}"; do programs+=("tests/fuzz/fuzz_$target" "tests/fuzz/seeds_$target"); done
+ninja -C "$folder" "${programs[@]}" >"$folder/build.log" || { cat "$folder/build.log"; exit 1; }
+
+# fuzz TARGET: its log is build-fuzz/TARGET.log.
+fuzz() {
+  local corpus=$folder/corpus/$1
+  mkdir -p "$corpus"
+  "$folder/tests/fuzz/seeds_$1" --seeds "$corpus" || return 1
+  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 "$folder/tests/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len=65536 \
+    -print_final_stats=1 -artifact_prefix="$folder/broken-$1-" "$corpus" >"$folder/$1.log" 2>&1
+}
+
 status=0
-for target in wire settings files tables calls; do
-  ninja -C "$folder" "tests/fuzz/fuzz_$target" >/dev/null
-  mkdir -p "$folder/corpus/$target"
-  "$folder/tests/fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=65536 -print_final_stats=1 \
-    -artifact_prefix="$folder/broken-$target-" "$folder/corpus/$target" 2>&1 | tail -n 12 || status=1
+for target in "${targets[@]}"; do
+  if fuzz "$target"; then
+    printf '%-10s %s\n' "$target" "$(grep -E '^#[0-9]+\s+DONE' "$folder/$target.log")"
+  else
+    printf '%-10s FAILED\n' "$target"
+    tail -n 40 "$folder/$target.log"
+    status=1
+  fi
 done
 exit $status

@@ -1,11 +1,14 @@
 // What comes over a socket of transports/tcp, in pieces of any size: nothing is written but to where a message that can be has its
-// place, and every byte of it once, in order. Cards, likewise.
+// place, and every byte of it once, in order. Cards, likewise. Both sides of the handshake: nobody passes without the key.
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "fuzz.h"
 #include "transports/tcp/card.h"
+#include "transports/tcp/greeting.h"
 #include "transports/tcp/inbox.h"
 
 namespace {
@@ -64,6 +67,47 @@ std::vector<std::byte> read(ByteView bytes, size_t most, bool checksum) {
   return reader.stream;
 }
 
+Credentials credentials() {
+  return {AuthMode::kSecret, SecretKey::derive("fuzz", ByteView(reinterpret_cast<const uint8_t*>("secret"), 6)), {}};
+}
+
+// What the other end has to say comes in two pieces, and then it hangs up. `side` goes on, until it has enough of it: whether it is
+// through.
+template <class Side>
+bool talk(Side& side, Fd peer, ByteView bytes, size_t first) {
+  for (const ByteView piece : {bytes.first(std::min(first, bytes.size())), bytes.subspan(std::min(first, bytes.size()))}) {
+    FUZZ_REQUIRE(send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(piece.size()));
+    const auto now = side.go_on();
+    if (!now.ok()) return false;
+    if (now.value()) return true;
+  }
+  peer = Fd();
+  FUZZ_REQUIRE(!side.go_on().ok());
+  return false;
+}
+
+void greet(ByteView bytes, bool visitor, size_t first) {
+  constexpr size_t kMostTalk = 4096;  // a socket holds it
+  int ends[2];
+  FUZZ_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+  Fd own(ends[0]), peer(ends[1]);
+  bytes = bytes.first(std::min(bytes.size(), kMostTalk));
+  if (visitor) {
+    struct {
+      Visitor visitor;
+      auto go_on() {
+        Result<std::optional<int>> who = visitor.go_on(3);
+        FUZZ_REQUIRE(!who.ok() || !who.value());  // the proof would have to fit a fresh challenge
+        return who;
+      }
+    } side{Visitor(std::move(own), credentials(), 0, INT64_MAX)};
+    talk(side, std::move(peer), bytes, first);
+  } else {
+    Caller caller(std::move(own), tcp_address(IpAddress{}, 1), credentials(), 1, 0, 3);
+    FUZZ_REQUIRE(!talk(caller, std::move(peer), bytes, first));
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
@@ -75,6 +119,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     const Bytes again = encode(card.value());
     FUZZ_REQUIRE(again.size() <= rest.size() && std::equal(again.begin(), again.end(), rest.begin()));
     FUZZ_REQUIRE(card.value().addresses.size() <= kMostAddresses);
+    return 0;
+  }
+  if (data[0] == 3 || data[0] == 4) {
+    greet(rest, data[0] == 3, data[1]);
     return 0;
   }
   const bool checksum = data[0] & 1;
@@ -108,5 +156,16 @@ std::vector<std::string> fuzz_seeds() {
     add(checksum, stream);
   }
   add(2, encode(Card{4000, std::vector<IpAddress>(3)}));
+  // A handshake as it would be, but for the key: what each side says to the other.
+  HandshakeClient client(credentials(), Purpose::kLink, 0, 1, 3, Nonce{2});
+  HandshakeServer server(credentials(), 0, 0, Nonce{1});
+  Bytes talk = encode_frame(FrameType::kHello, client.hello());
+  const Bytes challenge = encode_frame(FrameType::kChallenge, server.challenge(client.hello()).take());
+  const Bytes proof = encode_frame(FrameType::kProof, Bytes(kProofBytes)), linked = encode_frame(FrameType::kLinked, {});
+  talk.insert(talk.end(), proof.begin(), proof.end());
+  add(3, talk);
+  talk = challenge;
+  talk.insert(talk.end(), linked.begin(), linked.end());
+  add(4, talk);
   return seeds;
 }
