@@ -424,26 +424,27 @@ fsccl_status_t Engine::failure_code() const {
   return error_.code;
 }
 
+// What blocks is asked only for an operation that drive() has come to: one that is submitted behind it may still be written.
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
-  do {
+  while (true) {
     notify_due();
     if (!try_drive()) {
       missed_.store(true, std::memory_order_relaxed);
       return Attempt::busy;
     }
-    if (drive() != Outcome::done || !unattended()) break;
+    const Outcome outcome = drive();
+    const bool more = outcome == Outcome::done && unattended(), blocked = outcome == Outcome::blocked;
+    if (!more && transport_.rest) transport_.rest(channel_);
+    if (blocked) {
+      record_blocked();
+      check_blocked(at_head());
+      fill_word(blocked_, word);
+      if (met(blocked_)) word->value = ~word->value;  // do not sleep on it
+    }
     driving_.store(false, std::memory_order_release);
-  } while (true);
-  if (transport_.rest) transport_.rest(channel_);
-  const bool pending = unattended();
-  if (pending) {
-    record_blocked();
-    check_blocked(ring_[(completed() + 1) % kRing]);
-    fill_word(blocked_, word);
-    if (met(blocked_)) word->value = ~word->value;  // do not sleep on it
+    if (blocked && !failed()) return Attempt::blocked;
+    if (!unattended()) return Attempt::idle;  // else it was submitted meanwhile, by a thread that saw this one drive
   }
-  driving_.store(false, std::memory_order_release);
-  return pending && !failed() ? Attempt::blocked : Attempt::idle;
 }
 
 }  // namespace fsccl
