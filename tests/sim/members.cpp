@@ -49,8 +49,8 @@ Members::Members(uint64_t seed, bool traced)
 }
 
 Members::~Members() {
-  for (Rank& one : ranks_) one.process->kill();
-  for (const auto& stranger : strangers_) stranger->kill();
+  for (Rank& one : ranks_) one.process->finish();
+  for (const auto& stranger : strangers_) stranger->finish();
   if (!has_id_) return;
   if (const Result<UniqueId> id = decode_unique_id(id_); id.ok())
     rank(kMaker).process->tidy_up([&] { Registrar::cancel(id.value().job); });

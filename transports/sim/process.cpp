@@ -171,6 +171,11 @@ void Process::exit() {
   world_.at(world_.now(), [self = shared_from_this()] { self->wind_up(); });
 }
 
+void Process::finish() {
+  kill();
+  wind_up();
+}
+
 void Process::tidy_up(const std::function<void()>& act) {
   const Scope scope(*this);
   World::leave_time(true);

@@ -65,6 +65,8 @@ class Process : public std::enable_shared_from_this<Process> {
   std::function<void()> on_kill;
   // Its program has ended.
   void exit();
+  // Kills it if it lives, and gives back what is left of it at once: the world may never come to do that.
+  void finish();
   // Runs that in its name, outside of time: what is to be given back at the end.
   void tidy_up(const std::function<void()>& act);
 
