@@ -10,6 +10,7 @@ import time
 
 TIMEOUT_S = 60
 INT64 = 6
+CLONE_NEWNET = 0x40000000
 
 
 class ErrorInfo(ctypes.Structure):
@@ -48,9 +49,20 @@ def say(what, number):
     os.write(1, f"{what} {number}\n".encode())
 
 
+def enter(host):
+    """The network of a host that tests/hosts/hosts.py has made, if there is one; else it is a name alone."""
+    made = os.environ.get("TEST_HOSTS", "")
+    if not made.startswith("/"):
+        return {"FSCCL_HOST_ID": f"host {host}", "FSCCL_INSECURE": "1"}
+    with open(made.split(",")[host], "rb") as network:
+        if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
+            raise SystemExit(f"setns: {os.strerror(ctypes.get_errno())}")
+    return {"MASTER_ADDR": "10.119.0.1", "FSCCL_INSECURE": "1"}
+
+
 class Job:
     """Ranks as processes, and the lines that they say. `settings(rank)`: variables besides. The ranks from `held` on begin when
-    release() is called."""
+    release() is called. With --hosts over 1 each host has as many of them."""
     count = 0
 
     def __init__(self, options, ranks, body, argument, settings=lambda rank: {}, held=None):
@@ -70,7 +82,7 @@ class Job:
                 os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                                   TORCHELASTIC_RUN_ID=f"{os.getppid()}/{Job.count}", FSCCL_TIMEOUT_MS=str(TIMEOUT_S * 1000))
                 if options.hosts > 1:
-                    os.environ.update(FSCCL_HOST_ID=f"host {rank * options.hosts // ranks}", FSCCL_INSECURE="1")
+                    os.environ.update(enter(rank * options.hosts // ranks))
                 else:
                     os.environ.update(LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks))
                 os.environ.update(settings(rank))
@@ -91,13 +103,13 @@ class Job:
         os.close(self.gate[1])
         self.gate = None
 
-    def expect(self, word, count=1, of=None, but=-1):
+    def expect(self, word, count=1, of=None, but=-1, seconds=TIMEOUT_S):
         """The numbers of `count` lines of each rank, or of one, that begin with `word`."""
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + seconds
         wanted = [rank for rank in range(self.ranks) if rank != but and of in (None, rank)]
         while True:
             lines = [[line.split() for line in self.text[rank].split("\n")[:-1]] for rank in wanted]
-            found = [[int(number) for said, number in some if said == word] for some in lines]
+            found = [[int(line[1]) for line in some if line[:1] == [word]] for some in lines]
             if all(len(numbers) >= count for numbers in found):
                 return [number for numbers in found for number in numbers]
             ready = select.select(self.pipes, [], [], max(0, deadline - time.monotonic()))[0]
@@ -107,7 +119,7 @@ class Job:
                 if not piece and rank in wanted and self.text[rank].count(word + " ") < count:
                     raise SystemExit(f"rank {rank} ended before it said '{word}'")
             if not ready:
-                raise SystemExit(f"not all ranks said '{word}' in {TIMEOUT_S} s")
+                raise SystemExit(f"not all ranks said '{word}' in {seconds} s")
 
     def kill(self, victim):
         time.sleep(0.02)  # the others sleep in their barrier
