@@ -42,7 +42,8 @@ Job::Job(uint64_t seed, bool traced)
                setting_.can_read,
                [this](int r) { wake(r); },
                [this](int r) { return rank(r).dead; },
-               [this](int r) { return speaks(r); }},
+               [this](int r) { return speaks(r); },
+               setting_.damage},
       ranks_(static_cast<size_t>(setting_.ranks)) {
   auto rules = parse_rules(setting_.rules, "the seed");
   if (!rules.ok()) break_down(rules.status().text());
@@ -84,7 +85,7 @@ void Job::open_network() {
   std::vector<unsigned char> cards(static_cast<size_t>(setting_.ranks) * kCardBytes);
   char error[512] = "";
   for (int r = 0; r < setting_.ranks; r++) {
-    const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data()};
+    const fsccl_transport_job_t job{sizeof job, r, setting_.ranks, kKey.data(), setting_.checksum ? 1 : 0};
     size_t bytes = kCardBytes;
     if (ucx_transport()->join(&job, &rank(r).node, &cards[static_cast<size_t>(r) * kCardBytes], &bytes, error, sizeof error) !=
         FSCCL_OK)
@@ -124,6 +125,7 @@ EngineOptions Job::engine_options(int r) const {
   options.ranks = setting_.ranks;
   options.timeout_ms = kTimeoutMs;
   options.name = "simulated";
+  options.checksum = setting_.checksum;
   options.arenas = &ranks_[static_cast<size_t>(r)].arenas;
   for (int q = 0; q < setting_.ranks; q++) options.members.push_back(q);
   options.same_process.assign(static_cast<size_t>(setting_.ranks), setting_.one_process);
@@ -164,6 +166,7 @@ void Job::plan_trouble() {
       network_->cut(a, b);
     });
   }
+  if (setting_.trouble == Trouble::aborted) world_.after(some_time_ns, [this, r = anyone()] { abort(r); });
   if (setting_.trouble != Trouble::mismatch) return;
   // Everybody meets afterwards: so nobody can end well.
   program_.insert(program_.end(), 2, Op{});
@@ -249,7 +252,9 @@ void Job::note_failure(int r) {
   Rank& me = rank(r);
   if (!me.engine->failed() || me.error) return;
   me.error = me.engine->failure().error();
-  world_.note("rank {} has failed with error {}, peer {}: {}", r, static_cast<int>(me.error->code), me.error->peer, me.error->text);
+  const std::string_view text(me.error->text);
+  world_.note("rank {} has failed with error {}, peer {}: {}", r, static_cast<int>(me.error->code), me.error->peer,
+              text.substr(0, text.find("CRC32C")));  // sums may be of addresses, which are not the seed's
 }
 
 Job::Pair* Job::pair_of(int r, int from, int to) {

@@ -86,11 +86,13 @@ class Job {
   bool look(int r);  // at what flies; whether any of it is over
   void end(int r);
   void die(int r);
+  void abort(int r);
   void go(int r);
   void tell(int r, int lost, bool left);
   void hear(Rank& me, int lost, bool left);
   void judge();
   void judge_error(int r);
+  bool names_damage(const Error& error) const;
   bool checked(size_t op) const { return setting_.trouble != Trouble::garbled && op < mismatch_at_; }
 
   World world_;
@@ -103,6 +105,8 @@ class Job {
   std::vector<Rank> ranks_;
   std::vector<int> dead_;
   std::pair<int, int> cut_{-1, -1};
+  int aborted_ = -1;
+  int64_t aborted_ns_ = 0;
   int64_t last_death_ns_ = 0;
   bool paused_ = false;
   uint64_t operations_ = 0;

@@ -42,6 +42,21 @@ void Job::die(int r) {
   for (int other = 0; other < setting_.ranks; other++) tell(other, r, false);
 }
 
+// As fsccl_comm_abort() does, from any thread.
+void Job::abort(int r) {
+  Rank& me = rank(r);
+  if (me.dead || me.gone || me.engine->failed()) return;
+  world_.note("rank {} aborts", r);
+  aborted_ = r;
+  aborted_ns_ = world_.now();
+  Error error;
+  error.code = FSCCL_ERR_ABORTED;
+  error.rank = error.peer = r;
+  error.text = "given up";
+  me.engine->fail_all(error);
+  wake(r);
+}
+
 void Job::tell(int r, int lost, bool left) {
   if (r == lost) return;
   const int64_t soonest_ns = setting_.network ? 0 : setting_.latest_ns + 1;  // memory is faster than words
@@ -99,6 +114,16 @@ void Job::judge() {
   }
 }
 
+// Its words name a link on which a bit turned: who got it, and from whom.
+bool Job::names_damage(const Error& error) const {
+  const auto& damaged = network_ ? network_->damaged() : machine_.damaged;
+  return std::any_of(damaged.begin(), damaged.end(), [&](const auto& link) {
+    const auto says = [&](const std::string& words) { return error.text.find(words) != std::string::npos; };
+    return says(fmt::format(" from rank {} over ", link.first)) &&
+           says(link.second < 0 ? " got " : fmt::format("rank {} got ", link.second));
+  });
+}
+
 void Job::judge_error(int r) {
   const Rank& me = rank(r);
   const Error& error = *me.error;
@@ -122,6 +147,15 @@ void Job::judge_error(int r) {
       break;
     case Trouble::garbled:
       right = true;
+      break;
+    case Trouble::damaged:
+      right =
+          (error.code == FSCCL_ERR_PROTOCOL && names_damage(error)) || setting_.weather.garbled > 0;  // nobody's header is dropped
+      break;
+    case Trouble::aborted:
+      right = error.code == FSCCL_ERR_ABORTED && error.peer == aborted_;
+      if (right && !paused_ && setting_.weather.loss == 0 && me.over_ns > aborted_ns_ + kReactionNs)
+        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - aborted_ns_) / kMillisecond));
       break;
     case Trouble::stopped:
       right = error.code == FSCCL_ERR_TIMEOUT;

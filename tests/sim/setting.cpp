@@ -2,8 +2,12 @@
 
 #include <algorithm>
 
+#include "engine/sums.h"
+
 namespace fsccl::sim {
 namespace {
+
+constexpr int kMostRanks = 9;
 
 std::string random_rules(World& world, bool network, bool can_read) {
   static constexpr std::string_view kOps[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
@@ -28,7 +32,7 @@ std::string random_rules(World& world, bool network, bool can_read) {
 
 Setting random_setting(World& world) {
   Setting made;
-  made.ranks = static_cast<int>(world.between(2, 9));
+  made.ranks = static_cast<int>(world.between(2, kMostRanks));
   made.ops = static_cast<int>(world.between(3, 14));
   made.depth = static_cast<int>(world.chance(0.3) ? 1 : world.between(2, 12));
   made.network = world.chance(0.6);
@@ -42,15 +46,26 @@ Setting random_setting(World& world) {
   made.weather.fetched_from = world.chance(0.3) ? SIZE_MAX : world.below(6000) + 1;
   made.latest_ns = world.chance(0.5) ? kMicrosecond : kMillisecond;
   made.pauses = world.chance(0.3) ? 0.01 : 0;
-  const uint64_t kind = world.below(20);
+  const uint64_t kind = world.below(24);
   made.trouble = kind < 9    ? Trouble::none
                  : kind < 14 ? Trouble::death
                  : kind < 16 ? Trouble::mismatch
                  : kind < 17 ? Trouble::stopped
                  : kind < 18 ? Trouble::cut
-                             : Trouble::garbled;
+                 : kind < 20 ? Trouble::garbled
+                 : kind < 23 ? Trouble::damaged
+                             : Trouble::aborted;
   if (!made.network && (made.trouble == Trouble::cut || made.trouble == Trouble::garbled)) made.trouble = Trouble::none;
   if (made.trouble == Trouble::garbled) made.weather.garbled = 0.01;
+  made.checksum = made.trouble == Trouble::damaged || world.chance(0.2);
+  if (made.trouble == Trouble::damaged) {
+    made.weather.damaged = made.damage = 0.01;
+    if (world.chance(0.3)) made.weather.garbled = 0.005;
+  }
+  // With the line of every rank there is room for its sums, as the communicator sees to.
+  if (made.checksum)
+    made.slot_bytes = std::max(made.slot_bytes, 2 * slot_bytes_with_sums(kMostRanks * sizeof(fsccl_transport_line_t)));
+  made.select.only_slots = made.checksum;
   if (made.trouble == Trouble::death) made.deaths = static_cast<int>(world.between(1, std::max(1, made.ranks / 3)));
   if (world.chance(0.5)) made.rules = random_rules(world, made.network, made.can_read);
   made.select.costs.can_read = made.can_read;
@@ -67,8 +82,9 @@ std::string describe(const Setting& setting) {
   const std::string where = setting.network ? fmt::format("a network (loss {})", setting.weather.loss)
                                             : fmt::format("shared memory (arenas {}, read {}, one process {})", setting.arenas,
                                                           setting.can_read, setting.one_process);
-  return fmt::format("{} ranks, {} at once, {}, slots of {}, trouble: {}, rules \"{}\"", setting.ranks, setting.depth, where,
-                     setting.slot_bytes, kTroubles[static_cast<size_t>(setting.trouble)], setting.rules);
+  return fmt::format("{} ranks, {} at once, {}, slots of {}{}, trouble: {}, rules \"{}\"", setting.ranks, setting.depth, where,
+                     setting.slot_bytes, setting.checksum ? " with checksums" : "", kTroubles[static_cast<size_t>(setting.trouble)],
+                     setting.rules);
 }
 
 }  // namespace fsccl::sim

@@ -50,16 +50,21 @@ bool Network::send(int from, int to, MessagePtr message) {
   const bool fetched = !message->eager && message->size >= weather_.fetched_from;
   if (!fetched) message->bytes.assign(message->source, message->source + message->size);
   if (!fetched) message->source = nullptr;
-  if (world_.chance(weather_.garbled)) {
-    const size_t bit = world_.below(message->header.size() * 8);
-    message->header[bit / 8] ^= std::byte{1} << bit % 8;
-    garbled_++;
-    world_.note("bit {} of a header from {} to {} is wrong", bit, from, to);
-  }
+  if (world_.chance(weather_.garbled)) turn_a_bit(from, to, message->header.data(), message->header.size(), "a header");
+  if (!fetched && weather_.damaged > 0 && world_.chance(weather_.damaged))
+    turn_a_bit(from, to, message->bytes.data(), message->bytes.size(), "what is carried");
   world_.after(way(), [this, from, to, message] {
     if (passes(from, to)) deliver(to, message);
   });
   return !fetched;
+}
+
+void Network::turn_a_bit(int from, int to, std::byte* bytes, size_t count, const char* of) {
+  if (count == 0) return;
+  const size_t bit = world_.below(count * 8);
+  bytes[bit / 8] ^= std::byte{1} << bit % 8;
+  damaged_.emplace_back(from, to);
+  world_.note("bit {} of {} from {} to {} is wrong", bit, of, from, to);
 }
 
 // In two halves, each as the sender's memory is at its time.
@@ -78,6 +83,7 @@ void Network::fetch(int to, const MessagePtr& offered, std::byte* place, std::fu
   world_.after(ns, [=, this] {
     if (part->failed || !passes(from, to)) return;
     std::memcpy(place + half, offered->source + half, offered->size - half);
+    if (weather_.damaged > 0 && world_.chance(weather_.damaged)) turn_a_bit(from, to, place, offered->size, "what was fetched");
     deliver(to, part);
     const auto sent = std::make_shared<Message>();
     sent->kind = Message::Kind::sent;

@@ -18,6 +18,7 @@ struct Weather {
   int most_losses = 3;                                            // in a row; more are a broken connection
   size_t fetched_from = 4096;                                     // messages of so many bytes are fetched by the receiver
   double garbled = 0;  // messages with a wrong bit in the header: the checksums below leave few
+  double damaged = 0;  // messages with a wrong bit in what they carry
 };
 
 struct Message {
@@ -56,13 +57,15 @@ class Network {
   bool dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
   // Nothing passes between the two any more, which both notice.
   void cut(int a, int b);
-  uint64_t garbled() const { return garbled_; }
+  // Who sent what arrived with a wrong bit, and to whom.
+  const std::vector<std::pair<int, int>>& damaged() const { return damaged_; }
 
  private:
   bool passes(int from, int to);
   int64_t way();
   void deliver(int to, MessagePtr message);
   void tell_broken(int at, int to);
+  void turn_a_bit(int from, int to, std::byte* bytes, size_t count, const char* of);
 
   World& world_;
   const Weather weather_;
@@ -71,7 +74,7 @@ class Network {
   std::vector<std::deque<MessagePtr>> inboxes_;
   std::vector<bool> dead_;
   std::vector<std::pair<int, int>> cuts_;
-  uint64_t garbled_ = 0;
+  std::vector<std::pair<int, int>> damaged_;
   int next_rank_ = 0;
 };
 

@@ -91,6 +91,20 @@ void op_close(void* opened) {
                       [segment = channel->segment, rank = static_cast<size_t>(channel->rank)] { segment->left[rank] = true; });
 }
 
+// In what a signal carries, on its way to one peer, or in the slots that its sender has written.
+void turn_a_bit(const Channel& channel, int peer, fsccl_transport_line_t* line) {
+  Segment& segment = *channel.segment;
+  SharedMachine& machine = segment.machine;
+  const bool in_slot = machine.world.chance(0.5);
+  const size_t bytes = in_slot ? std::min<size_t>(segment.ring_bytes(), 4 * segment.slot_bytes) : sizeof line->payload;
+  auto* const first = in_slot ? segment.slots.data() + static_cast<size_t>(channel.rank) * segment.ring_bytes()
+                              : reinterpret_cast<std::byte*>(line->payload);
+  const size_t bit = machine.world.below(bytes * 8);
+  first[bit / 8] ^= std::byte{1} << bit % 8;
+  machine.damaged.emplace_back(channel.member(channel.rank), in_slot ? -1 : channel.member(peer));
+  machine.world.note("bit {} of rank {}'s {} is wrong", bit, channel.member(channel.rank), in_slot ? "slots" : "signal");
+}
+
 void op_signal(void* opened, const fsccl_transport_line_t* line) {
   const Channel& channel = as_channel(opened);
   const size_t ranks = channel.segment->members.size();
@@ -99,7 +113,10 @@ void op_signal(void* opened, const fsccl_transport_line_t* line) {
     if (!channel.segment->machine.speaks(channel.member(channel.rank))) return;
     Segment* const segment = channel.segment.get();
     const size_t place = static_cast<size_t>(channel.rank) * ranks + peer;
-    later(channel.segment, static_cast<int>(peer), [segment, place, line = *line] {
+    fsccl_transport_line_t seen_line = *line;
+    if (SharedMachine& machine = segment->machine; machine.damage > 0 && machine.world.chance(machine.damage))
+      turn_a_bit(channel, static_cast<int>(peer), &seen_line);
+    later(channel.segment, static_cast<int>(peer), [segment, place, line = seen_line] {
       fsccl_transport_line_t& seen = segment->seen[place][line.tick % FSCCL_TRANSPORT_TICKS];
       if (static_cast<int32_t>(line.tick - seen.tick) <= 0 && seen.tick != 0) return;
       seen = line;
