@@ -15,9 +15,11 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kGatherMs = 30'000, kAskMs = 40'000, kSeenMs = 12'000;
-constexpr int64_t kComputeNs = 50 * kMillisecond;  // at most, between two things that a rank does
-constexpr int64_t kLingerNs = 31 * kSecond;        // of a process where ranks meet, after a failure
-constexpr int kMaker = 0;                          // the rank that makes the unique id
+constexpr int64_t kNewsNs = 600 * kMillisecond;     // until all know that one has left; well before links are mended
+constexpr int64_t kMendedNs = 2200 * kMillisecond;  // until the tree is whole again after that
+constexpr int64_t kComputeNs = 50 * kMillisecond;   // at most, between two things that a rank does
+constexpr int64_t kLingerNs = 31 * kSecond;         // of a process where ranks meet, after a failure
+constexpr int kMaker = 0;                           // the rank that makes the unique id
 
 uint8_t byte_of(int rank, int gather, size_t i) {
   return static_cast<uint8_t>(mix_hash(static_cast<uint64_t>(rank), mix_hash(static_cast<uint64_t>(gather), i)));
@@ -68,9 +70,19 @@ void Members::main(int r) {
     for (int phase = 0; job && !process.over() && !me.expelled && !broken_ && phase < setting_.phases; phase++)
       agree(r, *job, phase, &members);
     if (job && !process.over() && !me.expelled) see_the_dead(r, *job);
+    if (job && !process.over() && setting_.mishap == Mishap::farewells)
+      process.sleep(leaves_after_[static_cast<size_t>(r)] * kMillisecond);
     me.leaving = true;
+    std::set<int> known;
+    for (const auto& [lost, left] : me.lost)
+      if (left) known.insert(lost);
+    // Where the tree has just lost another, or loses one at once, its own news may reach nobody.
+    const int64_t now = world_.now();
+    if (now - std::exchange(last_leave_ns_, now) > kMendedNs) known.insert(r);
     if (job && !process.over()) world_.note("rank {} leaves", r);
+    const bool leaves = job && !process.over();
     job.reset();
+    if (leaves && !process.over() && setting_.mishap == Mishap::farewells) farewell(r, now, std::move(known));
     if (!process.over() && r == kMaker && me.error && world_.chance(0.7)) process.sleep(kLingerNs);
   }
   if (process.over()) return;
@@ -127,8 +139,24 @@ void Members::note_loss(int r, int lost, bool left) {
   if (me.process->over()) return;
   world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
   if (!me.lost.emplace(lost, left).second) break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
-  // Whose goodbye nobody was left to pass on is not told apart from the dead.
+  // Whose goodbye nobody was left to pass on is not told apart from the dead; where all leave in peace, it reaches all in time.
+  if (!left && setting_.mishap == Mishap::none && setting_.weather.loss == 0)
+    break_down(fmt::format("rank {} takes rank {} for dead, which has left", r, lost));
   if (!gone(lost) && !may_split()) break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
+}
+
+// Who stays learns that it has left, and of all whose leaving it knew.
+void Members::farewell(int r, int64_t left_ns, std::set<int> known) {
+  world_.after(kNewsNs, [this, r, left_ns, known = std::move(known)]() mutable {
+    if (last_leave_ns_ != left_ns) known.erase(r);
+    for (int other = 0; other < setting_.ranks && !broken_; other++) {
+      const Rank& one = rank(other);
+      if (one.leaving || one.process->over() || !one.joined) continue;
+      for (const int lost : known)
+        if (lost != other && !one.lost.contains(lost))
+          break_down(fmt::format("rank {} has left, and rank {} does not know that rank {} has", r, other, lost));
+    }
+  });
 }
 
 void Members::gather_all(int r, Job& job) {
@@ -172,7 +200,7 @@ std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const
     if (!agreed.ok()) {
       world_.note("rank {} cannot ask who is left: {}", r, agreed.status().text());
       me.expelled = true;
-      if (!may_split()) break_down(fmt::format("rank {} cannot ask who is left: {}", r, agreed.status().text()));
+      if (!may_split() && !silent(r)) break_down(fmt::format("rank {} cannot ask who is left: {}", r, agreed.status().text()));
       return std::nullopt;
     }
     if (agreed.value().reached) return agreed.take();

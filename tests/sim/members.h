@@ -59,7 +59,9 @@ class Members {
   std::optional<Job::Agreed> ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members);
   void see_the_dead(int r, Job& job);
   void note_loss(int r, int lost, bool left);
+  void farewell(int r, int64_t left_ns, std::set<int> known);
   void knock(int stranger);
+  const Rank& as_known(int r) const { return ranks_[static_cast<size_t>(r)]; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
 
   // members_ends.cpp: what befalls them, and what must hold
@@ -72,7 +74,10 @@ class Members {
   void judge_suspicion(int r, int other);
   void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
   bool gone(int r) const;  // or about to go
-  bool calm() const;       // nobody dies, nothing is cut
+  bool silent(int r) const {
+    return setting_.mishap == Mishap::silent && r == setting_.chosen && as_known(r).process->was_stopped();
+  }
+  bool calm() const;  // nobody dies, nothing is cut
   bool may_split() const { return setting_.mishap == Mishap::cuts || setting_.mishap == Mishap::garbled; }
 
   World world_;
@@ -85,7 +90,8 @@ class Members {
   std::map<uint64_t, Answer> answers_;
   std::map<uint64_t, Asked> asked_;
   std::set<int> dead_;
-  int64_t last_death_ns_ = 0;
+  int64_t last_death_ns_ = 0, last_leave_ns_ = 0;
+  std::vector<int> leaves_after_;  // farewells: ms, by rank
   int suspects_ = 0;
   std::optional<std::string> broken_;
 };

@@ -20,12 +20,12 @@ void Members::break_down(std::string what) {
 
 bool Members::calm() const {
   const Mishap mishap = setting_.mishap;
-  return mishap == Mishap::none || mishap == Mishap::pauses || mishap == Mishap::strangers;
+  return mishap == Mishap::none || mishap == Mishap::pauses || mishap == Mishap::strangers || mishap == Mishap::farewells;
 }
 
 bool Members::gone(int r) const {
   const Rank& one = ranks_[static_cast<size_t>(r)];
-  return one.process->over() || one.leaving || !one.joined;
+  return one.process->over() || one.leaving || !one.joined || silent(r);
 }
 
 void Members::kill_one(int64_t from_ns, int64_t to_ns) {
@@ -64,6 +64,22 @@ void Members::plan_mishap() {
     else
       world_.after(world_.between(0, most_ns), [&process, ns, stopped] { process.pause(ns, stopped); });
   }
+  // Longer than it takes to count as dead, and when all have joined.
+  if (setting_.mishap == Mishap::silent)
+    world_.after(setting_.start_ns + world_.between(kSecond, 3 * kSecond) / 10, [this] {
+      Process& process = *rank(setting_.chosen).process;
+      if (rank(setting_.chosen).joined) process.pause(world_.between(4 * kSecond, 8 * kSecond), true);
+    });
+  for (int pause_ms = 0, r = 0; setting_.mishap == Mishap::farewells && r < setting_.ranks; r++) {
+    pause_ms += static_cast<int>(r % 2 == 1 && world_.chance(0.6) ? world_.between(0, 20) : 2500);
+    leaves_after_.push_back(pause_ms);
+  }
+  for (size_t i = leaves_after_.size(); i > 1; i--) std::swap(leaves_after_[i - 1], leaves_after_[world_.below(i)]);
+  // Deaths meet pauses.
+  for (int r = 0; setting_.mishap == Mishap::deaths && r < setting_.ranks; r++)
+    if (setting_.weather.loss == 0 && world_.chance(0.1))
+      world_.after(world_.between(0, most_ns), [this, r, ns = world_.between(50 * kMillisecond, kSecond),
+                                                stopped = world_.chance(0.5)] { rank(r).process->pause(ns, stopped); });
   for (int i = 0; setting_.mishap == Mishap::cuts && i < setting_.hosts; i++)
     world_.after(world_.between(0, most_ns), [this, one = host(), other = host(), for_good = world_.chance(0.3),
                                               ns = world_.between(100 * kMillisecond, 30 * kSecond)] {
@@ -101,7 +117,7 @@ MembersOutcome Members::run() {
 void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members) {
   const auto failed = [&](int one) { return std::binary_search(agreed.failed.begin(), agreed.failed.end(), one); };
   Answer& answer = answers_[meeting];
-  if (may_split()) return;
+  if (may_split() || silent(r)) return;  // which may be told by nobody that it counts as dead
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
   // Who has left since, or died, may have told nobody who lives; where nobody is lost or late, it has told all.
   const bool told = dead_.empty() && setting_.mishap != Mishap::pauses;

@@ -22,9 +22,10 @@ Mishap random_mishap(World& world) {
     Mishap mishap;
     uint64_t of_100;
   };
-  constexpr Share kShares[] = {{Mishap::none, 12},  {Mishap::pauses, 10},   {Mishap::strangers, 5}, {Mishap::missing, 4},
-                               {Mishap::misfit, 4}, {Mishap::differing, 3}, {Mishap::early, 14},    {Mishap::deaths, 28},
-                               {Mishap::hosts, 8},  {Mishap::cuts, 8},      {Mishap::garbled, 4}};
+  constexpr Share kShares[] = {{Mishap::none, 8},     {Mishap::pauses, 10},   {Mishap::strangers, 4}, {Mishap::missing, 3},
+                               {Mishap::misfit, 3},   {Mishap::differing, 3}, {Mishap::early, 12},    {Mishap::deaths, 28},
+                               {Mishap::hosts, 8},    {Mishap::cuts, 8},      {Mishap::garbled, 3},   {Mishap::silent, 5},
+                               {Mishap::farewells, 5}};
   uint64_t left = world.below(100);
   for (const Share& share : kShares) {
     if (left < share.of_100) return share.mishap;
@@ -46,6 +47,9 @@ MembersSetting random_members(World& world) {
   made.weather = random_weather(world);
   made.times = heartbeat_times(*config());
   if (world.chance(0.2)) made.times.dead_ns = 10 * kSecond;  // longer than any pause
+  // So that beats and all else meet often; where those to a stopped process have room.
+  const bool brief = made.mishap == Mishap::none || made.mishap == Mishap::strangers || made.mishap == Mishap::deaths;
+  if (brief && made.weather.room > (64 << 10) && world.chance(0.5)) made.times.beat_ns = 2 * kMillisecond;
   made.join_ms = world.between(1500, 20'000);
   made.start_ns = world.chance(0.5) ? 10 * kMillisecond : world.between(0, kSecond);
   made.gathers = static_cast<int>(world.between(0, 5));
@@ -53,6 +57,8 @@ MembersSetting random_members(World& world) {
   made.bytes = world.chance(0.2) ? 6000 : 64;
   made.chosen = static_cast<int>(world.between(1, made.ranks - 1));  // the first makes the unique id
   if (made.mishap == Mishap::pauses) made.join_ms = 60'000;
+  if (made.mishap == Mishap::silent) made.times.dead_ns = 2 * kSecond;
+  if (made.mishap == Mishap::farewells) made.weather.loss = 0;
   if (made.mishap == Mishap::garbled) made.weather.garbled = world.chance(0.5) ? 0.005 : 0.1;
   if (made.mishap == Mishap::early || made.mishap == Mishap::deaths)
     made.deaths = static_cast<int>(world.between(1, std::max(1, made.ranks / 2)));

@@ -22,9 +22,11 @@ enum class Mishap : uint8_t {
   hosts,      // a host is gone
   cuts,       // nothing passes between two hosts, for a while or for good
   garbled,    // packets have wrong bits
+  silent,     // one is stopped for so long that it counts as dead, and goes on then
+  farewells,  // they leave one after the other, or two at once, while others stay
 };
-inline constexpr const char* kMishaps[] = {"none",  "pauses", "strangers", "missing", "misfit", "differing",
-                                           "early", "deaths", "hosts",     "cuts",    "garbled"};
+inline constexpr const char* kMishaps[] = {"none",   "pauses", "strangers", "missing", "misfit", "differing", "early",
+                                           "deaths", "hosts",  "cuts",      "garbled", "silent", "farewells"};
 
 struct MembersSetting {
   int ranks = 2, hosts = 1;
