@@ -60,8 +60,12 @@ def main():
     minutes = (time.monotonic() - begin) / 60
     job.end()
     alarms = [line for text in job.text for line in text.split("\n") if ALARMS.search(line)]
-    print(f"{options.ranks} ranks on {options.hosts} hosts and {os.cpu_count()} cores for {minutes:.1f} minutes, computing {options.compute:g} s, load "
-          f"{os.getloadavg()[1]:.0f}: {number} rounds, {len(alarms)} false alarms{problem}")
+    host = lambda rank: rank * options.hosts // options.ranks
+    pairs = [tuple(map(int, re.search(r"fsccl\[(\d+)\].* rank (\d+) ", line).groups())) for line in alarms]
+    near, dead = sum(host(by) == host(of) for by, of in pairs), sum("is dead" in line for line in alarms)
+    print(f"{options.ranks} ranks on {options.hosts} hosts and {os.cpu_count()} cores for {minutes:.1f} minutes, computing "
+          f"{options.compute:g} s, load {os.getloadavg()[1]:.0f}: {number} rounds, {len(alarms)} false alarms, {near} of them of "
+          f"ranks of the same host, {dead} of a death{problem}")
     for line in alarms[:20] + [text for text in job.text if problem][:5]:
         print(line.rstrip())
     sys.exit(1 if alarms or problem else 0)
