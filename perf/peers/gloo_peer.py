@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rank of Gloo, by torch.distributed, for netns.py: what fsccl-perf measures, timed by the same rules, each result checked.
 
-    RANK= WORLD_SIZE= MASTER_ADDR= MASTER_PORT= gloo_peer.py samples warm-up calls bytes...
+    RANK= WORLD_SIZE= MASTER_ADDR= MASTER_PORT= gloo_peer.py collectives samples warm-up calls bytes...
 
 mpi_peer.c says what a sample is and what is printed.
 """
@@ -74,9 +74,9 @@ def measure(test, samples, warmup, calls):
 
 def main():
     torch.set_num_threads(1)
-    samples, warmup, calls, *sizes = (int(word) for word in sys.argv[1:])
+    samples, warmup, calls, *sizes = (int(word) for word in sys.argv[2:])
     dist.init_process_group('gloo')
-    for kind in ('all_gather', 'reduce_scatter', 'broadcast', 'all_reduce'):
+    for kind in sys.argv[1].split(','):
         for size in sizes:
             p10, p50, wrong = measure(Test(kind, size), samples, warmup, calls)
             wrong = torch.tensor([wrong])

@@ -1,12 +1,13 @@
 /* One rank of MPI for netns.py: the collectives of fsccl-perf, timed by the same rules, each result checked.
  *
- *     mpirun ... mpi_peer samples warm-up calls bytes...
+ *     mpirun ... mpi_peer collectives samples warm-up calls bytes...
  *
  * A sample is `calls` calls back to back between two barriers; its time is the slowest rank's. Inputs are written anew before and
  * results checked after it, off the clock. Prints a JSON object a line: coll, bytes, p10_us, p50_us, wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { all_gather, reduce_scatter, broadcast, all_reduce, kinds };
 static const char* const kNames[kinds] = {"all_gather", "reduce_scatter", "broadcast", "all_reduce"};
@@ -93,14 +94,14 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
-  if (argc < 5) {
-    fprintf(stderr, "mpi_peer samples warm-up calls bytes...\n");
+  if (argc < 6) {
+    fprintf(stderr, "mpi_peer collectives samples warm-up calls bytes...\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
-  t.calls = (int)strtol(argv[3], NULL, 10);
+  t.calls = (int)strtol(argv[4], NULL, 10);
   for (t.kind = 0; t.kind < kinds; t.kind++)
-    for (int i = 4; i < argc; i++)
-      measure(&t, strtoul(argv[i], NULL, 10), (int)strtol(argv[1], NULL, 10), (int)strtol(argv[2], NULL, 10));
+    for (int i = 5; i < argc && strstr(argv[1], kNames[t.kind]); i++)
+      measure(&t, strtoul(argv[i], NULL, 10), (int)strtol(argv[2], NULL, 10), (int)strtol(argv[3], NULL, 10));
   MPI_Finalize();
   return 0;
 }

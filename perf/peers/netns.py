@@ -125,7 +125,8 @@ class Peers:
             file.write(os.urandom(32).hex().encode())
 
         def run(samples, warmup, calls, sizes, more=()):
-            command = [program, 'collectives', '--json', '--coll', ','.join(COLLECTIVES), '--in-place', 'no', '--memory', 'caller',
+            command = [program, 'collectives', '--json', '--coll', ','.join(self.options.collectives), '--in-place', 'no',
+                       '--memory', 'caller',
                        *words_of({'-f': 4, '-b': sizes[0], '-e': sizes[-1], '-n': samples, '-w': warmup, '-m': calls})]
             own = {'FSCCL_JOB_SECRET_FILE': secret, **dict(more)}
             return rows(together([on_host(host, command, {**place, **own, 'FSCCL_HOST_ID': f'host{host}'})
@@ -157,7 +158,8 @@ class Peers:
         for name, way in ways.items():
             def run(samples, warmup, calls, sizes, way=way):
                 given = [word for name, value in {**settings, **way}.items() for word in ('--mca', name, value)]
-                return rows(together([[*common, *given, program, *map(str, (samples, warmup, calls, *sizes))]]))
+                return rows(together([[*common, *given, program, ','.join(self.options.collectives),
+                                            *map(str, (samples, warmup, calls, *sizes))]]))
             self.list[name] = run
 
     def find_gloo(self):
@@ -166,7 +168,8 @@ class Peers:
             return say(f'left out: Gloo: {python} has no torch ($PYTHON names another)')
 
         def run(samples, warmup, calls, sizes):
-            command = [python, os.path.join(HERE, 'gloo_peer.py'), *map(str, (samples, warmup, calls, *sizes))]
+            command = [python, os.path.join(HERE, 'gloo_peer.py'), ','.join(self.options.collectives),
+                       *map(str, (samples, warmup, calls, *sizes))]
             return rows(together([on_host(host, command, place) for host, place in self.places()]))
         self.list['gloo'] = run
 
@@ -219,6 +222,8 @@ def measure(options, folder):
     sizes = [1 << shift for shift in range(6, 29, 2) if 1 << shift <= options.most]
     if options.quick:
         sizes = [size for size in sizes if size in (64, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)]
+    if options.sizes:
+        sizes = sorted(options.sizes)
     results, limits = [], []
     for turn in range(options.rounds):
         found = {name: {} for name in peers.list}
@@ -289,7 +294,7 @@ def table(options, sizes, results, limits):
     print(f'{"collective":<15}{"bytes":>10}' + ''.join(f'{name:>21}' for name in names) +
           f'{"best":>9}{"best/ours":>14}{"limit/ours":>11}')
     records = []
-    for collective in COLLECTIVES:
+    for collective in options.collectives:
         for size in sizes:
             times = {}
             for name in names:
@@ -353,11 +358,20 @@ def goals(options, records):
     return missed
 
 
+def names(text):
+    chosen = [name for name in COLLECTIVES if name in text.split(',')]
+    if len(chosen) != len(text.split(',')):
+        raise argparse.ArgumentTypeError(f'collectives are {", ".join(COLLECTIVES)}')
+    return chosen
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--build', default=os.path.join(ROOT, 'build'), help='folder of the build (build)')
     parser.add_argument('--rate', help='of the link in both directions, as tc has it: 1gbit')
     parser.add_argument('--quick', action='store_true', help='fewer sizes, up to 16 MiB')
+    parser.add_argument('--collectives', type=names, default=COLLECTIVES, help='only these, separated by commas')
+    parser.add_argument('--sizes', type=lambda text: [int(size) for size in text.split(',')], help='in bytes, separated by commas')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--ranks-per-host', type=int, default=1)
     parser.add_argument('--set', action='append', metavar='NAME=VALUE', help='a variable for a second run of FSCCL in each turn')

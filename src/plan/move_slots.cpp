@@ -5,7 +5,8 @@
 //
 // Where everybody sends and receives, what does not fit a slot is cut into a part for each of several ticks, and a round fills the
 // slots of all of them before it empties the first: a rank that is late holds nobody up, and the ranks do not write slots while
-// others read theirs, which slows both.
+// others read theirs, which slows both. Mirrored slots are filled so by those, too, who only send: a signal there is a message, and
+// who only receives then gives one for several slots.
 #include <algorithm>
 
 #include "plan/build.h"
@@ -19,7 +20,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
   const uint32_t output = m.one_buffer ? 0 : 1, first_slot = output + 1;
   const uint64_t room = m.same_to_all ? slot_bytes : slot_bytes / ranks;  // for one receiver, or for all
   const uint64_t pieces = (m.longest * size + room - 1) / room;
-  const int ticks = m.mutual && m.ranks > 1 ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
+  const bool ahead = (m.mutual || m.mirrored) && m.ranks > 1;
+  const int ticks = ahead ? static_cast<int>(std::clamp<uint64_t>(pieces, 1, kMaxTicks)) : 1;
   const uint64_t most = portion_of(m.longest, 0, ticks, size).count * size, chunk = piece_of(room, most);
   Builder build(std::string(m.name) + "_slots", m.rank, m.ranks, ticks);
   build.mirrored(m.mirrored);
@@ -34,6 +36,8 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     const Portion portion = portion_of(flow.count, tick, ticks, size);
     return Flow{flow.src + portion.begin, flow.dst + portion.begin, portion.count};
   };
+  bool sends = m.mutual;
+  for (int i = 1; i < m.ranks; ++i) sends |= m.to(build.peer(i)).count > 0;
   for (int t = 0; t < ticks; ++t) {
     for (int i = 1; i < m.ranks; ++i) {
       const int q = build.peer(i);
@@ -41,7 +45,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
       build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count, m.dtype);
       if (m.same_to_all && !m.mirrored && sent.count) break;
     }
-    build.signal(t);
+    if (t == 0 || sends) build.signal(t);
   }
   for (int t = 0; t < ticks && !m.one_buffer; ++t) {
     const Flow own = part(m.to(m.rank), t);

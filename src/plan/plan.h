@@ -5,9 +5,10 @@
 // Signals and ticks. Every rank has lines of signals that all its peers can read. A plan has `ticks` moments, numbered from 0, the
 // same number on every rank. signal(t) says "I have reached moment t" and makes everything this rank wrote before visible to
 // whoever waits for it; wait(peer, t) waits for that. Rules, which the verifier checks:
-//   1. Every rank signals tick 0 exactly once, before any later tick ("enter": this signal carries the operation's fingerprint and
-//      says where this rank's buffers are). It waits for tick 0 of every peer before the plan ends, unless the plan is `lazy`: then
-//      the engine sees to it before kWindow more ticks have passed. So lines and slots can be reused (engine.h).
+//   1. Every rank signals tick 0 exactly once ("enter": this signal carries the operation's fingerprint and says where this rank's
+//      buffers are), and then the later ticks in order; where slots are mirrored, it may leave some of those out. It waits for tick
+//      0 of every peer before the plan ends, unless the plan is `lazy`: then the engine sees to it before kWindow more ticks have
+//      passed. So lines and slots can be reused (engine.h).
 //   2. A peer's buffer is touched only after a wait on that peer, and a buffer that peers touch is given back (the plan ends) only
 //      after a wait that covers their last touch, unless the buffer's reuse is guarded by release counters (`guarded`) or by the
 //      window (slots).

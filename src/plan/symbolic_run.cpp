@@ -294,7 +294,10 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
   const int ticks = plans_[0].ticks;
   if (step.tick >= ticks) return fail(FSCCL_ERR_INTERNAL, "the plan has no such tick");
   if (order_.signalled(rank, step.tick)) return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
-  if (step.tick > 0 && !order_.signalled(rank, step.tick - 1))
+  const bool may_skip = plans_[0].mirrored;  // ticks but the first of a round, without which the peers' engines do not go on
+  for (int t = step.tick + 1; t < ticks && may_skip; ++t)
+    if (order_.signalled(rank, t)) return fail(FSCCL_ERR_INTERNAL, "tick {} came before", t);
+  if (step.tick > 0 && !may_skip && !order_.signalled(rank, step.tick - 1))
     return fail(FSCCL_ERR_INTERNAL, "tick {} is skipped or comes later", step.tick - 1);
   if (step.count > kInlineBytes) return fail(FSCCL_ERR_INTERNAL, "a signal carries at most {} bytes", kInlineBytes);
   if (step.count > 0) {

@@ -167,6 +167,28 @@ TEST(Collectives, SlotsAreWrittenAheadOfWhatIsRead) {
   }
 }
 
+// Between hosts a signal is a message. Who only receives gives one a round, and a round is several slots.
+TEST(Collectives, WhoOnlyReceivesSignalsOnceForSeveralMirroredSlots) {
+  constexpr uint64_t kSlot = 4096;
+  const auto count = [](const Plan& plan, StepKind kind) {
+    return std::count_if(plan.steps.begin(), plan.steps.end(), [&](const Step& step) { return step.kind == kind; });
+  };
+  for (const uint64_t slots : {1, 2, 4, 5, 9}) {
+    Shape shape = shape_of(2, slots * kSlot, FSCCL_UINT8);
+    shape.mirrored = true;
+    const auto ticks = static_cast<int>(std::min<uint64_t>(slots, kMaxTicks));
+    const Plan root = move_slots(broadcast_movement(shape), kSlot);
+    shape.rank = 1;
+    const Plan receiver = move_slots(broadcast_movement(shape), kSlot);
+    EXPECT_EQ(root.ticks, ticks);
+    EXPECT_EQ(count(root, StepKind::signal), ticks);
+    EXPECT_EQ(count(root, StepKind::put), ticks);
+    EXPECT_EQ(count(receiver, StepKind::signal), 1);
+    EXPECT_EQ(count(receiver, StepKind::copy), ticks);
+    EXPECT_EQ(receiver.rounds, (slots + kMaxTicks - 1) / kMaxTicks);
+  }
+}
+
 TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {
