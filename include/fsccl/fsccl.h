@@ -442,9 +442,11 @@ typedef struct fsccl_pool_stats_s {
   uint64_t allocations, frees;
   uint64_t growths; /* times memory was asked of the system */
   uint64_t steps;   /* fsccl_pool_step() calls */
+  uint64_t given_back_bytes; /* memory given back to the system, in all: beyond what the plan needs, by trimming, and, in steps
+                                that nobody knew, free bytes elsewhere for those of a slot that fits no gap */
 } fsccl_pool_stats_t;
 #define FSCCL_POOL_STATS_INIT \
-  { sizeof(fsccl_pool_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(fsccl_pool_stats_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 /* What the pool holds and has done so far. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t* stats);
 

@@ -143,6 +143,10 @@ typedef struct fsccl_transport_ops {
   /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its ranks 0 and 1. Called by each of
    * the two when it first needs it, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots. */
   fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity);
+
+  /* 1: who moves what put() or expect() named may keep its physical pages (a network card that memory is registered with), so a
+   * pool must not change the pages behind an address. 0: bytes are moved by address, and nobody looks at them afterwards. */
+  int keeps_pages;
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

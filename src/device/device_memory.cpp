@@ -107,6 +107,7 @@ uint64_t DeviceMemory::shrink(DevicePart part, uint64_t bytes) {
   std::unique_lock lock(mutex_);
   const uint64_t released = of(part).shrink(bytes), left = of(part).bytes();
   bytes_[static_cast<size_t>(part)].store(left, std::memory_order_release);
+  given_back_ += released;
   if (released && journal_) journal_->released(kJournalPart[static_cast<size_t>(part)], released);
   lock.unlock();
   if (released) tell_source(part, left, released);

@@ -61,6 +61,7 @@ class DeviceMemory {
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   bool beyond_soft_limit() const { return limits_.soft && held() > limits_.soft; }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
+  uint64_t given_back_bytes() const { return given_back_.load(std::memory_order_relaxed); }  // in all
 
  private:
   DeviceMemory(const Limits& limits, std::string pool, int rank) : limits_(limits), pool_(std::move(pool)), rank_(rank) {}
@@ -81,7 +82,7 @@ class DeviceMemory {
   mutable std::mutex mutex_;  // changes of the arenas
   std::array<std::optional<DeviceArena>, 2> arenas_;
   std::array<std::atomic<uint64_t>, 2> bytes_{};
-  std::atomic<uint64_t> growths_{0};
+  std::atomic<uint64_t> growths_{0}, given_back_{0};
 };
 
 }  // namespace fsccl

@@ -15,6 +15,7 @@ void DevicePool::stats(fsccl_pool_stats_t* out) const {
   s.allocations = blocks.allocations;
   s.frees = blocks.frees;
   s.growths = memory_->growths();
+  s.given_back_bytes = memory_->given_back_bytes();
   s.live_peak_bytes = journal_->live_peak();
   const std::lock_guard lock(mutex_);
   s.collective_live_bytes = slot_figures_.live;

@@ -43,6 +43,7 @@ class JobContext {
   // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
   Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
   void* node() const { return node_; }
+  bool network_keeps_pages() const { return node_ && network_->keeps_pages; }  // see transport.h
   // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
   bool checksum() const { return checksum_; }
 

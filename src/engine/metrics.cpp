@@ -44,6 +44,7 @@ constexpr Family kFamilies[] = {
     {"fsccl_pool_frees", "counter", "", "Blocks given back."},
     {"fsccl_pool_growths", "counter", "", "Times that memory was asked of the system."},
     {"fsccl_pool_steps", "counter", "", "Steps that have ended."},
+    {"fsccl_pool_given_back_bytes", "counter", "bytes", "Memory given back to the system."},
 };
 static_assert(std::size(kFamilies) == static_cast<size_t>(Metric::count_));
 const Family& family_of(Metric metric) { return kFamilies[static_cast<size_t>(metric)]; }

@@ -37,6 +37,7 @@ enum class Metric : uint8_t {
   pool_frees,
   pool_growths,
   pool_steps,
+  pool_given_back_bytes,
   count_,
 };
 

@@ -14,7 +14,11 @@ namespace fsccl {
 namespace {
 
 constexpr uint64_t kGrowth = PoolMemory::kGrowth;
-constexpr uint64_t kFailed = ~uint64_t{0};
+
+// What each rank brings to an agreement. The smallest of each is what all of them can do.
+struct Vote {
+  uint64_t able = 1, limit = 0, sparse = 0;
+};
 
 // What rank 0 decides for all.
 struct Terms {
@@ -37,15 +41,17 @@ Status exchange(Communicator& comm, OpCode op, const void* input, void* output, 
   return comm.collectives().run(call, true, &state);
 }
 
-// All ranks succeeded, or all fail: those that did not with their own error. On success, the smallest of the ranks' limits.
-Result<uint64_t> agree(Communicator& comm, Status mine, uint64_t limit, const char* what) {
-  const uint64_t vote = mine.ok() ? limit : kFailed;
-  std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
+// All ranks succeeded, or all fail: those that did not with their own error.
+Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
+  vote.able = mine.ok();
+  std::vector<Vote> all(static_cast<size_t>(comm.size()));
   FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
   if (!mine.ok()) return mine;
-  const auto first = std::find(all.begin(), all.end(), kFailed);
-  if (first == all.end()) return *std::min_element(all.begin(), all.end());
-  return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
+  const auto first = std::find_if(all.begin(), all.end(), [](const Vote& of) { return !of.able; });
+  if (first != all.end())
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
+  for (const Vote& of : all) vote = {1, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
+  return vote;
 }
 
 uint64_t tag_of(const Communicator& comm, uint32_t arena_id) { return mix_hash(comm.tag(), uint64_t{arena_id} << 32 | 0x706f6f6c); }
@@ -144,14 +150,11 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   std::unique_ptr<SlotWatch> watch;
   if (ready.ok() && debug && !config.dry_run && terms.made == Terms::own)
     ready = watch_slots(arena.value(), comm, config.name, &watch);
-  constexpr const char* kWhat = "make or map the pool's arena as rank 0 of its host does, or open its log";
-  Result<uint64_t> common_limit = agree(comm, std::move(ready), limit, kWhat);
-  if (&whole != &comm) {
-    const uint64_t here = common_limit.ok() ? common_limit.value() : 0;
-    common_limit = agree(whole, common_limit.ok() ? success() : common_limit.take_status(), here, kWhat);
-  }
+  const bool may_be_sparse = source.ok() && Pool::may_be_sparse(comm, source.value());
+  const Result<Vote> common = agree(whole, std::move(ready), {.limit = limit, .sparse = may_be_sparse},
+                                    "make or map the pool's arena as the first rank of its host does, or open its log");
   if (comm.rank() == 0) comm.context().job().withdraw_fd(tag_of(comm, terms.arena_id));
-  if (!common_limit.ok()) return common_limit.status().clone();
+  if (!common.ok()) return common.status().clone();
 
   auto mapped = std::make_unique<HostArena>(arena.take());
   std::unique_ptr<Pool> pool(new Pool(comm, mapped->control()));
@@ -165,11 +168,10 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   pool->part_bytes_ = terms.part_bytes;
   pool->dry_run_ = config.dry_run != 0;
   const uint64_t soft = config.soft_limit_bytes ? config.soft_limit_bytes : static_cast<uint64_t>(settings->pool_soft_limit_bytes);
-  pool->make_memory({.all = limit, .slots = common_limit.value(), .soft = soft}, settings->prefault);
+  pool->make_memory({.all = limit, .slots = common.value().limit, .soft = soft}, settings->prefault);
   pool->shared_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
   pool->own_ = std::make_unique<CollectiveRegion>(terms.part_bytes, config.record != 0);
-  FSCCL_ASSIGN(const uint64_t sparse, agree(comm, success(), pool->may_be_sparse(), "make a pool"));
-  if (sparse) pool->memory_->set_sparse();
+  if (common.value().sparse) pool->memory_->set_sparse();
   pool->set_room();
   pool->make_blocks(debug);
   std::vector<int> members = comm.members();
@@ -371,7 +373,7 @@ Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const s
   }
   if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
   if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
-  status = agree(comm_, std::move(status), 0, "reserve the memory of the schedule").take_status();
+  status = agree(comm_, std::move(status), {}, "reserve the memory of the schedule").take_status();
   if (!status.ok()) {
     undo();
     give_back_made(Part::shared, shared_bytes);  // where there was memory; what exists is alike on all ranks

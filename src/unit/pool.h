@@ -112,7 +112,7 @@ class Pool {
   Status carry_out(Part part, int host_rank, const BackedBytes::Change& change, bool* alone);
   Status mend(Part part);
   void give_back_made(Part part, const BackedBytes& before);
-  bool may_be_sparse() const;
+  static bool may_be_sparse(Communicator& comm, const PoolSource& source);
   void set_capacity(Part part, uint64_t bytes);
   void set_room();
   Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,

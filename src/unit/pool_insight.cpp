@@ -34,7 +34,8 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   fsccl_pool_stats_t s = FSCCL_POOL_STATS_INIT;
   s.size = out->size;
   s.limit_bytes = memory_->limit();
-  s.shared_reserved_bytes = shared_host_ == comm_.rank() ? memory_->extent(Part::shared) : 0;
+  const bool hosts_shared = shared_host_ == comm_.rank();
+  s.shared_reserved_bytes = hosts_shared ? memory_->extent(Part::shared) : 0;
   s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
   s.collective_live_bytes = slot_figures_.live.load(std::memory_order_relaxed);
   s.collective_peak_bytes = slot_figures_.peak.load(std::memory_order_relaxed);
@@ -51,6 +52,8 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.plan_misses = slot_figures_.misses.load(std::memory_order_relaxed);
   s.allocations = blocks.allocations;
   s.frees = blocks.frees;
+  s.given_back_bytes = memory_->given_back_bytes(Part::own) + memory_->given_back_bytes(Part::local) +
+                       (hosts_shared ? memory_->given_back_bytes(Part::shared) : 0);
   s.growths = memory_->growths();
   s.steps = steps_;
   *out = s;

@@ -105,6 +105,7 @@ void PoolMemory::give_back(Part part, int host, uint64_t begin, uint64_t end) {
   if (!dry_run_) arena_.release(host, part_begin(part) + begin, end - begin);
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
   backed.given_back(begin, end);
+  given_back_[static_cast<size_t>(part)] += end - begin;
   extents_[static_cast<size_t>(part)].store(backed.bytes(), std::memory_order_release);
   const uint64_t address = reinterpret_cast<uint64_t>(arena_.region(host) + part_begin(part));
   if (journal_) journal_->changed(static_cast<size_t>(part), address, backed.reach(), JournalAction::kReleased, begin, end - begin);
@@ -172,6 +173,7 @@ uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
   const uint64_t kept = std::min(round_up(extent, kGrowth), exists), released = exists - kept;
   if (released && !dry_run_) arena_.release(host, part_begin(part) + kept, released);
   extents_[static_cast<size_t>(part)].store(kept, std::memory_order_release);
+  given_back_[static_cast<size_t>(part)] += released;
   uint64_t& given = from_source_[static_cast<size_t>(part)];
   const bool of_source = released && given;
   if (of_source) given -= released;

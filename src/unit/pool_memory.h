@@ -86,6 +86,7 @@ class PoolMemory {
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
 
  private:
+  uint64_t given_back_bytes(Part part) const { return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed); }
   // The lock is held where it is taken, but while the source is asked.
   using Lock = std::unique_lock<std::mutex>;
   struct Demand {
@@ -124,7 +125,8 @@ class PoolMemory {
   std::array<std::atomic<uint64_t>, 3> extents_{};
   std::array<BackedBytes, 2> backed_{BackedBytes(kGrowth), BackedBytes(kGrowth)};  // of sparse parts
   bool sparse_ = false;
-  std::array<uint64_t, 3> from_source_{};  // bytes of each that the source has given
+  std::array<uint64_t, 3> from_source_{};              // bytes of each that the source has given
+  std::array<std::atomic<uint64_t>, 3> given_back_{};  // bytes, to the system, in all
   std::atomic<uint64_t> growths_{0};
 };
 

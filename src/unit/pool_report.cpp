@@ -31,6 +31,7 @@ void add_samples(MetricSamples& samples, const Communicator& comm, const std::st
   samples.add(Metric::pool_frees, labels, now.frees);
   samples.add(Metric::pool_growths, labels, now.growths);
   samples.add(Metric::pool_steps, labels, now.steps);
+  samples.add(Metric::pool_given_back_bytes, labels, now.given_back_bytes);
 }
 
 void visit_uses(const Journal& journal, void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) {

@@ -12,9 +12,9 @@
 namespace fsccl {
 
 // Not where somebody may have the pages themselves, instead of the addresses: a source, a network card, a driver of GPUs.
-bool Pool::may_be_sparse() const {
-  const bool network = comm_.context().node() != nullptr;
-  return !source_.stack() && !network && page_bytes() <= CollectiveRegion::kAlignment && !cuda::devices_may_be_there();
+bool Pool::may_be_sparse(Communicator& comm, const PoolSource& source) {
+  return !source.stack() && !comm.context().network_keeps_pages() && page_bytes() <= CollectiveRegion::kAlignment &&
+         !cuda::devices_may_be_there();
 }
 
 Status Pool::back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone) {

@@ -10,7 +10,7 @@ using Join = Result<std::unique_ptr<Node>> (*)(const fsccl_transport_job_t& job)
 fsccl_status_t hand_over(Result<std::unique_ptr<Node>> made, void** node, unsigned char* card, size_t* card_bytes, char* error,
                          size_t capacity);
 
-// Without join.
+// Without join. Moves by address, unless who calls says otherwise (keeps_pages).
 fsccl_transport_ops_t table(const char* name, Available available);
 
 template <Join join>

@@ -21,7 +21,11 @@ Result<std::unique_ptr<mirror::Node>> join(const fsccl_transport_job_t& job) {
 }  // namespace
 
 const fsccl_transport_ops_t* ucx_transport() {
-  static const fsccl_transport_ops_t ops = mirror::table<join>("ucx", available);
+  static const fsccl_transport_ops_t ops = [] {
+    fsccl_transport_ops_t made = mirror::table<join>("ucx", available);
+    made.keeps_pages = 1;  // it registers what it moves, and keeps that in a cache
+    return made;
+  }();
   return &ops;
 }
 

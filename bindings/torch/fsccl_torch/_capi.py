@@ -77,7 +77,7 @@ class PoolStats(_Sized):
     _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
         "limit_bytes", "reserved_bytes", "shared_reserved_bytes", "live_bytes", "live_peak_bytes", "collective_live_bytes",
         "collective_peak_bytes", "local_live_bytes", "local_peak_bytes", "planned_bytes", "plan_bound_bytes", "plan_hits",
-        "plan_misses", "allocations", "frees", "growths", "steps")]
+        "plan_misses", "allocations", "frees", "growths", "steps", "given_back_bytes")]
 
 
 class Param(ctypes.Structure):
