@@ -57,18 +57,30 @@ class CollectiveRegion {
   // (parameters). `position`: the event's place in the pool's history, above 0, given by the caller (one counter for all regions of
   // a pool).
   Result<SlotGrant> take(uint64_t key, uint64_t bytes, bool stable, uint64_t position, uint32_t stream = 0) {
-    const StepTable::Row* row = table_.find(next_);
-    if (!row || !row->is_take(key, bytes, stable, stream)) [[unlikely]]
-      return take_off_table(key, bytes, stable, position, stream);
-    ++next_;
-    return SlotGrant{.offset = row->offset, .free_since = positions_[row->freed_by]};
+    if (const StepTable::Row* row = take_by_table(key, bytes, stable, stream)) [[likely]]
+      return SlotGrant{.offset = row->offset, .free_since = free_since(*row)};
+    return take_off_table(key, bytes, stable, position, stream);
   }
   Status give_back(uint64_t key, uint64_t position) {
+    if (give_back_by_table(key, position)) [[likely]]
+      return success();
+    return give_back_off_table(key, position);
+  }
+  // The same while the step goes by its table; else nothing happens.
+  const StepTable::Row* take_by_table(uint64_t key, uint64_t bytes, bool stable, uint32_t stream = 0) {
+    const StepTable::Row* row = table_.find(next_);
+    if (!row || !row->is_take(key, bytes, stable, stream)) [[unlikely]]
+      return nullptr;
+    ++next_;
+    return row;
+  }
+  uint64_t free_since(const StepTable::Row& taken) const { return positions_[taken.freed_by]; }
+  bool give_back_by_table(uint64_t key, uint64_t position) {
     const StepTable::Row* row = table_.find(next_);
     if (!row || !row->is_give_back(key)) [[unlikely]]
-      return give_back_off_table(key, position);
+      return false;
     positions_[next_++] = position;
-    return success();
+    return true;
   }
   // Work that touches the slot is put on the stream (a take says so for its own stream). An event between streams is a number that
   // means the same in every step, such as one a unit and purpose; to record it again replaces it.

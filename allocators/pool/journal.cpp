@@ -1,6 +1,7 @@
 #include "allocators/pool/journal.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 
 #include "base/clock.h"
@@ -54,50 +55,77 @@ uint32_t Journal::use_of(const Owner& owner, bool slots) {
 
 void Journal::name_slot(uint64_t key, UseKind kind, const std::string& unit) {
   const std::lock_guard lock(mutex_);
-  Named& slot = slots_[key];
-  slot.use_number = use_of({kind, unit}, true);
-  slot.use = &uses_[slot.use_number];
+  name(slots_[key], kind, unit);
+}
+
+void Journal::name(Slot& slot, UseKind kind, const std::string& unit) {
+  const uint32_t number = use_of({kind, unit}, true);
+  Use& use = uses_[number];
+  if (slot.use == &use) return;
+  leave(slot);
+  slot.use_number = number;
+  slot.use = &use;
+  use.slots.push_back(&slot);
+  for (LiveSlot& live : slot.live) live.alone = false;
+}
+
+void Journal::leave(Slot& slot) {
+  if (!slot.use) return;
+  count(*slot.use);
+  std::erase(slot.use->slots, &slot);
 }
 
 void Journal::forget_slot(uint64_t key) {
   const std::lock_guard lock(mutex_);
-  slots_.erase(key);
-}
-
-Journal::Named& Journal::named(uint64_t key) {
   const auto found = slots_.find(key);
-  if (found != slots_.end()) [[likely]]
-    return found->second;
-  name_slot(key, UseKind::kParameters, {});  // of nobody who said who it is
-  return slots_.find(key)->second;
+  if (found == slots_.end()) return;
+  leave(found->second);
+  slots_.erase(found);
 }
 
-void Journal::slot_taken(uint64_t key, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
-  Named& slot = named(key);
-  const ProgramLock lock(*this);
-  version_.begin();
+Journal::Slot& Journal::slot(uint64_t key) {
+  const std::lock_guard lock(mutex_);
+  return named(key);
+}
+
+Journal::Slot& Journal::named(uint64_t key) {
+  Slot& slot = slots_[key];
+  if (!slot.use) name(slot, UseKind::kParameters, {});
+  return slot;
+}
+
+// Where slots of a use lie in two parts, they can be held in another order than before.
+void Journal::use_in(Use& use, size_t part) {
+  use.parts |= 1u << part;
+  if (!std::has_single_bit(use.parts))
+    for (Slot* slot : use.slots)
+      for (LiveSlot& live : slot->live) live.alone = false;
+}
+
+void Journal::slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
+  const std::lock_guard lock(mutex_);
+  count(*slot.use);
   LiveSlot& live = slot.live[part];
-  live.address = address;
+  live.address.store(address, std::memory_order_relaxed);
   live.bytes = bytes;
   live.requested = requested;
+  live.events.store(++live.counted, std::memory_order_relaxed);
+  use_in(*slot.use, part);
+  live.alone = std::has_single_bit(slot.use->parts);
   take(*slot.use, slots_live_, {address, bytes, requested, slot.use_number});
-  version_.end();
 }
 
-void Journal::slot_given_back(uint64_t key, size_t part) {
-  Named& slot = named(key);
-  const ProgramLock lock(*this);
-  version_.begin();
+void Journal::slot_given_back(Slot& slot, size_t part) {
+  const std::lock_guard lock(mutex_);
+  count(*slot.use);
   LiveSlot& live = slot.live[part];
-  give_back(*slot.use, slots_live_, {live.address, live.bytes, live.requested, slot.use_number}, 0);
-  live.bytes = 0;
-  version_.end();
+  live.events.store(++live.counted, std::memory_order_relaxed);
+  give_back(*slot.use, slots_live_, {live.address.load(std::memory_order_relaxed), live.bytes, live.requested, slot.use_number}, 0);
 }
 
 void Journal::slot_refused(uint64_t key, uint64_t bytes, uint64_t free) {
-  const uint32_t use = named(key).use_number;
   const std::lock_guard lock(mutex_);
-  refuse(use, bytes, free);
+  refuse(named(key).use_number, bytes, free);
 }
 
 void Journal::block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested) {
@@ -120,12 +148,12 @@ void Journal::block_refused(const Owner& owner, uint64_t bytes, uint64_t free) {
   refuse(use_of(owner, false), bytes, free);
 }
 
-void Journal::take(Use& use, Live& live, const LiveMemory& memory) {
+void Journal::take(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory) {
   use.live += memory.bytes;
-  if (use.live > use.peak) use.peak = use.live;
-  use.allocations += 1;
+  use.peak = std::max(use.peak, use.live);
+  use.allocations++;
   use.allocated += memory.bytes;
-  live += memory.bytes;
+  live.store(live.load(std::memory_order_relaxed) + memory.bytes, std::memory_order_relaxed);
   note_peak();
   if (!watched()) [[likely]]
     return;
@@ -134,11 +162,11 @@ void Journal::take(Use& use, Live& live, const LiveMemory& memory) {
   if (log_) log_->allocate(time, memory.address, memory.bytes, use.stream);
 }
 
-void Journal::give_back(Use& use, Live& live, const LiveMemory& memory, uint64_t stream) {
+void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory, uint64_t stream) {
   use.live -= memory.bytes;
-  use.frees += 1;
+  use.frees++;
   note_peak();
-  live -= memory.bytes;
+  live.store(live.load(std::memory_order_relaxed) - memory.bytes, std::memory_order_relaxed);
   if (!watched()) [[likely]]
     return;
   const int64_t time = time_us();
@@ -149,7 +177,7 @@ void Journal::give_back(Use& use, Live& live, const LiveMemory& memory, uint64_t
 // Slots and blocks are counted by two threads, each of which may not see yet what the other has just added; so whoever gives back
 // looks once more. What was there for less than a store takes to be seen, beside another, may go unnoticed.
 void Journal::note_peak() {
-  const uint64_t live = slots_live_ + blocks_live_;
+  const uint64_t live = slots_live_.load(std::memory_order_relaxed) + blocks_live_.load(std::memory_order_relaxed);
   uint64_t peak = live_peak_.load(std::memory_order_relaxed);
   while (live > peak && !live_peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
@@ -194,14 +222,57 @@ void Journal::note(JournalAction action, const LiveMemory& memory, uint64_t stre
   ring_[events_++ % capacity_] = {time_us, memory.address, memory.bytes, memory.requested, stream, memory.use, action};
 }
 
-uint64_t Journal::live_peak() const { return std::max(live_peak_.load(std::memory_order_relaxed), slots_live_ + blocks_live_); }
+uint64_t Journal::live_peak() const {
+  return std::max(live_peak_.load(std::memory_order_relaxed),
+                  slots_live_.load(std::memory_order_relaxed) + blocks_live_.load(std::memory_order_relaxed));
+}
 
-// The program, which waits for the lock from now on, is at most in the middle of what it had begun.
-template <class Read>
-void Journal::copy_slots(Read&& read) const {
+// Up to so many events of the slot, whose bytes have not changed meanwhile.
+void Journal::count(Use& use, LiveSlot& slot, uint64_t events) const {
+  const uint64_t taken = (events + 1) / 2 - (slot.counted + 1) / 2, given_back = events / 2 - slot.counted / 2;
+  use.allocations += taken;
+  use.frees += given_back;
+  use.allocated += taken * slot.bytes;
+  use.live += (taken - given_back) * slot.bytes;
+  slot.counted = events;
+}
+
+// By the program, which alone writes the words.
+void Journal::count(Use& use) const {
+  for (Slot* slot : use.slots)
+    for (LiveSlot& live : slot->live) count(use, live, live.events.load(std::memory_order_relaxed));
+}
+
+// As of one moment, by anybody. Words only grow, and one event changes one of them: where none has changed between two looks, all
+// were as they are at once, and who sees a word sees all that the program did before. The program, which takes the lock from now
+// on, is at most in the middle of one event.
+std::vector<LiveMemory> Journal::count_all() const {
+  struct Seen {
+    uint64_t events = ~uint64_t{0}, address = 0;
+  };
+  std::vector<Seen> seen(slots_.size() * kSlotParts);
   program_locks_.fetch_add(1, std::memory_order_relaxed);
-  version_.read(read);
+  for (bool changed = true; changed;) {
+    changed = false;
+    auto last = seen.begin();
+    for (const auto& [key, slot] : slots_)
+      for (const LiveSlot& live : slot.live) {
+        const uint64_t events = live.events.load(std::memory_order_acquire);
+        changed |= events != last->events;
+        if (events != last->events) *last = {events, live.address.load(std::memory_order_acquire)};
+        ++last;
+      }
+  }
   program_locks_.fetch_sub(1, std::memory_order_relaxed);
+  std::vector<LiveMemory> held;
+  auto at = seen.begin();
+  for (auto& [key, slot] : slots_)
+    for (LiveSlot& live : slot.live) {
+      if (slot.use) count(*slot.use, live, at->events);
+      if (at->events % 2) held.push_back({at->address, live.bytes, live.requested, slot.use_number});
+      ++at;
+    }
+  return held;
 }
 
 std::vector<MemoryUse> Journal::list_uses() const {
@@ -214,22 +285,16 @@ std::vector<MemoryUse> Journal::list_uses() const {
 
 std::vector<MemoryUse> Journal::uses() const {
   const std::lock_guard lock(mutex_);
-  std::vector<MemoryUse> uses;
-  copy_slots([&] { uses = list_uses(); });
-  return uses;
+  count_all();
+  return list_uses();
 }
 
 JournalCopy Journal::copy() const {
   JournalCopy copy;
   {
     const std::lock_guard lock(mutex_);
-    copy_slots([&] {
-      copy.uses = list_uses();
-      copy.live.clear();
-      for (const auto& [key, slot] : slots_)
-        for (const LiveSlot& live : slot.live)
-          if (const uint64_t bytes = live.bytes) copy.live.push_back({live.address, bytes, live.requested, slot.use_number});
-    });
+    copy.live = count_all();
+    copy.uses = list_uses();
     copy.parts = parts_;
     for (const auto& [address, memory] : blocks_) copy.live.push_back(memory);
     const uint64_t kept = std::min<uint64_t>(events_, capacity_);

@@ -2,11 +2,10 @@
 // the last events in a ring that was made with the journal, and a log (allocation_log.h). The pool reports every slot and block
 // after it was granted and before its bytes can be granted anew, so that events of one address are in order.
 //
-// A slot's owner is found by the key that the unit gave a name to; to take and give back a slot then adds to counters, without a
-// lock: nothing is allocated, no time is read, no system call is made. Where events or a log are kept, there is a lock around both.
-//
-// Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread. What the
-// program has written is copied by version (version.h); while somebody copies, it takes the lock, so that nobody copies for ever.
+// Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread, under the
+// lock. While steps repeat, the program takes no lock either: it adds to one word of the slot (LiveSlot::events), and whoever asks
+// for figures counts what the words say since they were counted last. Peaks need no counting then: that a step repeats means that
+// all it holds at once was held before. Where events or a log are kept, or somebody asks just now, the program takes the lock.
 #pragma once
 #include <array>
 #include <atomic>
@@ -23,7 +22,6 @@
 
 #include "allocators/pool/allocation_log.h"
 #include "allocators/pool/node_memory.h"
-#include "allocators/pool/version.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -41,7 +39,7 @@ struct MemoryUse {
 };
 
 // Of a pool: shared slots, own slots, blocks.
-inline constexpr size_t kPoolParts = 3;
+inline constexpr size_t kPoolParts = 3, kSlotParts = 2;
 
 enum class JournalAction : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kReleased, kStep };
 struct JournalEvent {
@@ -81,13 +79,18 @@ class Journal {
   // `history`: how many events are kept. `log_path`: empty for none.
   static Result<std::unique_ptr<Journal>> open(size_t history, const std::string& log_path);
 
-  // A unit says what its key is for, before it takes a slot with it, and takes that back when it has none. `part` is the pool's
-  // part that the slot lies in: a key can have one slot in each.
+  class Slot;
+  // A unit says what its key is for, before it takes a slot with it, and takes that back when it has none; until then the slot is
+  // where it is. `part` is the pool's part that it lies in: a key can have one slot in each.
   void name_slot(uint64_t key, UseKind kind, const std::string& unit);
   void forget_slot(uint64_t key);
-  void slot_taken(uint64_t key, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
-  void slot_given_back(uint64_t key, size_t part);
+  Slot& slot(uint64_t key);  // of nobody, if nobody said who it is
+  void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
+  void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
+  // The same of a step that repeats: it holds at no time what no step has held before.
+  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
+  void slot_given_back_again(Slot& slot, size_t part);
 
   void block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested);
   void block_given_back(uint64_t address, uint64_t stream = 0);
@@ -100,46 +103,51 @@ class Journal {
   void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes);
   void step();
 
+  uint64_t live_in_slots() const { return slots_live_.load(std::memory_order_relaxed); }
   uint64_t live_peak() const;  // the most bytes live at once
   std::vector<MemoryUse> uses() const;
   JournalCopy copy() const;
 
  private:
-  // Of slots, or of blocks: what slots add to is the program's, what blocks add to is under the lock.
+  // A slot of a key in one part. What the program writes without the lock is atomic, the word last.
+  struct LiveSlot {
+    std::atomic<uint64_t> events{0};  // how often it was taken and given back: odd while it is held
+    std::atomic<uint64_t> address{0};
+    uint64_t bytes = 0, requested = 0;
+    uint64_t counted = 0;  // of the events, those that the use's figures know
+    bool alone = false;    // no slot of its use lies in another part
+  };
+  // Of slots, or of blocks.
   struct Use {
     UseKind kind{};
     std::string unit;
     uint64_t stream = 0;
-    Versioned live, peak, allocations, frees, allocated;
+    uint64_t live = 0, peak = 0, allocations = 0, frees = 0, allocated = 0;
+    std::vector<Slot*> slots;
+    uint32_t parts = 0;  // that they were taken in, a bit each
   };
-  struct LiveSlot {
-    Versioned address, bytes, requested;  // bytes 0: there is none
-  };
-  struct Named {
+
+ public:
+  class Slot {
+    friend class Journal;
     uint32_t use_number = 0;
     Use* use = nullptr;
-    std::array<LiveSlot, 2> live;  // in the shared part, in the own part
+    std::array<LiveSlot, kSlotParts> live;
   };
-  // The lock, for the program: taken where events are kept, and while somebody copies.
-  class ProgramLock {
-   public:
-    explicit ProgramLock(Journal& journal) : lock_(journal.mutex_, std::defer_lock) {
-      if (journal.program_locks_.load(std::memory_order_relaxed)) [[unlikely]]
-        lock_.lock();
-    }
 
-   private:
-    std::unique_lock<std::mutex> lock_;
-  };
-  template <class Read>
-  void copy_slots(Read&& read) const;  // under the lock
-
+ private:
   Journal() = default;
+  // Under the lock, as all that follows.
   uint32_t use_of(const Owner& owner, bool slots);
-  Named& named(uint64_t key);
-  using Live = Versioned;
-  void take(Use& use, Live& live, const LiveMemory& memory);
-  void give_back(Use& use, Live& live, const LiveMemory& memory, uint64_t stream);
+  void name(Slot& slot, UseKind kind, const std::string& unit);
+  void leave(Slot& slot);
+  void use_in(Use& use, size_t part);
+  Slot& named(uint64_t key);
+  void count(Use& use, LiveSlot& slot, uint64_t events) const;
+  void count(Use& use) const;
+  std::vector<LiveMemory> count_all() const;  // returns the slots that are held
+  void take(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory);
+  void give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory, uint64_t stream);
   void note_peak();
   std::vector<MemoryUse> list_uses() const;
   void refuse(uint32_t use, uint64_t bytes, uint64_t free);
@@ -148,18 +156,17 @@ class Journal {
   int64_t time_us() const;
 
   mutable std::mutex mutex_;
-  mutable std::atomic<int> program_locks_{0};  // who wants the program to take it
-  Version version_;                            // of what slots have changed
-  Live slots_live_, blocks_live_;
+  mutable std::atomic<int> program_locks_{0};             // who wants the program to take it
+  std::atomic<uint64_t> slots_live_{0}, blocks_live_{0};  // bytes; each is written by one thread at a time
   std::atomic<uint64_t> live_peak_{0};
-  std::deque<Use> uses_;
+  mutable std::deque<Use> uses_;
   struct Earlier {  // also of keys that only look at a name
     using is_transparent = void;
     using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
     bool operator()(const Key& a, const Key& b) const { return a < b; }
   };
   std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;  // bool: of slots
-  std::unordered_map<uint64_t, Named> slots_;  // read by the program without the lock; changed by it, under the lock
+  mutable std::unordered_map<uint64_t, Slot> slots_;
   NodeMemory nodes_;
   std::pmr::unordered_map<uint64_t, LiveMemory> blocks_{nodes_.get()};
   std::array<PoolPart, kPoolParts> parts_{};
@@ -170,5 +177,26 @@ class Journal {
   int64_t clock_ahead_ = 0;  // microseconds since 1970 when the monotonic clock is at 0
   std::unique_ptr<AllocationLog> log_;
 };
+
+// What of a use lies in two parts is counted at once: its peak may be new.
+inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
+  LiveSlot& live = slot.live[part];
+  if (program_locks_.load(std::memory_order_relaxed) || live.requested != requested || !live.alone) [[unlikely]]
+    return slot_taken(slot, part, address, bytes, requested);
+  live.address.store(address, std::memory_order_release);
+  live.events.store(live.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  const uint64_t all = slots_live_.load(std::memory_order_relaxed) + bytes;
+  slots_live_.store(all, std::memory_order_relaxed);
+  if (all + blocks_live_.load(std::memory_order_relaxed) > live_peak_.load(std::memory_order_relaxed)) [[unlikely]]
+    note_peak();
+}
+
+inline void Journal::slot_given_back_again(Slot& slot, size_t part) {
+  LiveSlot& live = slot.live[part];
+  if (program_locks_.load(std::memory_order_relaxed)) [[unlikely]]
+    return slot_given_back(slot, part);
+  live.events.store(live.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slots_live_.store(slots_live_.load(std::memory_order_relaxed) - live.bytes, std::memory_order_relaxed);
+}
 
 }  // namespace fsccl

@@ -22,7 +22,7 @@ namespace {
 
 using namespace fsccl;
 
-constexpr uint64_t kUnits = 33, kUnitBytes = 64 << 10, kGradient = 1 << 20;
+constexpr uint64_t kUnits = 33, kUnitBytes = 64 << 10, kGradient = 64;
 
 struct Percentiles {
   double p50 = 0, p99 = 0;
@@ -87,11 +87,14 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
     pool.journal().name_slot(u, UseKind::kParameters, "layer" + std::to_string(u));
     pool.journal().name_slot(kGradient + u, UseKind::kGradients, "layer" + std::to_string(u));
   }
+  std::vector<Pool::SlotName> names(kGradient + kUnits + 1);
+  for (uint64_t u = 1; u <= kUnits; u++)
+    for (const uint64_t key : {u, kGradient + u}) names[key] = pool.name_of(key);
   const auto apply = [&](const StepEvent& event) {
-    if (event.takes()) return pool.take(Part::own, pool.rank(), event.key, event.bytes, event.stable, engine).ok();
+    if (event.takes()) return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, engine).ok();
     const uint64_t position = pool.open_position();
-    const bool given_back = pool.give_back(Part::own, event.key, position).ok();
-    pool.done(position);
+    const bool given_back = pool.give_back(Part::own, names[event.key], position).ok();
+    pool.done_last();
     return given_back;
   };
   const Percentiles result = time_steps(steps, together, apply, [&] {

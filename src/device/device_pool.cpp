@@ -159,9 +159,9 @@ Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cud
     return grown;
   }
   held_.insert_or_assign(key, slot);
-  journal_->slot_taken(key, kSlotsInJournal, slots(comm_.rank()) + slot.offset, slot.bytes, bytes);
+  journal_->slot_taken(journal_->slot(key), kSlotsInJournal, slots(comm_.rank()) + slot.offset, slot.bytes, bytes);
   if (Status ordered = order(slot, stream); !ordered.ok()) {
-    journal_->slot_given_back(key, kSlotsInJournal);
+    journal_->slot_given_back(journal_->slot(key), kSlotsInJournal);
     return ordered;
   }
   undo.keep();
@@ -192,7 +192,7 @@ Status DevicePool::give_back(uint64_t key, cuda::Stream stream, std::vector<cuda
   undo.keep();
   held_.erase(held);
   publish();
-  journal_->slot_given_back(key, kSlotsInJournal);
+  journal_->slot_given_back(journal_->slot(key), kSlotsInJournal);
   return success();
 }
 

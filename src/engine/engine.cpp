@@ -434,6 +434,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
     }
     const Outcome outcome = drive();
     const bool more = outcome == Outcome::done && unattended(), blocked = outcome == Outcome::blocked;
+    const bool release = blocked && blocked_.release;
     if (!more && transport_.rest) transport_.rest(channel_);
     if (blocked) {
       record_blocked();
@@ -442,7 +443,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       if (met(blocked_)) word->value = ~word->value;  // do not sleep on it
     }
     driving_.store(false, std::memory_order_release);
-    if (blocked && !failed()) return Attempt::blocked;
+    if (blocked && !failed()) return release ? Attempt::unreleased : Attempt::blocked;
     if (!unattended()) return Attempt::idle;  // else it was submitted meanwhile, by a thread that saw this one drive
   }
 }

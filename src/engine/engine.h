@@ -125,7 +125,7 @@ class Engine {
   // For the service thread (progress.h).
   bool unattended() const { return completed() < submitted() && !failed(); }
   bool needs_service() const { return unattended() || notifications_.due(completed()); }
-  enum class Attempt { idle, blocked, busy };
+  enum class Attempt { idle, blocked, unreleased, busy };  // unreleased: blocked, by what may be signalled without a barrier
   Attempt try_progress(fsccl_transport_word_t* word);
   std::atomic<bool> attended{false};  // the service thread visits this engine
 

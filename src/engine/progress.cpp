@@ -27,10 +27,10 @@ constexpr int64_t kSliceNs = 10'000'000;
 constexpr int64_t kShortSliceNs = 200'000;
 
 // 0 or an errno: ENOSYS when the kernel has no futex_waitv.
-int wait_any(const std::vector<FutexWait>& entries) {
+int wait_any(const std::vector<FutexWait>& entries, int64_t slice_ns) {
   timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += kSliceNs;
+  until.tv_nsec += slice_ns;
   if (until.tv_nsec >= 1'000'000'000) until.tv_sec++, until.tv_nsec -= 1'000'000'000;
   return syscall(SYS_futex_waitv, entries.data(), entries.size(), 0, &until, CLOCK_MONOTONIC) < 0 ? errno : 0;
 }
@@ -111,6 +111,7 @@ int64_t Progress::visit() {
 bool Progress::move_on(uint32_t kicks) {
   bool any = false;
   words_.clear();
+  briefly_ = false;
   for (Engine* engine : visited_) {
     fsccl_transport_word_t word{};
     const Engine::Attempt attempt = engine->try_progress(&word);
@@ -124,7 +125,10 @@ bool Progress::move_on(uint32_t kicks) {
       engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
     }
     any = true;
-    if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
+    const bool unreleased = attempt == Engine::Attempt::unreleased;
+    if ((!unreleased && attempt != Engine::Attempt::blocked) || words_.size() == kMostWords) continue;
+    words_.push_back(word);
+    briefly_ |= unreleased;
   }
   if (!any) return false;
   // The words are counted as slept on while the engines are still ours, so none is unmapped between.
@@ -140,7 +144,9 @@ void Progress::sleep(uint32_t kicks) {
   for (const fsccl_transport_word_t& word : words_)
     entries_.push_back({word.value, reinterpret_cast<uint64_t>(word.word), kFutex32, 0});
   std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
-  if (wait_any(entries_) == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
+  int woke = briefly_ ? wait_any(entries_, kBriefNs) : ETIMEDOUT;  // futex.h
+  if (woke == ETIMEDOUT) woke = wait_any(entries_, kSliceNs);
+  if (woke == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
   std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);
 }
 

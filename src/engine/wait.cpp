@@ -171,7 +171,7 @@ void Engine::sleep_blocked(int64_t until_ns) {
   fill_word(blocked_, &word);
   if (met(blocked_)) return;
   const int64_t begin_ns = now_ns();
-  futex_sleep(word.word, word.value, word.sleepers, slice);
+  (blocked_.release ? futex_sleep_counted : futex_sleep)(word.word, word.value, word.sleepers, slice);
   tally_.slept(now_ns() - begin_ns);
 }
 

@@ -251,8 +251,8 @@ bool Pool::withdraw_kept() {
     if (slot->idle_since && (!oldest || slot->idle_since < oldest->idle_since)) oldest = slot;
   if (!oldest) return false;
   const uint64_t position = open_position();
-  const Status given_back = give_back(oldest->part, oldest->key, position);
-  done(position);
+  const Status given_back = give_back(oldest->part, name_of(oldest->key), position);
+  done_last();
   if (!given_back.ok()) return false;
   oldest->idle_since = 0;
   oldest->withdrawn();
@@ -294,15 +294,15 @@ Status Pool::check_empty() {
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
   Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
-  publish(part);
+  publish();
   return grant;
 }
 
-Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with) {
+Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kWindow);
-  const uint64_t asked = bytes, zone = watch_ ? SlotWatch::kZone : 0;
+  const uint64_t key = name.key, asked = bytes, zone = watch_ ? SlotWatch::kZone : 0;
   bytes += 2 * zone;
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
@@ -324,11 +324,11 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
     const uint64_t undo = ledger_.next();
     (void)region(part).give_back(key, undo);
     ledger_.done(undo);
-    publish(part);
+    publish();
     journal_->slot_refused(key, asked, memory_->left());
     return grown;
   }
-  journal_->slot_taken(key, static_cast<size_t>(part), reinterpret_cast<uint64_t>(address(part, host_rank, grant.value().offset)),
+  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, grant.value().offset),
                        round_up(bytes, CollectiveRegion::kAlignment), asked);
   const Slot slot{grant.value().offset + zone, grant.value().free_since};
   if (watch_) [[unlikely]]
@@ -336,12 +336,11 @@ Result<Pool::Slot> Pool::take(Part part, int host_rank, uint64_t key, uint64_t b
   return slot;
 }
 
-Status Pool::give_back(Part part, uint64_t key, uint64_t position) {
-  if (watch_) [[unlikely]]
-    watch_->given_back(part, key);
-  FSCCL_TRY(region(part).give_back(key, position));
-  publish(part);
-  journal_->slot_given_back(key, static_cast<size_t>(part));
+Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
+  if (watch_) watch_->given_back(part, name.key);
+  FSCCL_TRY(region(part).give_back(name.key, position));
+  publish();
+  journal_->slot_given_back(*name.of, static_cast<size_t>(part));
   return success();
 }
 

@@ -58,13 +58,33 @@ class Pool {
     uint64_t offset = 0;      // in its part
     uint64_t free_since = 0;  // position that every rank must have released
   };
+  struct SlotName {
+    uint64_t key = 0;
+    Journal::Slot* of = nullptr;  // valid as long as its unit
+  };
+  SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
   // All ranks of `with` take it, at the same place in their programs. What refuses it refuses it on all of them, but for one rank's
   // blocks, or its machine, leaving no room: that fails `with`.
-  Result<Slot> take(Part part, int host_rank, uint64_t key, uint64_t bytes, bool stable, Engine& with);
+  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with) {
+    if (goes_on(part, host_rank)) [[likely]]
+      if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable)) [[likely]] {
+        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), location(part, host_rank, row->offset), row->event.bytes,
+                                   bytes);
+        slot_figures_.hits.store(slot_figures_.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        return Slot{row->offset, region(part).free_since(*row)};
+      }
+    return take_otherwise(part, host_rank, name, bytes, stable, with);
+  }
   // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
-  Status give_back(Part part, uint64_t key, uint64_t position);
+  Status give_back(Part part, const SlotName& name, uint64_t position) {
+    if (watch_ || !region(part).give_back_by_table(name.key, position)) [[unlikely]]
+      return give_back_otherwise(part, name, position);
+    journal_->slot_given_back_again(*name.of, static_cast<size_t>(part));
+    return success();
+  }
   uint64_t open_position() { return ledger_.next(); }
-  void done(uint64_t position) { ledger_.done(position); }
+  void done(uint64_t position) { ledger_.done(position); }  // any thread
+  void done_last() { ledger_.done_last(); }                 // with the position that was opened last
   Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                  int host_rank);
   Status end_step();
@@ -106,6 +126,15 @@ class Pool {
   static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
                                                       Result<PoolSource> source);
   uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
+  // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
+  bool goes_on(Part part, int host_rank) const {
+    return ready_[static_cast<size_t>(part)] && ledger_.room() &&
+           (part != Part::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
+  }
+  void look_if_ready();
+  uint64_t location(Part part, int rank, uint64_t offset) const { return reinterpret_cast<uint64_t>(address(part, rank, offset)); }
+  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with);
+  Status give_back_otherwise(Part part, const SlotName& name, uint64_t position);
   Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
   // Sparse parts (pool_sparse.cpp).
   Status back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone);
@@ -125,7 +154,6 @@ class Pool {
   void make_memory(const PoolMemory::Limits& limits, bool prefault);
   void make_blocks(bool debug);
   void publish();
-  void publish(Part part);
   void tell(MetricSamples& samples, std::string_view id) const;
   CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
 
@@ -150,11 +178,12 @@ class Pool {
     struct Plan {
       std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
     };
-    std::atomic<uint64_t> live{0}, peak{0}, hits{0}, misses{0};
+    std::atomic<uint64_t> peak{0}, hits{0}, misses{0};
     std::array<Plan, 2> plans;  // by part
   };
   SlotFigures slot_figures_;
   std::atomic<int> shared_host_{-1};
+  std::array<bool, 2> ready_{};  // by part; since the last event that no table had
   std::set<int> sharers_;
   std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
   uint64_t unit_keys_ = 0;

@@ -4,12 +4,12 @@
 
 namespace fsccl {
 
-// What the regions know, which only the thread of the pool's program may ask.
+// What the regions know, which only the thread of the pool's program may ask. A step that goes by its table adds hits to it, and
+// nothing else.
 void Pool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
   };
-  set(slot_figures_.live, &CollectiveRegion::live);
   set(slot_figures_.peak, &CollectiveRegion::peak);
   set(slot_figures_.hits, &CollectiveRegion::hits);
   set(slot_figures_.misses, &CollectiveRegion::misses);
@@ -20,13 +20,12 @@ void Pool::publish() {
     plan.bound.store(slots.plan_bound(), std::memory_order_relaxed);
     plan.clique_bound.store(slots.plan_clique_bound(), std::memory_order_relaxed);
   }
+  look_if_ready();
 }
 
-// After an event of this part. A step that goes by its table changes no more than how much is live, and the hits.
-void Pool::publish(Part part) {
-  if (!region(part).by_table()) return publish();
-  slot_figures_.live.store(shared_->live() + own_->live(), std::memory_order_relaxed);
-  slot_figures_.hits.store(shared_->hits() + own_->hits(), std::memory_order_relaxed);
+void Pool::look_if_ready() {
+  for (const Part part : {Part::shared, Part::own})
+    ready_[static_cast<size_t>(part)] = !watch_ && memory_->whole(part) >= region(part).extent();
 }
 
 void Pool::stats(fsccl_pool_stats_t* out) const {
@@ -37,7 +36,7 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   const bool hosts_shared = shared_host_ == comm_.rank();
   s.shared_reserved_bytes = hosts_shared ? memory_->extent(Part::shared) : 0;
   s.reserved_bytes = memory_->extent(Part::own) + memory_->extent(Part::local) + s.shared_reserved_bytes;
-  s.collective_live_bytes = slot_figures_.live.load(std::memory_order_relaxed);
+  s.collective_live_bytes = journal_->live_in_slots();
   s.collective_peak_bytes = slot_figures_.peak.load(std::memory_order_relaxed);
   const Blocks::Figures blocks = blocks_->figures();
   s.local_live_bytes = blocks.live_bytes;
@@ -52,9 +51,9 @@ void Pool::stats(fsccl_pool_stats_t* out) const {
   s.plan_misses = slot_figures_.misses.load(std::memory_order_relaxed);
   s.allocations = blocks.allocations;
   s.frees = blocks.frees;
+  s.growths = memory_->growths();
   s.given_back_bytes = memory_->given_back_bytes(Part::own) + memory_->given_back_bytes(Part::local) +
                        (hosts_shared ? memory_->given_back_bytes(Part::shared) : 0);
-  s.growths = memory_->growths();
   s.steps = steps_;
   *out = s;
 }

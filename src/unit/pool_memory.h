@@ -56,6 +56,8 @@ class PoolMemory {
   void set_sparse() { sparse_ = true; }                       // without a source
 
   bool sparse() const { return sparse_; }
+  // All bytes of the part that lie below exist.
+  uint64_t whole(Part part) const { return sparse_ ? backed(part).whole() : extent(part); }
   const BackedBytes& backed(Part part) const { return backed_[static_cast<size_t>(part)]; }
   // Makes ranges of a sparse part exist, all or none; *alone as with grow(). Gives one back.
   Status make(Part part, int host, const BackedBytes::Ranges& ranges, bool* alone);
@@ -84,9 +86,9 @@ class PoolMemory {
   uint64_t limit() const { return limits_.all; }
   uint64_t left() const { return limits_.all - std::min(held(), limits_.all); }
   uint64_t growths() const { return growths_.load(std::memory_order_relaxed); }
+  uint64_t given_back_bytes(Part part) const { return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed); }
 
  private:
-  uint64_t given_back_bytes(Part part) const { return given_back_[static_cast<size_t>(part)].load(std::memory_order_relaxed); }
   // The lock is held where it is taken, but while the source is asked.
   using Lock = std::unique_lock<std::mutex>;
   struct Demand {

@@ -37,7 +37,9 @@ Status Pool::carry_out(Part part, int host_rank, const BackedBytes::Change& chan
     }
     ledger_.done(position);
   }
-  if (!change.made.empty()) FSCCL_TRY(memory_->make(part, host_rank, change.made, alone));
+  Status made = change.made.empty() ? success() : memory_->make(part, host_rank, change.made, alone);
+  look_if_ready();
+  FSCCL_TRY(std::move(made));
   set_room();
   return success();
 }

@@ -14,6 +14,7 @@ SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role r
       role_(role),
       bytes_(std::move(bytes)),
       offset_(bytes_.size()),
+      names_(bytes_.size()),
       held_(bytes_.size()) {}
 
 uint64_t SlotSet::total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0}); }
@@ -21,7 +22,7 @@ uint64_t SlotSet::total_bytes() const { return std::accumulate(bytes_.begin(), b
 Result<uint64_t> SlotSet::take(size_t k, Engine& with) {
   uint64_t free_since = 0;
   if (bytes_[k]) {
-    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, key(k), bytes_[k], stable(), with));
+    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), with));
     offset_[k] = slot.offset;
     free_since = slot.free_since;
   }
@@ -46,7 +47,7 @@ Result<uint64_t> SlotSet::take_all(Engine& with) {
 Status SlotSet::give_back(size_t k, uint64_t position) {
   held_[k] = false;
   held_count_--;
-  return bytes_[k] ? pool_->give_back(part_, key(k), position) : success();
+  return bytes_[k] ? pool_->give_back(part_, name(k), position) : success();
 }
 
 Status SlotSet::give_back_all(uint64_t position) {
@@ -69,7 +70,7 @@ void SlotSet::abandon() {
   if (!any_held()) return;
   const uint64_t position = pool_->open_position();
   (void)give_back_all(position).ok();
-  pool_->done(position);
+  pool_->done_last();
 }
 
 }  // namespace fsccl

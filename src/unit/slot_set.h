@@ -47,7 +47,14 @@ class SlotSet {
   int host_rank_ = 0;
   uint64_t unit_key_ = 0;
   Role role_{};
+  const Pool::SlotName& name(size_t k) {
+    if (!names_[k].of) [[unlikely]]
+      names_[k] = pool_->name_of(key(k));
+    return names_[k];
+  }
+
   std::vector<uint64_t> bytes_, offset_;
+  std::vector<Pool::SlotName> names_;  // of slots that were taken
   std::vector<bool> held_;
   size_t held_count_ = 0;
 };

@@ -167,7 +167,7 @@ Status Unit::reshard() {
   else
     FSCCL_TRY(slots.give_back_all(position));
   if (usual && !keep_) contents_valid_ = false;
-  pool().done(position);
+  pool().done_last();
   return finished;
 }
 
@@ -184,7 +184,7 @@ Status Unit::release(size_t index) {
   if (copies_on_write() && !writable_) pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
   const uint64_t position = pool().open_position();
   FSCCL_TRY(slots.give_back(k, position));
-  pool().done(position);
+  pool().done_last();
   return finished;
 }
 
