@@ -86,6 +86,14 @@ Result<bool> Device::capturing(Stream stream) const {
   return status != 0;
 }
 
+Status Device::put_values(std::vector<MemoryOperation> operations, Stream stream) const {
+  for (size_t first = 0; first < operations.size(); first += kMostMemoryOperations) {
+    const auto count = static_cast<unsigned>(std::min<size_t>(operations.size() - first, kMostMemoryOperations));
+    FSCCL_TRY(check("cuStreamBatchMemOp", driver_->stream_values(stream, count, &operations[first], 0)));
+  }
+  return success();
+}
+
 Result<OwnedEvent> OwnedEvent::create(const Device& device) {
   const Current current(device);
   Event event = nullptr;

@@ -2,6 +2,7 @@
 // kept until the process ends. Every call on it needs its context: hold a Current meanwhile.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "cuda/driver.h"
 
@@ -31,6 +32,9 @@ class Device {
   // Whether what the stream is given now goes into a graph. The caller holds a Current.
   Result<bool> capturing(Stream stream) const;
 
+  // Any number of them, in their order. The caller holds a Current.
+  Status put_values(std::vector<MemoryOperation> operations, Stream stream) const;
+
   Status check(const char* operation, Code code) const { return cuda::check(*driver_, operation, code); }
 
  private:
@@ -53,12 +57,17 @@ int device_count(std::string* why);
 // has started it cannot use it in a child of a fork.
 bool devices_may_be_there();
 
-// The device's context is the calling thread's while this lives.
+// The device's context is the calling thread's while this lives. And what the thread asks of events or takes of memory meanwhile is
+// none of a capture's business: while one goes on anywhere in the process, as PyTorch's do, CUDA refuses that to every thread that
+// does not say so, and the capture is lost. (What is put on a captured stream is in the graph, whatever the mode.)
 class Current {
  public:
-  explicit Current(const Device& device) : driver_(device.driver()), pushed_(driver_.push_context(device.context_) == kSuccess) {}
+  explicit Current(const Device& device) : driver_(device.driver()), pushed_(driver_.push_context(device.context_) == kSuccess) {
+    if (driver_.exchange_capture_mode(&mode_) != kSuccess) mode_ = kRelaxedCapture;
+  }
   ~Current() {
     Context popped;
+    if (mode_ != kRelaxedCapture) (void)driver_.exchange_capture_mode(&mode_);
     if (pushed_) (void)driver_.pop_context(&popped);
   }
   Current(const Current&) = delete;
@@ -67,6 +76,7 @@ class Current {
  private:
   const Driver& driver_;
   bool pushed_;
+  int mode_ = kRelaxedCapture;  // the thread's before
 };
 
 // An event without a time, which destroys itself.

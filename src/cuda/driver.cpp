@@ -58,6 +58,7 @@ void find_all(LoadedLibrary& library, Driver& d) {
   library.find(d.stream_wait_event, "cuStreamWaitEvent");
   library.find(d.stream_values, "cuStreamBatchMemOp_v2");
   library.find(d.stream_capturing, "cuStreamIsCapturing");
+  library.find(d.exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   library.find(d.launch_host, "cuLaunchHostFunc");
   library.find(d.event_create, "cuEventCreate");
   library.find(d.event_destroy, "cuEventDestroy_v2");
@@ -82,6 +83,7 @@ Loaded load() {
   library.find(found.copy_batch, "cuMemcpyBatchAsync");
   library.find(found.event_elapsed, "cuEventElapsedTime");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");
+  library.find(found.function_load, "cuFuncLoad");
   Code code = found.driver_version(&found.version);
   if (code == kSuccess && found.version < kOldest)
     return {std::nullopt, fmt::format("the driver is for CUDA {}.{}: install one for 12.0 or later", found.version / 1000,

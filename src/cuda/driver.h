@@ -20,7 +20,7 @@ struct EventHandle;
 struct ModuleHandle;
 struct FunctionHandle;
 using Context = ContextHandle*;
-using Stream = StreamHandle*;  // null: the legacy default stream
+using Stream = StreamHandle*;  // null, or CU_STREAM_LEGACY: the legacy default stream
 using Event = EventHandle*;
 using Module = ModuleHandle*;
 using Function = FunctionHandle*;
@@ -83,6 +83,9 @@ struct MemoryOperation {
   uint64_t rest = 0;
 };
 
+inline constexpr unsigned kMostMemoryOperations = 255;  // in one call
+inline constexpr int kRelaxedCapture = 2;               // CUstreamCaptureMode
+inline bool is_legacy(Stream stream) { return reinterpret_cast<uintptr_t>(stream) <= 1; }
 inline constexpr unsigned kNonBlockingStream = 1, kEventWithoutTime = 2, kHostPortable = 1, kHostMapped = 2;
 inline constexpr int kPointerMemoryType = 2, kPointerOrdinal = 9;  // of pointer_attribute
 inline constexpr unsigned kMemoryOfHost = 1, kMemoryOfDevice = 2;
@@ -141,6 +144,7 @@ struct Driver {
   Code (*stream_wait_event)(Stream stream, Event event, unsigned flags);
   Code (*stream_values)(Stream stream, unsigned count, MemoryOperation* operations, unsigned flags);
   Code (*stream_capturing)(Stream stream, int* status);  // 0: no
+  Code (*exchange_capture_mode)(int* mode);              // of this thread
   Code (*launch_host)(Stream stream, void (*function)(void*), void* context);
   Code (*event_create)(Event* event, unsigned flags);
   Code (*event_destroy)(Event event);
@@ -152,6 +156,7 @@ struct Driver {
   Code (*module_load)(Module* module, const void* image);
   Code (*module_unload)(Module module);
   Code (*module_function)(Function* function, Module module, const char* name);
+  Code (*function_load)(Function function);  // may be null: from 12.4 on
   Code (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                  unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments, void** extra);
 

@@ -118,8 +118,7 @@ void DevicePool::publish() {
 Status DevicePool::put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const {
   if (waits.empty()) return success();
   const cuda::Current current(*device_);
-  return device_->check("cuStreamBatchMemOp",
-                        device_->driver().stream_values(stream, static_cast<unsigned>(waits.size()), waits.data(), 0));
+  return device_->put_values(waits, stream);
 }
 
 Status DevicePool::poison(const Held& slot, cuda::Stream stream) const {

@@ -38,8 +38,7 @@ Status Lane::put(std::vector<cuda::MemoryOperation> operations, cuda::Stream str
   if (operations.empty()) return success();
   const cuda::Device& device = inboxes().device();
   const cuda::Current current(device);
-  return device.check("cuStreamBatchMemOp",
-                      device.driver().stream_values(stream, static_cast<unsigned>(operations.size()), operations.data(), 0));
+  return device.put_values(std::move(operations), stream);
 }
 
 Status Lane::begin(cuda::Stream stream) {

@@ -16,6 +16,7 @@ class Compiler {
   Result<StreamPlan> run(const StreamOptions& options) {
     for (const Step& step : plan_.steps) FSCCL_TRY(add(step));
     for (StreamAction& action : made_.actions) {
+      if (action.kind == Kind::cast && only_copies(action.casts, options.scatter_below)) action.kind = Kind::place;
       if (action.kind != Kind::copy) continue;
       uint64_t bytes = 0;
       for (const CopyPiece& piece : action.copies) bytes += piece.bytes();
@@ -25,6 +26,15 @@ class Compiler {
   }
 
  private:
+  static bool only_copies(const std::vector<cuda::CastPiece>& pieces, uint64_t least) {
+    uint64_t bytes = 0;
+    for (const cuda::CastPiece& piece : pieces) {
+      if (piece.from != piece.to) return false;
+      bytes += piece.count * dtype_size(piece.from);
+    }
+    return bytes / pieces.size() >= least;
+  }
+
   Status add(const Step& step) {
     switch (step.kind) {
       case StepKind::wait_released:  // who takes the slot waits for that

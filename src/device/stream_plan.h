@@ -23,6 +23,7 @@ struct CopyPiece {
 struct StreamAction {
   enum class Kind : uint8_t {
     cast,     // own pieces into the own slot: one launch
+    place,    // the same where no type differs: one batch of the copy engines, which leave the multiprocessors alone
     signal,   // one batch of values
     wait,     // likewise
     copy,     // out of peers' slots: one batch on the copy engines
@@ -32,7 +33,7 @@ struct StreamAction {
   Kind kind{};
   int tick = 0;                          // signal, wait
   std::vector<int> peers;                // wait; empty: all
-  std::vector<cuda::CastPiece> casts;    // source: an address; destination: an offset in the slot
+  std::vector<cuda::CastPiece> casts;    // cast, place; source: an address; destination: an offset in the slot
   std::vector<CopyPiece> copies;         // copy, scatter
   std::vector<cuda::ReducePiece> folds;  // offset: in the slot
 };
@@ -43,9 +44,9 @@ struct StreamPlan {
   std::vector<StreamAction> actions;
 };
 
-// Pieces of less than this on average are copied by a kernel: a copy engine starts each piece anew, a kernel takes them all at
-// once. Where the two meet is a property of the device, which perf/gpu is to measure: until then a round number of the size at
-// which one piece is as long as what starts it.
+// Pieces, of peers or own, of less than this on average are copied by a kernel: a copy engine starts each piece anew, a kernel
+// takes them all at once. Where the two meet is a property of the device, which perf/gpu is to measure: until then a round number
+// of the size at which one piece is as long as what starts it.
 inline constexpr uint64_t kScatterBelow = 64 << 10;
 
 struct StreamOptions {

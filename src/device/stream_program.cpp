@@ -14,7 +14,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
   for (const StreamAction& action : program->plan_.actions) {
     FSCCL_ASSIGN(Tables tables, program->make_tables(action));
     program->tables_.push_back(std::move(tables));
-    if (action.kind == Kind::copy) most = std::max(most, action.copies.size());
+    most = std::max({most, action.copies.size(), action.casts.size()});
   }
   program->sources_.resize(most);
   program->destinations_.resize(most);
@@ -30,6 +30,8 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
   if (action.kind == Kind::cast) {
     FSCCL_ASSIGN(tables.casts, kernels_.make_casts(pieces, cuda::CastBase::destinations));
   }
+  if (action.kind == Kind::place)
+    for (const cuda::CastPiece& piece : action.casts) tables.sizes.push_back(piece.count * dtype_size(piece.from));
   for (const CopyPiece& piece : action.copies) {
     pieces.push_back(
         {slots_[static_cast<size_t>(piece.peer)] + piece.from, own() + piece.to, piece.count, piece.dtype, piece.dtype});
@@ -46,8 +48,12 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
 
 Status StreamProgram::run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream) {
   const cuda::Driver& driver = device_.driver();
-  const size_t count = action.copies.size();
-  for (size_t i = 0; i < count; i++) {
+  const size_t count = tables.sizes.size();
+  for (size_t i = 0; i < action.casts.size(); i++) {
+    sources_[i] = action.casts[i].source;
+    destinations_[i] = own() + offset + action.casts[i].destination;
+  }
+  for (size_t i = 0; i < action.copies.size(); i++) {
     const CopyPiece& piece = action.copies[i];
     sources_[i] = slots_[static_cast<size_t>(piece.peer)] + offset + piece.from;
     destinations_[i] = own() + offset + piece.to;
@@ -56,10 +62,11 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
   cuda::CopyAttributes attributes;
   size_t begin = 0, failed = 0;
   auto* const sizes = const_cast<size_t*>(tables.sizes.data());
-  if (stream && driver.copy_batch_v2)  // the legacy default stream takes no batches
+  const bool batches = !cuda::is_legacy(stream);  // that one takes none
+  if (batches && driver.copy_batch_v2)
     return device_.check("cuMemcpyBatchAsync",
                          driver.copy_batch_v2(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, stream));
-  if (stream && driver.copy_batch)
+  if (batches && driver.copy_batch)
     return device_.check("cuMemcpyBatchAsync", driver.copy_batch(destinations_.data(), sources_.data(), sizes, count, &attributes,
                                                                  &begin, 1, &failed, stream));
   for (size_t i = 0; i < count; i++)
@@ -84,6 +91,7 @@ Status StreamProgram::run(Lane& lane, uint64_t offset, cuda::Stream stream, cons
       case Kind::wait:
         FSCCL_TRY(lane.wait(action.peers, action.tick, stream));
         break;
+      case Kind::place:
       case Kind::copy:
         FSCCL_TRY(run_copies(action, tables, offset, stream));
         break;

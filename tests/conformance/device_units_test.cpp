@@ -198,6 +198,8 @@ TEST_F(DeviceUnit, AUnitIsOneLaunchOneBatchAndTwoSignals) {
     begin(self);
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
     expect(self, {1, 1, 0, 4}, "a gather: it begins, ready, waits, done");
+    // Left to its first launch, a kernel may be loaded when a stream waits for a peer, and wait for that stream.
+    EXPECT_EQ(control.calls("cuFuncLoad"), control.calls("cuModuleGetFunction"));
     ASSERT_OK(fsccl_unit_reshard(unit));
     begin(self);
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
@@ -331,6 +333,23 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
       EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured");
       control.capture(on.stream, false);
       twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
+      twins.compare_grads();
+    }
+  });
+}
+
+// By either of its names; it takes no batches of copies.
+TEST_F(DeviceUnit, TheLegacyStreamServes) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    TwinUnits twins(simple_unit({{600, 256}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, nullptr);
+    for (uint64_t step = 1; step <= 2; step++) {
+      twins.set_stream(reinterpret_cast<CudaStream*>(uintptr_t{step - 1}));
+      twins.write_shards(step);
+      twins.unshard();
+      twins.compare_params();
+      twins.reshard();
+      twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, step);
       twins.compare_grads();
     }
   });

@@ -45,8 +45,12 @@ class ReduceTable {
   uint32_t tile_count = 0, sources = 0;
 };
 
+// Brought onto the device now: left to the first launch, that may wait for all that streams have to do, and so for a peer that
+// waits for what the launch stands before.
 Status DeviceKernels::find(const char* name, Function& function) const {
-  return device_.check(name, device_.driver().module_function(&function, module_, name));
+  const Driver& driver = device_.driver();
+  FSCCL_TRY(device_.check(name, driver.module_function(&function, module_, name)));
+  return driver.function_load ? device_.check("cuFuncLoad", driver.function_load(function)) : success();
 }
 
 Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {

@@ -32,14 +32,14 @@ Code cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 Code cuCtxSynchronize() {
-  if (const Code code = enter("cuCtxSynchronize", Needs::context)) return code;
+  if (const Code code = enter("cuCtxSynchronize", Needs::unhindered)) return code;
   synchronise(*current());
   return kSuccess;
 }
 
 // Its end lies before a page that faults, as near as the alignment lets it.
 Code cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
-  if (const Code code = enter("cuMemAlloc_v2", Needs::context)) return code;
+  if (const Code code = enter("cuMemAlloc_v2", Needs::unhindered)) return code;
   if (!address || !bytes) return refuse("cuMemAlloc_v2", kInvalidValue, "no bytes");
   if (bytes > current()->bytes || !current()->charge(up(bytes, kAlignment))) return kOutOfMemory;
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), room = up(bytes, page);
@@ -60,7 +60,7 @@ Code cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
 
 // Waits for the device's streams, as the driver does.
 Code cuMemFree_v2(DevicePointer address) {
-  if (const Code code = enter("cuMemFree_v2", Needs::context)) return code;
+  if (const Code code = enter("cuMemFree_v2", Needs::unhindered)) return code;
   Memory& m = memory();
   Device* device = nullptr;
   {
@@ -81,7 +81,7 @@ Code cuMemFree_v2(DevicePointer address) {
 }
 
 Code cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
-  if (const Code code = enter("cuMemHostRegister_v2", Needs::context)) return code;
+  if (const Code code = enter("cuMemHostRegister_v2", Needs::unhindered)) return code;
   const uint64_t begin = reinterpret_cast<uint64_t>(pointer);
   if (!pointer || !bytes || (flags & ~3u) || begin + bytes < begin || !there(pointer, bytes))
     return refuse("cuMemHostRegister_v2", kInvalidValue, "%zu bytes at %p, flags %u", bytes, pointer, flags);
@@ -96,7 +96,7 @@ Code cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {
 }
 
 Code cuMemHostUnregister(void* pointer) {
-  if (const Code code = enter("cuMemHostUnregister", Needs::context)) return code;
+  if (const Code code = enter("cuMemHostUnregister", Needs::unhindered)) return code;
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   if (!m.registrations.erase(reinterpret_cast<uint64_t>(pointer)))
@@ -115,6 +115,21 @@ Code cuMemHostGetDevicePointer_v2(DevicePointer* device, void* host, unsigned fl
     return refuse("cuMemHostGetDevicePointer_v2", kInvalidValue, "%p is not registered for devices", host);
   *device = address;
   return kSuccess;
+}
+
+// The allocation, or the mapping, that an address lies in. Several mappings end to end are several.
+Code cuMemGetAddressRange_v2(DevicePointer* begin, size_t* bytes, DevicePointer address) {
+  if (const Code code = enter("cuMemGetAddressRange_v2")) return code;
+  Memory& m = memory();
+  const std::shared_lock lock(m.mutex);
+  const auto found = [&](const auto& map, uint64_t size) {
+    if (begin) *begin = map->first;
+    if (bytes) *bytes = size;
+    return kSuccess;
+  };
+  if (const auto one = covering(m.allocations, address, bytes_of); one != m.allocations.end()) return found(one, one->second.bytes);
+  if (const auto one = covering(m.mappings, address, bytes_of); one != m.mappings.end()) return found(one, one->second.bytes);
+  return kInvalidValue;
 }
 
 // That an address is none of CUDA's breaks no rule: it is what is asked.

@@ -33,23 +33,28 @@ class Control {
   Control() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
   // False: there is no driver, or a real one.
   bool there() const { return library_ && dlsym(library_, "fsccl_stand_in_calls"); }
-  uint64_t calls(const char* name = nullptr) const { return find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name); }
+  // Of a real driver the questions below have the answer "none"; what changes something is for the stand-in alone.
+  uint64_t calls(const char* name = nullptr) const {
+    return there() ? find<decltype(fsccl_stand_in_calls)>("fsccl_stand_in_calls")(name) : 0;
+  }
   void fail(const char* function, int nth = 1, int code = 2) const {
     find<decltype(fsccl_stand_in_fail)>("fsccl_stand_in_fail")(function, nth, code);
   }
   void break_device(int ordinal, int code) const { find<decltype(fsccl_stand_in_break)>("fsccl_stand_in_break")(ordinal, code); }
   void capture(void* stream, bool on) const { find<decltype(fsccl_stand_in_capture)>("fsccl_stand_in_capture")(stream, on); }
-  int64_t live(const char* kind) const { return find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind); }
-  uint64_t used_bytes(int ordinal) const { return find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal); }
+  int64_t live(const char* kind) const { return there() ? find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind) : 0; }
+  uint64_t used_bytes(int ordinal) const {
+    return there() ? find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal) : 0;
+  }
   std::string leaks() const {
-    char text[1024];
-    find<decltype(fsccl_stand_in_leaks)>("fsccl_stand_in_leaks")(text, sizeof text);
+    char text[1024] = "";
+    if (there()) find<decltype(fsccl_stand_in_leaks)>("fsccl_stand_in_leaks")(text, sizeof text);
     return text;
   }
   // They are forgotten.
   std::string broken_rules() const {
-    char text[8192];
-    find<decltype(fsccl_stand_in_broken_rules)>("fsccl_stand_in_broken_rules")(text, sizeof text, 1);
+    char text[8192] = "";
+    if (there()) find<decltype(fsccl_stand_in_broken_rules)>("fsccl_stand_in_broken_rules")(text, sizeof text, 1);
     return text;
   }
 

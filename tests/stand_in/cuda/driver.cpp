@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <sstream>
+#include <utility>
 
 #include "control.h"
 #include "stream.h"
@@ -32,6 +33,7 @@ struct State {
 
 thread_local std::vector<Device*> contexts;
 thread_local bool in_host_function = false;
+thread_local int capture_mode = 0;  // global; 2: relaxed
 
 std::vector<std::string> words(const char* variable, char separator) {
   std::vector<std::string> found;
@@ -150,8 +152,19 @@ Code enter(const char* function, Needs needs) {
   if (!s.initialised) return refuse(function, kNotInitialized, "before cuInit");
   if (in_host_function) return refuse(function, kNotPermitted, "from a function that runs in a stream");
   if (needs == Needs::initialised) return kSuccess;
+  if (const Code code = needs == Needs::unhindered ? hindered(function) : Code{kSuccess}) return code;
   if (!current()) return refuse(function, kInvalidContext, "no context is current");
   return current()->broken;
+}
+
+Code hindered(const char* function) {
+  if (!captures() || capture_mode == 2) return kSuccess;
+  return refuse(function, kCaptureUnsupported, "while a stream is being captured, and not in relaxed mode: the capture is lost");
+}
+
+std::atomic<int>& captures() {
+  static std::atomic<int> count{0};
+  return count;
 }
 
 Device* current() { return contexts.empty() ? nullptr : contexts.back(); }
@@ -220,6 +233,13 @@ Code cuCtxPopCurrent_v2(Device** context) {
   if (contexts.empty()) return refuse("cuCtxPopCurrent_v2", kInvalidContext, "no context is current");
   if (context) *context = contexts.back();
   contexts.pop_back();
+  return kSuccess;
+}
+
+Code cuThreadExchangeStreamCaptureMode(int* mode) {
+  if (const Code code = enter("cuThreadExchangeStreamCaptureMode")) return code;
+  if (!mode || *mode < 0 || *mode > 2) return refuse("cuThreadExchangeStreamCaptureMode", kInvalidValue, "a mode that is none");
+  std::swap(*mode, capture_mode);
   return kSuccess;
 }
 

@@ -36,7 +36,8 @@ Device* device_at(int ordinal);  // null: no such
 bool attribute(int which, int* value, const Device& device);
 int driver_version();
 
-enum class Needs { nothing, initialised, context };
+// unhindered: as context, and not hindered().
+enum class Needs { nothing, initialised, context, unhindered };
 // The code that the call has to return at once; kSuccess: go on.
 Code enter(const char* function, Needs needs = Needs::initialised);
 Code initialise();
@@ -45,6 +46,11 @@ Device* current();
 
 // Notes that a rule was broken, and returns the code.
 [[gnu::format(printf, 3, 4)]] Code refuse(const char* function, Code code, const char* format, ...);
+
+// Streams that are being captured, in global mode as PyTorch's are. Meanwhile some calls are refused to all threads that are not in
+// relaxed mode themselves.
+std::atomic<int>& captures();
+Code hindered(const char* function);
 
 // Meanwhile calls of this thread are not permitted: it runs a function of launch_host.
 class InHostFunction {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "memory.h"
 #include "stream.h"
@@ -22,6 +23,7 @@ struct FunctionHandle {
   std::string name;
   void (*run)(const unsigned grid[3], const unsigned block[3], void** arguments);
   const unsigned* sizes;
+  bool loaded;  // onto the device
 };
 
 struct Modules {
@@ -60,7 +62,7 @@ bool loadable(const void* image) {
 extern "C" {
 
 Code cuModuleLoadData(ModuleHandle** module, const void* image) {
-  if (const Code code = enter("cuModuleLoadData", Needs::context)) return code;
+  if (const Code code = enter("cuModuleLoadData", Needs::unhindered)) return code;
   if (!module || !loadable(image)) return refuse("cuModuleLoadData", kInvalidImage, "%p is no image", image);
   *module = new ModuleHandle{image};
   const std::lock_guard lock(all().mutex);
@@ -90,12 +92,20 @@ Code cuModuleGetFunction(FunctionHandle** function, ModuleHandle* module, const 
     return refuse("cuModuleGetFunction", kInvalidHandle, "module %p", static_cast<void*>(module));
   if (!kernels()) return refuse("cuModuleGetFunction", kNotFound, "there are no emulated kernels");
   const std::string prefix = "fsccl_emulated_";
-  FunctionHandle found{module, name, nullptr, nullptr};
+  FunctionHandle found{module, name, nullptr, nullptr, driver_version() < 12040};
   found.run = reinterpret_cast<decltype(found.run)>(dlsym(kernels(), (prefix + name).c_str()));
   found.sizes = static_cast<const unsigned*>(dlsym(kernels(), (prefix + "sizes_" + name).c_str()));
   if (!found.run || !found.sizes) return kNotFound;
   *function = new FunctionHandle(found);
   all().functions.insert(*function);
+  return kSuccess;
+}
+
+Code cuFuncLoad(FunctionHandle* function) {
+  if (const Code code = enter("cuFuncLoad", Needs::unhindered)) return code;
+  const std::lock_guard lock(all().mutex);
+  if (!all().functions.count(function)) return refuse("cuFuncLoad", kInvalidHandle, "function %p", static_cast<void*>(function));
+  function->loaded = true;
   return kSuccess;
 }
 
@@ -116,6 +126,8 @@ Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, 
     copies.emplace_back((function->sizes[i] + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t));
     std::memcpy(copies.back().data(), arguments[i], function->sizes[i]);
   }
+  // The driver loads a function when it is first launched, which may wait for the whole device: here it always does.
+  if (!std::exchange(function->loaded, true)) synchronise(stream->device);
   count_call("kernel " + function->name);
   submit(stream, {},
          [run = function->run, copies = std::move(copies), grid_x, grid_y, grid_z, block_x, block_y, block_z]() mutable {

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <thread>
 #include <vector>
 
 #include "control.h"
@@ -311,6 +313,7 @@ TEST_F(StandIn, AKernelHasTheArgumentsOfItsLaunch) {
   DevicePointer values = memory;
   void* arguments[] = {&values, &more};
   const uint64_t before = control.calls("kernel add");
+  ASSERT_EQ(d().function_load(add), kSuccess);  // else the launch waits for the gate
   close(a, 0);
   EXPECT_EQ(d().launch(add, 2, 1, 1, 2048, 1, 1, 0, a, arguments, nullptr), kInvalidValue);
   ASSERT_EQ(d().launch(add, 2, 1, 1, 4, 1, 1, 0, a, arguments, nullptr), kSuccess);
@@ -342,12 +345,38 @@ TEST_F(StandIn, AFunctionOfTheHostRunsInItsTurnAndMayNotCallCuda) {
   EXPECT_EQ(seen.code, kNotPermitted);
 }
 
+// Left to the launch, it may wait for the whole device: here it always does.
+TEST_F(StandIn, AKernelIsLoadedByItsFirstLaunchWhichWaits) {
+  static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
+  Module module = nullptr;
+  Function add = nullptr;
+  ASSERT_EQ(d().module_load(&module, image), kSuccess);
+  ASSERT_EQ(d().module_function(&add, module, "add"), kSuccess);
+  unsigned more = 5;
+  DevicePointer values = memory;
+  void* arguments[] = {&values, &more};
+  close(a, 0);
+  std::atomic<bool> launched{false};
+  std::thread other([&] {
+    const Current own(*device);
+    EXPECT_EQ(d().launch(add, 1, 1, 1, 4, 1, 1, 0, b, arguments, nullptr), kSuccess);
+    launched = true;
+  });
+  const timespec a_while{0, 20'000'000};
+  nanosleep(&a_while, nullptr);
+  EXPECT_FALSE(launched) << "the other stream stands still";
+  gates[0] = 1;
+  other.join();
+  ASSERT_EQ(d().module_unload(module), kSuccess);
+}
+
 TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
   Stream const stream = a;
   Event before = nullptr, within = nullptr;
   ASSERT_EQ(d().event_create(&before, kEventWithoutTime), kSuccess);
   ASSERT_EQ(d().event_create(&within, kEventWithoutTime), kSuccess);
   ASSERT_EQ(d().event_record(before, stream), kSuccess);
+  ASSERT_EQ(d().event_synchronize(before), kSuccess);
   control.capture(stream, true);
   int status = 0;
   EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
@@ -359,6 +388,25 @@ TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
   EXPECT_EQ(d().stream_wait_event(stream, within, 0), kSuccess);
   EXPECT_EQ(d().event_query(within), 907);
   EXPECT_EQ(d().event_synchronize(within), 907);
+  std::thread([&] {  // another thread, another stream, and nothing that the capture has to do with
+    const auto allocated = [] {
+      DevicePointer pointer = 0;
+      const Code code = d().allocate(&pointer, 4);
+      return code == kSuccess ? d().free(pointer) : code;
+    };
+    {
+      const Current relaxed(*device);
+      EXPECT_EQ(d().event_query(before), kSuccess);
+      EXPECT_EQ(allocated(), kSuccess);
+      int global = 0;
+      EXPECT_EQ(d().exchange_capture_mode(&global), kSuccess);
+      EXPECT_EQ(d().event_query(before), 900);
+      EXPECT_EQ(allocated(), 900);
+      EXPECT_EQ(d().exchange_capture_mode(&global), kSuccess);
+    }
+    EXPECT_EQ(d().event_query(before), 900) << "as it was before";
+  })
+      .join();
   control.capture(stream, false);
   EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
   EXPECT_EQ(status, 0);

@@ -64,7 +64,7 @@ Code cuStreamDestroy_v2(StreamHandle handle) {
 }
 
 Code cuStreamSynchronize(StreamHandle handle) {
-  if (const Code code = enter("cuStreamSynchronize", Needs::context)) return code;
+  if (const Code code = enter("cuStreamSynchronize", Needs::unhindered)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamSynchronize", kInvalidHandle, "stream %p", handle);
   if (stream->capturing) return refuse("cuStreamSynchronize", kCaptureUnsupported, "of a stream that is being captured");
@@ -78,7 +78,7 @@ Code cuStreamSynchronize(StreamHandle handle) {
 }
 
 Code cuStreamQuery(StreamHandle handle) {
-  if (const Code code = enter("cuStreamQuery", Needs::context)) return code;
+  if (const Code code = enter("cuStreamQuery", Needs::unhindered)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuStreamQuery", kInvalidHandle, "stream %p", handle);
   if (stream->capturing) return refuse("cuStreamQuery", kCaptureUnsupported, "of a stream that is being captured");
@@ -95,7 +95,9 @@ Code cuStreamIsCapturing(StreamHandle handle, int* status) {
   return kSuccess;
 }
 
-void fsccl_stand_in_capture(StreamHandle handle, int on) { stream_of(handle)->capturing = on != 0; }
+void fsccl_stand_in_capture(StreamHandle handle, int on) {
+  if (stream_of(handle)->capturing.exchange(on != 0) != (on != 0)) captures() += on ? 1 : -1;
+}
 
 Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
   if (const Code code = enter("cuStreamWaitEvent", Needs::context)) return code;
@@ -157,6 +159,7 @@ Code cuEventRecord(EventHandle event, StreamHandle handle) {
 
 Code cuEventQuery(EventHandle event) {
   if (const Code code = enter("cuEventQuery")) return code;
+  if (const Code code = hindered("cuEventQuery")) return code;
   Device* device = nullptr;
   Ticket recorded;
   bool in_capture = false;
@@ -169,7 +172,7 @@ Code cuEventQuery(EventHandle event) {
 }
 
 Code cuEventSynchronize(EventHandle event) {
-  if (const Code code = enter("cuEventSynchronize", Needs::context)) return code;
+  if (const Code code = enter("cuEventSynchronize", Needs::unhindered)) return code;
   Device* device = nullptr;
   Ticket recorded;
   bool in_capture = false;

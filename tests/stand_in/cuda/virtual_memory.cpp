@@ -216,6 +216,19 @@ Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription
   return kSuccess;
 }
 
+// One more handle of what is mapped there; memory of cuMemAlloc has none.
+Code cuMemRetainAllocationHandle(MemoryHandle* handle, void* address) {
+  if (const Code code = enter("cuMemRetainAllocationHandle")) return code;
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  const auto mapping = covering(m.mappings, reinterpret_cast<uint64_t>(address), bytes_of);
+  if (!handle || mapping == m.mappings.end()) return kInvalidValue;
+  *handle = m.next_handle++;
+  m.handles[*handle] = mapping->second.physical;
+  count("handles", 1);
+  return kSuccess;
+}
+
 Code cuMemExportToShareableHandle(void* shareable, MemoryHandle handle, int kind, unsigned long long flags) {
   if (const Code code = enter("cuMemExportToShareableHandle")) return code;
   Memory& m = memory();

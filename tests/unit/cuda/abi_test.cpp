@@ -41,6 +41,7 @@ static_assert(static_cast<int>(kWriteValue32) == CU_STREAM_MEM_OP_WRITE_VALUE_32
 static_assert(static_cast<int>(kWaitValue64) == CU_STREAM_MEM_OP_WAIT_VALUE_64);
 static_assert(static_cast<int>(kWriteValue64) == CU_STREAM_MEM_OP_WRITE_VALUE_64);
 static_assert(CU_STREAM_WAIT_VALUE_GEQ == 0 && CU_STREAM_WRITE_VALUE_DEFAULT == 0 && CU_STREAM_CAPTURE_STATUS_NONE == 0);
+static_assert(kRelaxedCapture == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(CU_MEM_ALLOC_GRANULARITY_MINIMUM == 0 && CU_MEM_ALLOC_GRANULARITY_RECOMMENDED == 1);
 
 // What the members are when nobody says.
@@ -163,6 +164,7 @@ SAME(stream_query, cuStreamQuery);
 SAME(stream_wait_event, cuStreamWaitEvent);
 SAME(stream_values, cuStreamBatchMemOp_v2);
 SAME(stream_capturing, cuStreamIsCapturing);
+SAME(exchange_capture_mode, cuThreadExchangeStreamCaptureMode);
 SAME(launch_host, cuLaunchHostFunc);
 SAME(event_create, cuEventCreate);
 SAME(event_destroy, cuEventDestroy_v2);
@@ -172,6 +174,9 @@ SAME(event_synchronize, cuEventSynchronize);
 SAME(module_load, cuModuleLoadData);
 SAME(module_unload, cuModuleUnload);
 SAME(module_function, cuModuleGetFunction);
+#if CUDA_VERSION >= 12040
+SAME(function_load, cuFuncLoad);
+#endif
 SAME(launch, cuLaunchKernel);
 
 }  // namespace

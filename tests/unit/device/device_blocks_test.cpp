@@ -84,6 +84,22 @@ TEST_F(DeviceBlocksTest, BytesOfSeveralStreamsTogetherAreOneBlock) {
       [](fsccl_pool_config_t& config, int) { config.limit_bytes = 20 * kMb; });
 }
 
+// As PyTorch captures: CUDA refuses to all other threads and streams what may wait, unless they say that it is not about the
+// capture.
+TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
+  NEEDS_STAND_IN();
+  run_pools(1, [&](const PoolRank& rank) {
+    TestStream a, b, captured;
+    for (int step = 0; step < 3; step++) {
+      control.capture(captured.get(), step == 1);
+      const auto first = take(rank, 30 * kMb, a);
+      give(rank, first, a);
+      give(rank, take(rank, (30 + static_cast<uint64_t>(step)) * kMb, b), b);
+      (void)rank.pool.trim();
+    }
+  });
+}
+
 TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
   run_pools(1, [&](const PoolRank& rank) {
     TestStream a, b;

@@ -21,6 +21,7 @@ class DevicePools : public OnDevice {
 };
 
 TEST_F(DevicePools, RanksOfOneAndOfOtherGpusMapEachOthersSlots) {
+  NEEDS_GPUS(2);
   run_pools(
       3,
       [](const PoolRank& rank) {
@@ -115,6 +116,24 @@ TEST_F(DevicePools, PeersThatStillReadAreWaitedFor) {
     EXPECT_EQ(byte_at(rank.slot(offset), other, page), 1);
     page.word(2) = 4;
     EXPECT_EQ(byte_at(rank.slot(offset), rank.stream, page), 2);
+    rank.give(2);
+  });
+}
+
+// The driver takes 255 at a time.
+TEST_F(DevicePools, AnyNumberOfPeersIsWaitedFor) {
+  constexpr size_t kWaits = 600;
+  run_pools(1, [](const PoolRank& rank) {
+    HostPage page;
+    std::vector<cuda::MemoryOperation> waits;
+    for (size_t word = 0; word < kWaits; word++) waits.push_back(page.until(word, 1));
+    const uint64_t offset = rank.take(1, kMb);
+    rank.give(1, rank.stream, waits);
+    EXPECT_EQ(rank.take(2, kMb), offset);
+    for (size_t word = 0; word + 1 < kWaits; word++) page.word(word) = 1;
+    EXPECT_FALSE(rank.stream.idle());
+    page.word(kWaits - 1) = 1;
+    rank.stream.finish();
     rank.give(2);
   });
 }

@@ -130,7 +130,8 @@ TEST_P(StreamPlans, GatherIsOneOfEach) {
       unit.shape.rank = rank;
       plans.push_back(compiled(unshard_private(unit.shape, false), memory.places(rank)));
       const StreamPlan& plan = plans.back();
-      EXPECT_LE(count_of(plan, Kind::cast), 1u);
+      EXPECT_LE(count_of(plan, Kind::place), 1u);
+      EXPECT_EQ(count_of(plan, Kind::cast), 0u) << "no type differs";
       EXPECT_EQ(count_of(plan, Kind::signal), 1u);
       EXPECT_EQ(count_of(plan, Kind::wait), ranks > 1 ? 1u : 0u);
       EXPECT_LE(count_of(plan, Kind::copy), 1u);
@@ -204,7 +205,7 @@ TEST(StreamPlan, PiecesThatTouchAreOneCopy) {
   Case flat = two_parameters(FSCCL_LAYOUT_FLAT);  // 32 and 16 elements: rank 0 has 24 of the first, rank 1 the rest of both
   flat.shape.layout = &flat.layout;
   const StreamPlan plan = compiled(unshard_private(flat.shape, false), {4096, 8192});
-  ASSERT_EQ(kinds(plan), (std::vector{Kind::cast, Kind::signal, Kind::wait, Kind::copy}));
+  ASSERT_EQ(kinds(plan), (std::vector{Kind::place, Kind::signal, Kind::wait, Kind::copy}));
   ASSERT_EQ(plan.actions[3].copies.size(), 1u);
   EXPECT_EQ(plan.actions[3].copies[0].from, 24u * 4);
   EXPECT_EQ(plan.actions[3].copies[0].count, 24u);
@@ -219,11 +220,20 @@ TEST(StreamPlan, SmallPiecesAreScatteredByAKernel) {
   EXPECT_EQ(compiled(plan, {4096, 8192}, 49).actions.back().copies.size(), 2u);
 }
 
+TEST(StreamPlan, OwnPiecesNeedAKernelWhereTheyAreSmallOrATypeDiffers) {
+  Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);  // own: 16 and 8 elements
+  unit.shape.layout = &unit.layout;
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 48)).front(), Kind::place);
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 49)).front(), Kind::cast);
+  unit.shape.slot_dtype[1] = FSCCL_BFLOAT16;
+  EXPECT_EQ(kinds(compiled(unshard_private(unit.shape, false), {4096, 8192}, 1)).front(), Kind::cast);
+}
+
 TEST(StreamPlan, WritableWaitsUntilPeersHaveRead) {
   Case unit = two_parameters(FSCCL_LAYOUT_PER_PARAM);
   unit.shape.layout = &unit.layout;
   const StreamPlan plan = compiled(unshard_private(unit.shape, true), {4096, 8192});
-  ASSERT_EQ(kinds(plan), (std::vector{Kind::cast, Kind::signal, Kind::wait, Kind::copy, Kind::signal, Kind::wait}));
+  ASSERT_EQ(kinds(plan), (std::vector{Kind::place, Kind::signal, Kind::wait, Kind::copy, Kind::signal, Kind::wait}));
   EXPECT_EQ(plan.actions[4].tick, 1);
   EXPECT_EQ(plan.actions[5].tick, 1);
   EXPECT_TRUE(plan.actions[5].peers.empty()) << "all";
