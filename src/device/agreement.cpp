@@ -1,8 +1,11 @@
 #include "device/agreement.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/hash.h"
 #include "cuda/device.h"
@@ -43,15 +46,28 @@ std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
   return "";
 }
 
+// To NCCL a machine is what NCCL_HOSTID says, where it is set.
+int hosts_of_nccl(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
+  std::set<std::pair<uint64_t, uint64_t>> found;
+  for (size_t rank = 0; rank < terms.size(); rank++) found.emplace(terms[rank].nccl_host ? 0 : hosts[rank], terms[rank].nccl_host);
+  return static_cast<int>(found.size());
+}
+
+template <size_t size>
+std::string text_in(const char (&from)[size]) {  // which may not end
+  return {from, strnlen(from, size)};
+}
+
 // Why NCCL cannot be used; empty: it can.
 std::string obstacle(const std::vector<DeviceTerms>& terms) {
   std::vector<int> versions;
+  std::vector<std::string> hosts;
   for (size_t rank = 0; rank < terms.size(); rank++) {
-    if (!terms[rank].version)
-      return fmt::format("rank {}: {}", rank, std::string(terms[rank].why, strnlen(terms[rank].why, sizeof terms[rank].why)));
+    if (!terms[rank].version) return fmt::format("rank {}: {}", rank, text_in(terms[rank].why));
+    hosts.push_back(text_in(terms[rank].host));
     versions.push_back(terms[rank].version);
   }
-  if (Status status = nccl::compare_versions(versions); !status.ok()) return status.text();
+  if (Status status = nccl::compare_versions(versions, hosts); !status.ok()) return status.text();
   nccl::Facts facts;
   facts.version = versions[0];
   if (const nccl::Features features = nccl::features_of(facts); !features.base.usable) return features.base.why;
@@ -78,6 +94,7 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   terms.choice = static_cast<int32_t>(settings->device_transport);
   terms.reproducible = static_cast<uint8_t>(settings->reproducible);
   terms.driver = device.driver().version;
+  if (gethostname(terms.host, sizeof terms.host) != 0) terms.host[0] = '\0';
   terms.kernels = cuda::DeviceKernels::of(device).ok();
   std::memcpy(terms.device, device.uuid(), sizeof terms.device);
   if (const char* const host = std::getenv("NCCL_HOSTID"); host && *host) terms.nccl_host = hash_of(std::string_view(host)) | 1;
@@ -105,13 +122,14 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   return terms;
 }
 
-Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
   FSCCL_TRY(same_settings(terms));
   DeviceDecision decision;
   decision.by_placement = terms[0].reproducible == static_cast<uint8_t>(Reproducible::kPlacement);
   decision.kernels = decision.facts.has_windows = decision.facts.has_all_to_all = decision.facts.has_revoke = true;
   decision.facts.version = terms[0].version;
   decision.facts.ranks = static_cast<int>(terms.size());
+  decision.facts.hosts = hosts_of_nccl(terms, hosts);
   decision.facts.driver = terms[0].driver;
   for (const DeviceTerms& one : terms) {
     decision.kernels &= one.kernels != 0;

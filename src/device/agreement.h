@@ -23,6 +23,7 @@ struct DeviceTerms {
   uint64_t nccl_host = 0;         // a hash of NCCL_HOSTID; 0: not set
   nccl::UniqueId id{};            // rank 0's
   char why[160] = "";
+  char host[64] = "";  // its name
 };
 
 // Of this process and GPU. `rank` 0 makes NCCL's id.
@@ -34,12 +35,13 @@ bool nccl_usable(std::string* why);
 struct DeviceDecision {
   bool nccl = false;
   std::string why;            // not, if so
-  nccl::Facts facts;          // for features_of(), but for hosts and peer_access
+  nccl::Facts facts;          // for features_of(), but for peer_access
   bool kernels = false;       // all ranks can sum in fp32 themselves
   bool by_placement = false;  // FSCCL_REPRODUCIBLE=placement
 };
 
-// By rank; a pure function. FSCCL_ERR_MISMATCH where settings differ, FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
-Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms);
+// By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where settings differ,
+// FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts);
 
 }  // namespace fsccl

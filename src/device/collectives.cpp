@@ -93,14 +93,15 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   const DeviceTerms mine = device_terms(device, comm_.rank());
   std::vector<DeviceTerms> terms(ranks);
   FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
-  FSCCL_ASSIGN(decision_, decide(terms));
-  decision_.facts.hosts = comm_.context().spread(comm_.members()).hosts;
+  std::vector<uint64_t> hosts;
+  for (int rank = 0; rank < comm_.size(); rank++) hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
+  FSCCL_ASSIGN(decision_, decide(terms, hosts));
   if (!decision_.nccl) {
     FSCCL_LOG(kInfo, "communicator {}: device memory goes through host memory: {}", comm_.name(), decision_.why);
     return success();
   }
   device_ = &device;
-  const Status started = start_nccl(terms);
+  const Status started = start_nccl(terms[0].id);
   device_ = nullptr;
   Outcome own;
   own.code = started.code();
@@ -144,63 +145,28 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
   return nccl::Communicator::create(std::move(request));
 }
 
-Status DeviceCollectives::start_nccl(const std::vector<DeviceTerms>& terms) {
-  FSCCL_ASSIGN(nccl_, open_nccl(*device_, terms[0].id, false));
+Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
+  FSCCL_ASSIGN(nccl_, open_nccl(*device_, id, false));
   const cuda::Current current(*device_);
-  FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
+  if (!scratch_) FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
   StreamWatch::Hooks hooks;
   hooks.look = [this] {
     Status trouble = lost();
     if (trouble.ok()) trouble = nccl_->look();
+    const std::lock_guard lock(copier_mutex_);
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
   };
   hooks.end = [this](const Status& why_ended) {
     nccl_->end(why_ended);
-    if (copier_) copier_->end(why_ended);
+    {
+      const std::lock_guard lock(copier_mutex_);
+      if (copier_) copier_->end(why_ended);
+    }
     comm_.engine().fail_all(why_ended.error());
   };
   hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
   watch_ = std::make_unique<StreamWatch>(*device_, comm_.timeout_ms(), std::move(hooks));
   return success();
-}
-
-// Every rank comes to both exchanges.
-Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes) {
-  if (!nccl_ || !features_.windows.usable || nccl_->in_window(reinterpret_cast<void*>(memory), bytes)) return success();
-  nccl::UniqueId mine{};
-  if (comm_.rank() == 0 && features_.copy_gather.usable) {
-    Result<nccl::UniqueId> id = nccl::Communicator::make_id(nccl_->library());
-    if (id.ok()) mine = id.value();
-  }
-  std::vector<nccl::UniqueId> ids(static_cast<size_t>(comm_.size()));
-  FSCCL_TRY(gather(comm_, &mine, ids.data(), sizeof mine));
-  const nccl::UniqueId none{};
-  const bool copies = features_.copy_gather.usable && std::memcmp(&ids[0], &none, sizeof none) != 0;
-  Status outcome = nccl_->register_window(reinterpret_cast<void*>(memory), bytes);
-  if (nccl_->ended()) return outcome;
-  if (copies && outcome.ok()) outcome = make_copier(memory, bytes, ids[0]);
-  Outcome own;
-  own.code = outcome.code();
-  if (!outcome.ok()) outcome.text().copy(own.text, sizeof own.text - 1);
-  std::vector<Outcome> outcomes(ids.size());
-  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
-  for (size_t rank = 0; rank < outcomes.size(); rank++) {
-    if (outcomes[rank].code == FSCCL_OK) continue;
-    outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
-    features_.windows = features_.copy_gather = {false, fmt::format("rank {}: {}", rank, outcomes[rank].text)};
-    if (copier_) copier_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", features_.windows.why));
-    copier_.reset();
-    break;
-  }
-  return success();
-}
-
-Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id) {
-  if (!copier_) {
-    FSCCL_ASSIGN(auto made, open_nccl(*device_, id, true));
-    copier_ = std::move(made);
-  }
-  return copier_->register_window(reinterpret_cast<void*>(memory), bytes);
 }
 
 // A peer's GPU that this process does not see may be reached or not: NCCL refuses the window then.

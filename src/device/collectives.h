@@ -7,7 +7,9 @@
 //   messages: staged, for two ranks cannot agree without the others
 // Calls of a group are enqueued together. All is in stream order, and but for what is staged the call returns at once.
 #pragma once
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -40,9 +42,12 @@ class DeviceCollectives : public Companion {
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
   bool has_kernels() const { return decision_.kernels; }  // on all ranks
-  // NCCL may use these bytes, which are as many on all ranks, as symmetric memory from now on; where copy engines can gather in
-  // them, gatherer() does so. Collective, blocking. Where that cannot be, explain() says why, and all goes on without.
+  // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric memory from now on; where copy
+  // engines can gather in them, gatherer() does so. Collective, blocking. Where that cannot be, explain() says why, and all goes on
+  // without.
   Status open_window(cuda::DevicePointer memory, uint64_t bytes);
+  // As often as it was opened: its memory may then be given back. Not collective; what used it on this rank's streams is over.
+  void close_window(cuda::DevicePointer memory);
   nccl::Communicator& gatherer() { return copier_ ? *copier_ : *nccl_; }
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
   Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
@@ -61,7 +66,10 @@ class DeviceCollectives : public Companion {
   enum class Way : uint8_t { nccl, folded, staged };
   explicit DeviceCollectives(Communicator& comm) : comm_(comm) {}
   Status agree(const cuda::Device& device);
-  Status start_nccl(const std::vector<DeviceTerms>& terms);
+  Status start_nccl(const nccl::UniqueId& id);
+  Status restart_nccl(const std::string& why);
+  Result<std::string> agree_on(const Status& mine, bool* lasting);
+  Result<nccl::UniqueId> share_id();
   Result<std::unique_ptr<nccl::Communicator>> open_nccl(const cuda::Device& device, const nccl::UniqueId& id, bool copy_engines);
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
@@ -77,10 +85,12 @@ class DeviceCollectives : public Companion {
   DeviceDecision decision_;
   nccl::Features features_;
   std::unique_ptr<nccl::Communicator> nccl_, copier_;  // copier_: of all-gathers by copy engines alone
+  std::mutex copier_mutex_;                            // of the pointer, against the watch's thread
   std::unique_ptr<FoldedSum> folded_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // of nccl_
-  cuda::DevicePointer scratch_ = 0;     // for barriers
+  std::map<cuda::DevicePointer, int> window_users_;
+  cuda::DevicePointer scratch_ = 0;  // for barriers
 };
 
 }  // namespace fsccl

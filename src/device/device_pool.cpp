@@ -208,7 +208,7 @@ Status DevicePool::declare(const std::vector<StepEvent>& events) {
 // A step that is recorded takes more than its plan. What is above the plan is given back whole segments at a time, when everything
 // is over that ranks have given back: this rank's streams then read no peer's slots any more, and after the vote no rank's do.
 Status DevicePool::give_back_surplus() {
-  const uint64_t kept = slots_->kept_by_shrink(region_->extent());
+  const uint64_t kept = slots_->kept_by_shrink(std::max<uint64_t>(region_->extent(), keeps_first_slots_ ? 1 : 0));
   if (kept == slots_->bytes()) return success();
   Result<bool> over = false;
   {

@@ -53,6 +53,9 @@ class DevicePool {
   // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be reached and why.
   Result<std::vector<cuda::DevicePointer>> slots_of(const Communicator& comm) const;
   uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
+  // Of those as many as are one piece of memory, which from now on is not given back: NCCL has a window on it.
+  uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
+  void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
 
   Status declare(const std::vector<StepEvent>& events);  // collective, blocking
   // Where a new plan needs less than there is, it waits for all ranks and gives the rest back.
@@ -99,7 +102,8 @@ class DevicePool {
   std::unique_ptr<SlotMemory> slots_;
   std::unique_ptr<CollectiveRegion> region_;
   std::unordered_map<uint64_t, Held> held_;  // by key
-  uint64_t position_ = 0;                    // in the history of slots
+  bool keeps_first_slots_ = false;
+  uint64_t position_ = 0;  // in the history of slots
   uint64_t unit_keys_ = 0;
   std::map<uint64_t, std::string> units_;  // by key
 

@@ -32,13 +32,14 @@ Result<std::unique_ptr<NcclMover>> NcclMover::create(Request request) {
   return made;
 }
 
-Status NcclMover::use_window(uint64_t slot_bytes) {
-  if (gather_way_ != Way::in_place || slot_bytes == window_bytes_) return success();
-  window_bytes_ = slot_bytes;
-  return on().open_window(request_.slots, slot_bytes);
+Status NcclMover::use_window(uint64_t first_bytes) {
+  if (gather_way_ != Way::in_place || asked_for_window_ || !first_bytes) return success();
+  asked_for_window_ = true;
+  return on().open_window(request_.slots, first_bytes);
 }
 
 NcclMover::~NcclMover() {
+  if (asked_for_window_) on().close_window(request_.slots);
   if (!packed_) return;
   const cuda::Current current(on().device());
   (void)on().device().driver().free(packed_);  // waits for what uses it
@@ -154,6 +155,12 @@ Status NcclMover::gather(uint64_t slot, cuda::Stream stream) {
     nccl::Communicator& by = on().gatherer();
     const uint64_t bytes = request_.parameters[0].bytes();
     const cuda::DevicePointer whole = base + request_.parameters[0].offset;
+    // NCCL looks where a buffer begins, and takes the window for all of it: so no gather that it has windows for leaves one.
+    const uint64_t all = bytes * static_cast<uint64_t>(ranks());
+    if (by.touches_window(address(whole), all) && !by.in_window(address(whole), all)) {
+      FSCCL_TRY(broadcast_each(base, stream));
+      return on().follow(stream);
+    }
     FSCCL_TRY(by.group([&] {
       return by.check("ncclAllGather", by.library().all_gather(address(whole + static_cast<uint64_t>(rank()) * bytes),
                                                                address(whole), bytes, nccl::Type::uint8, by.handle(), stream));

@@ -36,9 +36,9 @@ class NcclMover {
   ~NcclMover();
   NcclMover(const NcclMover&) = delete;
 
-  // So many bytes of the slots exist now, as many on all ranks: what gathers in place may go by symmetric memory. Collective, and
-  // blocks when there are more than at the last call.
-  Status use_window(uint64_t slot_bytes);
+  // So many bytes at the beginning of the slots are one piece of memory, as many on all ranks, and stay so: what gathers in place
+  // there may go by symmetric memory. Collective, and blocks at the first call with any.
+  Status use_window(uint64_t first_bytes);
   // This rank's pieces lie in the slot, at this offset of the slots; then all ranks' do.
   Status gather(uint64_t slot, cuda::Stream stream);
   // Where the sums of this rank's gradient pieces go, in the order of Request::gradients, and as what.
@@ -78,7 +78,7 @@ class NcclMover {
   int rank() const { return request_.comm->rank(); }
 
   Request request_;
-  uint64_t window_bytes_ = 0;
+  bool asked_for_window_ = false;
   const cuda::DeviceKernels* kernels_ = nullptr;  // null: none for this GPU
   Way gather_way_ = Way::each, reduce_way_ = Way::each;
   Packing parameters_, gradients_;

@@ -14,6 +14,7 @@ Result<std::unique_ptr<NcclUnitMover>> NcclUnitMover::make(const Request& reques
   by.slots = request.pool.slots(request.pool.comm().rank());
   by.parameters = mover->parameter_pieces();
   by.gradients = mover->gradient_pieces();
+  request.pool.keep_first_slots();
   FSCCL_ASSIGN(mover->by_, NcclMover::create(std::move(by)));
   FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
   FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
@@ -108,7 +109,7 @@ Status NcclUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) 
 
 Status NcclUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
-  Status moved = by_->use_window(pool_.slot_bytes());
+  Status moved = by_->use_window(pool_.first_slot_bytes());
   if (moved.ok() && casts_) moved = kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
   if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
   return end(Lane::Kind::parameters, gather.stream, std::move(moved));

@@ -18,6 +18,7 @@ class SlotMemory {
     return rank == comm_.rank() ? memory_.base(DevicePart::slots) : peers_.at(rank).base();
   }
   uint64_t bytes() const { return memory_.bytes(DevicePart::slots); }
+  uint64_t first_bytes() const { return bytes() ? memory_.arena(DevicePart::slots).segment_bytes(0) : 0; }  // of the first segment
 
   // So many bytes exist from the beginning on. Collective and blocking where they do not yet.
   Status grow(uint64_t extent) { return extent <= bytes() ? success() : grow_together(extent); }

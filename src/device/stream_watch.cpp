@@ -34,6 +34,11 @@ Status StreamWatch::follow(cuda::Stream stream) {
   return success();
 }
 
+bool StreamWatch::idle() {
+  const std::lock_guard lock(mutex_);
+  return over_ || followed_.empty();
+}
+
 int64_t StreamWatch::visit() {
   Status trouble;
   {

@@ -27,6 +27,7 @@ class StreamWatch {
   // Everything put on the stream so far is to be over by the deadline. The caller holds a Current. A stream that is being captured
   // runs later and is not watched.
   Status follow(cuda::Stream stream);
+  bool idle();  // all that was followed is over, as far as was seen, or somebody has said why not
 
  private:
   struct Followed {

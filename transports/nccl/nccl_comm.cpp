@@ -95,7 +95,7 @@ void Communicator::give_up(const Status& why) noexcept {
 
 Status Communicator::group(const std::function<Status()>& issue) {
   const std::lock_guard lock(mutex_);
-  if (ended()) return why_ended();
+  if (ended() || refused_) return why_ended();
   if (const Code code = library().group_start(); code != kSuccess) return failed(library(), "ncclGroupStart", code, comm_);
   Status status = issue();
   const Code code = library().group_end();
@@ -112,23 +112,39 @@ Status Communicator::check(const char* operation, Code code) const {
 
 Status Communicator::register_window(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (ended()) return why_ended();
+  if (ended() || refused_) return why_ended();
   const cuda::Current current(device());
   Window window = nullptr;
   Code code = library().window_register(comm_, memory, bytes, &window, kSymmetricWindow);
-  // Not settle(): a refusal is not the end.
-  const Deadline deadline = Deadline::in_ms(request_.timeout_ms);
+  // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others in an exchange of the caller's.
+  const Deadline deadline = Deadline::in_ms(request_.start_ms);
   for (int turn = 0; code == kInProgress; turn++) {
     if (ended() || deadline.passed() || (request_.lost && !request_.lost().ok()))
       return settle("ncclCommWindowRegister", kInProgress, 0);
     if (turn) nap(turn);
     if (library().async_error(comm_, &code) != kSuccess) break;
   }
-  if (code != kSuccess) return failed(library(), "ncclCommWindowRegister", code, comm_);
+  if (code != kSuccess) {
+    Status status = failed(library(), "ncclCommWindowRegister", code, comm_);
+    refused_ = true;
+    const std::lock_guard why_lock(why_mutex_);
+    why_ = status.clone();
+    return status;
+  }
   // Without one, NCCL has taken the call for nothing: it has no symmetric memory here.
   if (!window) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL makes no windows here: ranks cannot map each other's memory");
   windows_.push_back({static_cast<const char*>(memory), bytes, window});
   return success();
+}
+
+void Communicator::close_window(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(windows_.begin(), windows_.end(), [&](const Registered& one) { return one.base == static_cast<char*>(memory); });
+  if (found == windows_.end()) return;
+  const cuda::Current current(device());
+  if (comm_ && !ended()) (void)library().window_deregister(comm_, found->window);
+  windows_.erase(found);
 }
 
 bool Communicator::in_window(const void* memory, size_t bytes) const {
@@ -138,10 +154,16 @@ bool Communicator::in_window(const void* memory, size_t bytes) const {
   });
 }
 
+bool Communicator::touches_window(const void* memory, size_t bytes) const {
+  const auto* const first = static_cast<const char*>(memory);
+  return std::any_of(windows_.begin(), windows_.end(),
+                     [&](const Registered& one) { return first < one.base + one.bytes && one.base < first + bytes; });
+}
+
 Status Communicator::look() {
   if (ended()) return why_ended();
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || !comm_) return success();  // a call on it sees the state itself
+  if (!lock || !comm_ || refused_) return success();  // a call on it sees the state itself
   Code code = kSuccess;
   if (const Code asked = library().async_error(comm_, &code); asked != kSuccess) code = asked;
   return code == kSuccess || code == kInProgress ? success() : failed(library(), "NCCL", code, comm_);

@@ -47,10 +47,14 @@ class Communicator {
   Status group(const std::function<Status()>& issue);
   Status check(const char* operation, Code code) const;  // of a call inside issue()
 
-  // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in it. Collective, blocking; `bytes`
-  // is the same on all ranks. An error is NCCL's refusal: everything works as before, without the window.
+  // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in it. It is one piece of physical
+  // memory: NCCL before 2.30.7 takes the first one for the whole. Collective, blocking; `bytes` is the same on all ranks.
+  // FSCCL_ERR_NOT_AVAILABLE: NCCL has taken the call for nothing, and everything works as before. After any other error it takes
+  // nothing more, for NCCL keeps an error of a communicator for good; what is on streams ends.
   Status register_window(void* memory, size_t bytes);
-  bool in_window(const void* memory, size_t bytes) const;
+  void close_window(void* memory);                         // not collective, when what this rank has put on streams with it is over
+  bool in_window(const void* memory, size_t bytes) const;  // all of it
+  bool touches_window(const void* memory, size_t bytes) const;  // any of it
 
   // What NCCL found out by itself since.
   Status look();
@@ -78,6 +82,7 @@ class Communicator {
   mutable std::mutex why_mutex_;
   Status why_;
   std::atomic<bool> ended_{false};
+  bool refused_ = false;  // a window, and so all that would come
   std::vector<Registered> windows_;
   std::thread ender_;  // of end(), where NCCL's abort may block
 };

@@ -53,17 +53,18 @@ Features features_of(const Facts& facts) {
   return features;
 }
 
-Status compare_versions(const std::vector<int>& versions) {
-  std::map<int, std::string> who;
+Status compare_versions(const std::vector<int>& versions, const std::vector<std::string>& hosts) {
+  std::map<int, std::map<std::string, std::string>> who;  // ranks by version and host
   for (size_t rank = 0; rank < versions.size(); rank++) {
-    std::string& ranks = who[versions[rank]];
+    std::string& ranks = who[versions[rank]][hosts[rank]];
     ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
   }
   if (who.size() < 2) return success();
   std::string text;
-  for (const auto& [version, ranks] : who)
-    text += fmt::format("{}{} on rank{} {}", text.empty() ? "" : "; ", version_text(version),
-                        ranks.find(',') == std::string::npos ? "" : "s", ranks);
+  for (const auto& [version, places] : who)
+    for (const auto& [host, ranks] : places)
+      text += fmt::format("{}{} on rank{} {} ({})", text.empty() ? "" : "; ", version_text(version),
+                          ranks.find(',') == std::string::npos ? "" : "s", ranks, host.empty() ? "no name" : host);
   return fail(FSCCL_ERR_MISMATCH, "NCCL is not the same on all ranks: {}. Install one version everywhere (LD_LIBRARY_PATH, pip)",
               text);
 }

@@ -14,7 +14,7 @@ inline constexpr int kOldest = 21900;  // one that takes non-blocking settings a
 struct Facts {
   int version = 0;                                                       // the same on all ranks
   bool has_windows = false, has_all_to_all = false, has_revoke = false;  // functions found, on all ranks
-  int ranks = 1, hosts = 1;
+  int ranks = 1, hosts = 1;  // hosts as NCCL tells them apart: by NCCL_HOSTID where that is set
   bool peer_access = false;  // every two GPUs of a host can map each other's memory
   int driver = 0;            // CUDA's, the oldest of any rank: 1000 * major + 10 * minor
 };
@@ -35,7 +35,7 @@ struct Features {
 
 Features features_of(const Facts& facts);
 
-// FSCCL_ERR_MISMATCH when versions (by rank) are not all alike; it names who has which.
-Status compare_versions(const std::vector<int>& versions);
+// FSCCL_ERR_MISMATCH when versions (by rank) are not all alike; it names who has which, and where. `hosts`: their names, by rank.
+Status compare_versions(const std::vector<int>& versions, const std::vector<std::string>& hosts);
 
 }  // namespace fsccl::nccl

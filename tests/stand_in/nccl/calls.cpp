@@ -101,7 +101,11 @@ int issue(Operation op, ncclComm* handle, void* stream) {
   const size_t part = op.count * size_of(op.type);
   const uint64_t to = comm.place_of(op.recv, gathers ? part * static_cast<size_t>(comm.ranks) : part);
   if (op.recv && !comm.windows.empty()) op.place = to;
-  if (gathers && comm.zero_ctas && to != kNoPlace && comm.place_of(op.send, part) != kNoPlace)
+  const size_t whole = gathers ? part * static_cast<size_t>(comm.ranks) : part;
+  const bool symmetric = gathers || op.kind == Operation::Kind::reduce_scatter || op.kind == Operation::Kind::all_reduce;
+  if (symmetric && ((op.recv && comm.leaves_window(op.recv, whole)) || (op.send && comm.leaves_window(op.send, part))))
+    return broken(std::string(name) + ": a buffer begins in a window and ends outside of it");
+  if (gathers && comm.zero_ctas && comm.one_host && to != kNoPlace && comm.place_of(op.send, part) != kNoPlace)
     (void)called("ncclAllGather by copy engines", comm.rank);
   const auto same = std::find_if(group.pending.begin(), group.pending.end(),
                                  [&](const Pending& one) { return one.handle == handle && one.stream == stream; });

@@ -32,6 +32,7 @@ struct Comm {
   std::shared_ptr<Region> region;
   int rank = 0, ranks = 1;
   bool blocking = true, zero_ctas = false;
+  bool one_host = true;                  // by NCCL_HOSTID
   std::atomic<bool> stopped{false};      // aborted or revoked: what runs ends at once
   std::atomic<int> error{kSuccess};      // asynchronous
   std::atomic<int> job{kSuccess};        // kInProgress while something is done in the background
@@ -51,6 +52,8 @@ struct Comm {
   // Every rank's value, once all have come; false: stopped first.
   bool meet(uint64_t value, std::vector<uint64_t>* all);
   uint64_t place_of(const void* memory, size_t bytes) const;  // in the windows
+  // It begins in a window and ends outside: NCCL looks at the first byte alone, and goes on behind the window's end.
+  bool leaves_window(const void* memory, size_t bytes) const;
 };
 
 size_t size_of(Type type);

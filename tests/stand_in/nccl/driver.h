@@ -1,9 +1,12 @@
 // What the stand-in uses of CUDA's driver, found in the libcuda.so.1 of the process.
 #pragma once
+#include <cstddef>
 
 namespace fsccl::stand_in_nccl {
 
 bool on_device(const void* memory);
+enum class Backing { none, other, one_piece, several };  // other: memory without handles, which windows cannot be on
+Backing backing_of(const void* memory, size_t bytes);
 // In the order of the stream. False: the driver refused.
 bool launch(void* stream, void (*function)(void*), void* context);
 

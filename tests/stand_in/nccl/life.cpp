@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "driver.h"
 #include "handles.h"
@@ -44,6 +45,13 @@ uint64_t Comm::place_of(const void* memory, size_t bytes) const {
     if (first >= one.base && first + bytes <= one.base + one.bytes) return (i + 1) << 48 | static_cast<uint64_t>(first - one.base);
   }
   return kNoPlace;
+}
+
+bool Comm::leaves_window(const void* memory, size_t bytes) const {
+  const auto* const first = static_cast<const char*>(memory);
+  for (const Window& one : windows)
+    if (first >= one.base && first < one.base + one.bytes && first + bytes > one.base + one.bytes) return true;
+  return false;
 }
 
 Code in_background(Comm& comm, std::function<int()> job) {
@@ -117,8 +125,11 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
     const auto size = static_cast<uint32_t>(comm->ranks);
     if (!shared.ranks.compare_exchange_strong(none, size) && none != size)
       return static_cast<int>(broken("ranks differ in their number"));
+    const char* const host = std::getenv("NCCL_HOSTID");
+    shared.hosts[comm->rank] = host ? std::hash<std::string>()(host) | 1 : 0;
     if (fault != Fault::hang) shared.arrived++;
     const bool here = wait_until([&] { return fault != Fault::hang && shared.arrived >= size; }, [&] { return comm->over(); });
+    for (int q = 0; q < comm->ranks; q++) comm->one_host = comm->one_host && shared.hosts[q] == shared.hosts[0];
     return static_cast<int>(here ? kSuccess : kInternalError);
   });
 }
@@ -164,16 +175,23 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
   return kSuccess;
 }
 
+// A refusal is the communicator's error for good: NCCL takes nothing more on it.
 int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
   if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
   const std::shared_ptr<Comm> comm = handle->comm;
+  if (comm->error != kSuccess) return comm->error;
   if (called("ncclCommWindowRegister", comm->rank) != Fault::none) {
     set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
+    comm->error = kSystemError;
     return kSystemError;
   }
   if (reinterpret_cast<uintptr_t>(memory) % kWindowAlignment) return broken("a window that is not aligned to 4096 bytes");
   if (flags != kSymmetric) return broken("a window that is not symmetric");
-  if (!on_device(memory)) return broken("a window on memory of the host");
+  const Backing backing = backing_of(memory, bytes);
+  if (backing == Backing::none) return broken("a window on memory of the host");
+  if (backing == Backing::other) return broken("a window on memory that is not the driver's virtual memory");
+  if (backing == Backing::several)
+    return broken("a window on several pieces of memory, of which NCCL before 2.30.7 takes the first");
   *window = nullptr;
   return in_background(*comm, [comm = comm.get(), memory, bytes, window] {
     std::vector<uint64_t> sizes;
@@ -188,8 +206,9 @@ int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** 
 
 int ncclCommWindowDeregister(ncclComm* handle, void* window) {
   if (const int bad = check(handle, "ncclCommWindowDeregister"); bad != kSuccess) return bad;
+  (void)called("ncclCommWindowDeregister", handle->comm->rank);
   for (Comm::Window& one : handle->comm->windows)
-    if (one.base == window) {
+    if (one.base == window && one.bytes) {
       one.bytes = 0;
       return kSuccess;
     }

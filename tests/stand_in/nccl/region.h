@@ -26,7 +26,8 @@ struct Announced {  // a collective, before it begins
 
 struct Region {
   std::atomic<uint32_t> ranks, arrived;
-  std::atomic<uint32_t> broken;  // a rank has found a disagreement, and `problem`
+  std::atomic<uint64_t> hosts[kMostRanks];  // by NCCL_HOSTID; 0: not set
+  std::atomic<uint32_t> broken;             // a rank has found a disagreement, and `problem`
   char problem[512];
   struct Meeting {
     std::atomic<uint64_t> number, value;

@@ -22,6 +22,11 @@ std::vector<DeviceTerms> ranks_with_nccl(size_t ranks) {
   return terms;
 }
 
+// All on one machine.
+Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
+  return fsccl::decide(terms, std::vector<uint64_t>(terms.size(), 7));
+}
+
 TEST(DeviceAgreement, NcclWhereAllCan) {
   const DeviceDecision decision = decide(ranks_with_nccl(4)).take();
   EXPECT_TRUE(decision.nccl && decision.kernels) << decision.why;
@@ -49,7 +54,9 @@ TEST(DeviceAgreement, StagedAndWhy) {
 
   terms = ranks_with_nccl(2);
   terms[1].version = 22907;
-  EXPECT_THAT(decide(terms).value().why, HasSubstr("2.28.9 on rank 0; 2.29.7 on rank 1"));
+  std::strcpy(terms[0].host, "here");
+  std::memset(terms[1].host, 'y', sizeof terms[1].host);
+  EXPECT_THAT(decide(terms).value().why, HasSubstr("2.28.9 on rank 0 (here); 2.29.7 on rank 1 (yyy"));
   terms[0].version = terms[1].version = 21805;
   EXPECT_THAT(decide(terms).value().why, HasSubstr("this needs 2.19"));
 }
@@ -65,6 +72,16 @@ TEST(DeviceAgreement, OneGpuForTwoRanks) {
   EXPECT_FALSE(decide(terms).value().nccl);  // not with 2.28
   for (DeviceTerms& one : terms) one.version = 23006;
   EXPECT_TRUE(decide(terms).value().nccl);
+}
+
+TEST(DeviceAgreement, HostsAreThoseThatNcclTellsApart) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(3);
+  EXPECT_EQ(fsccl::decide(terms, {7, 7, 7}).value().facts.hosts, 1);
+  EXPECT_EQ(fsccl::decide(terms, {7, 8, 7}).value().facts.hosts, 2);
+  terms[2].nccl_host = 5;
+  EXPECT_EQ(fsccl::decide(terms, {7, 7, 7}).value().facts.hosts, 2);
+  terms[1].nccl_host = 5;
+  EXPECT_EQ(fsccl::decide(terms, {7, 8, 9}).value().facts.hosts, 2);
 }
 
 TEST(DeviceAgreement, SettingsAreAlikeAndKept) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "allocators/cuda/device_arena.h"
 #include "api/objects.h"
 #include "tests/stand_in/cuda/control.h"
 #include "tests/stand_in/nccl/control.h"
@@ -68,16 +69,18 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& body) {
 // Slots of one rank, a stream, and what is in the slot as the host sees it.
 struct Slots {
   static constexpr uint64_t kBytes = 8u << 20, kOffset = 4096;
-  explicit Slots(int rank) : device(*cuda::Device::open(rank).value()), seen(kBytes - kOffset) {
+  // As those of a pool: one piece of memory, or one that has grown, of several.
+  explicit Slots(int rank, std::vector<uint64_t> pieces = {kBytes})
+      : device(*cuda::Device::open(rank).value()), arena(DeviceArena::reserve(device, kBytes).take()), seen(kBytes - kOffset) {
+    for (const uint64_t bytes : pieces) EXPECT_TRUE(arena.grow(bytes).ok());
+    memory = arena.base();
     const cuda::Current current(device);
-    EXPECT_EQ(device.driver().allocate(&block, kBytes + 4096), cuda::kSuccess);
-    memory = (block + 4095) / 4096 * 4096;
     EXPECT_EQ(device.driver().stream_create(&stream, cuda::kNonBlockingStream, 0), cuda::kSuccess);
   }
   ~Slots() {
     const cuda::Current current(device);
+    EXPECT_EQ(device.driver().stream_synchronize(stream), cuda::kSuccess);
     EXPECT_EQ(device.driver().stream_destroy(stream), cuda::kSuccess);
-    EXPECT_EQ(device.driver().free(block), cuda::kSuccess);
   }
   void copy(cuda::DevicePointer to, cuda::DevicePointer from, uint64_t bytes) {
     const cuda::Current current(device);
@@ -87,8 +90,9 @@ struct Slots {
   void put() { copy(memory + kOffset, reinterpret_cast<cuda::DevicePointer>(seen.data()), seen.size()); }
   void take() { copy(reinterpret_cast<cuda::DevicePointer>(seen.data()), memory + kOffset, seen.size()); }
   const cuda::Device& device;
+  DeviceArena arena;
   std::vector<unsigned char> seen;
-  cuda::DevicePointer block = 0, memory = 0;
+  cuda::DevicePointer memory = 0;
   cuda::Stream stream = nullptr;
 };
 
@@ -106,7 +110,7 @@ Result<std::unique_ptr<NcclMover>> make(Communicator& comm, const Slots& slots, 
                                         std::vector<NcclMover::Piece> gradients) {
   Result<std::unique_ptr<NcclMover>> made =
       NcclMover::create({&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
-  if (made.ok()) FSCCL_TRY(made.value()->use_window(Slots::kBytes));
+  if (made.ok()) FSCCL_TRY(made.value()->use_window(slots.arena.segment_bytes(0)));
   return made;
 }
 
@@ -206,18 +210,71 @@ TEST(Mover, GathersByCopyEnginesWhereNcclCan) {
   EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllGather by copy engines") - before, 2u);
 }
 
-// A refusal of the window costs the window alone.
-TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
+// Slots of another pool may come to lie where those of one before lay, in other memory.
+TEST(Mover, TheWindowEndsWithItsLastUser) {
+  const stand_in_nccl::Control nccl;
+  const auto calls = [&] { return std::pair(nccl.calls("ncclCommWindowRegister"), nccl.calls("ncclCommWindowDeregister")); };
+  const auto before = calls();
+  run_ranks(2, [](Communicator& comm) {
+    for (int pool = 0; pool < 2; pool++) {
+      Slots slots(comm.rank());
+      auto first = make(comm, slots, flat(2), {});
+      const auto second = make(comm, slots, flat(2), {});
+      ASSERT_TRUE(first.ok() && second.ok());
+      first = fail(FSCCL_ERR_INVALID_STATE, "gone");
+      EXPECT_STREQ(second.value()->gathers_by(), "one all-gather in place, by copy engines");
+      EXPECT_TRUE(second.value()->gather(0, slots.stream).ok());
+      slots.take();
+    }
+  });
+  // On two communicators of two ranks, for each pool.
+  EXPECT_EQ(calls(), std::pair(before.first + 8, before.second + 8));
+  EXPECT_EQ(nccl.broken_rules(), "");
+}
+
+// Slots that have grown: NCCL would take the window for a whole buffer that begins in it.
+TEST(Mover, NoGatherLeavesTheWindow) {
+  const uint64_t before = stand_in_nccl::Control().calls("ncclAllGather by copy engines");
+  run_ranks(2, [](Communicator& comm) {
+    Slots slots(comm.rank(), {2u << 20, 4u << 20, 2u << 20});
+    const auto pieces = flat(2);
+    const auto made = make(comm, slots, pieces, {});
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    const uint64_t end = 2u << 20, bytes = pieces[0].bytes(), first = pieces[0].offset;
+    ASSERT_LT(bytes, end);
+    for (const uint64_t slot : {end - first - bytes, uint64_t{0}, end + 4096}) {  // across the end, before and behind it
+      for (const auto& piece : pieces) {
+        const cuda::Current current(slots.device);
+        const auto value = static_cast<unsigned char>(piece.rank == comm.rank() ? 10 + comm.rank() : 99);
+        ASSERT_EQ(slots.device.driver().fill_async(slots.memory + slot + piece.offset, value, piece.bytes(), slots.stream),
+                  cuda::kSuccess);
+      }
+      const Status status = made.value()->gather(slot, slots.stream);
+      ASSERT_TRUE(status.ok()) << status.text();
+      std::vector<unsigned char> got(2 * bytes);
+      slots.copy(reinterpret_cast<cuda::DevicePointer>(got.data()), slots.memory + slot + first, got.size());
+      std::vector<unsigned char> wanted(bytes, 10);
+      wanted.resize(2 * bytes, 11);
+      EXPECT_TRUE(got == wanted) << "rank " << comm.rank() << " at " << slot;
+    }
+  });
+  EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllGather by copy engines") - before, 2u);
+  EXPECT_EQ(stand_in_nccl::Control().broken_rules(), "");
+}
+
+// A refusal of the window costs the window alone, though NCCL keeps it for the communicator's error; of one rank's as of all.
+void gathers_without(const char* ranks_refused) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        setenv("FSCCL_STAND_IN_NCCL_FAIL", "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1", 1);
+        setenv("FSCCL_STAND_IN_NCCL_FAIL", ranks_refused, 1);
+        setenv("FSCCL_TIMEOUT_MS", "8000", 1);
         run_ranks(2, [](Communicator& comm) {
           Slots slots(comm.rank());
           const auto made = make(comm, slots, flat(2), {});
           ASSERT_TRUE(made.ok()) << made.status().text();
           EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
-          EXPECT_THAT(DeviceCollectives::of(comm).features().windows.why, ::testing::HasSubstr("injected"));
+          EXPECT_FALSE(DeviceCollectives::of(comm).features().windows.usable);
           EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
           slots.take();
         });
@@ -225,6 +282,11 @@ TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
       },
       ::testing::ExitedWithCode(0), "");
 }
+
+TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
+  gathers_without("ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1");
+}
+TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) { gathers_without("ncclCommWindowRegister:1:error:1"); }
 
 }  // namespace
 }  // namespace fsccl

@@ -185,6 +185,30 @@ TEST(NcclComm, WhatNcclFindsOutLater) {
   });
 }
 
+// Of the driver's virtual memory, which alone windows can be on.
+struct Page {
+  static constexpr size_t kBytes = 2u << 20;
+  explicit Page(const cuda::Device& on) : device(on) {
+    const cuda::Driver& driver = device.driver();
+    cuda::AllocationProperties properties;
+    properties.handles = cuda::kPosixHandle, properties.location.id = device.ordinal();
+    cuda::AccessDescription access;
+    access.location.id = device.ordinal();
+    EXPECT_EQ(driver.create_memory(&handle, kBytes, &properties, 0), cuda::kSuccess);
+    EXPECT_EQ(driver.reserve_addresses(&memory, kBytes, 0, 0, 0), cuda::kSuccess);
+    EXPECT_EQ(driver.map_memory(memory, kBytes, 0, handle, 0), cuda::kSuccess);
+    EXPECT_EQ(driver.set_access(memory, kBytes, &access, 1), cuda::kSuccess);
+  }
+  ~Page() {
+    EXPECT_EQ(device.driver().unmap_memory(memory, kBytes), cuda::kSuccess);
+    EXPECT_EQ(device.driver().free_addresses(memory, kBytes), cuda::kSuccess);
+    EXPECT_EQ(device.driver().release_memory(handle), cuda::kSuccess);
+  }
+  const cuda::Device& device;
+  cuda::MemoryHandle handle = 0;
+  cuda::DevicePointer memory = 0;
+};
+
 TEST(NcclComm, AWindowOrARefusal) {
   for (const bool refused : {false, true})
     in_process(refused ? "ncclCommWindowRegister:1:error:0,ncclCommWindowRegister:1:error:1" : "", [refused] {
@@ -195,14 +219,14 @@ TEST(NcclComm, AWindowOrARefusal) {
         threads.emplace_back([&, rank] {
           Communicator& comm = *members[rank].comm;
           const cuda::Current current(comm.device());
-          cuda::DevicePointer memory = 0;
-          EXPECT_EQ(comm.device().driver().allocate(&memory, 1 << 20), cuda::kSuccess);
-          memory = (memory + 4095) / 4096 * 4096;
+          const Page page(comm.device());
+          const cuda::DevicePointer memory = page.memory;
           outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
           EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);
           EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
           Gathering works(comm);
-          EXPECT_TRUE(works.start().ok());
+          EXPECT_EQ(works.start().ok(), !refused) << "it is the communicator's error for good";
+          if (!refused) members[rank].comm.reset();  // before its memory
         });
       for (std::thread& thread : threads) thread.join();
       for (const Status& outcome : outcomes) EXPECT_EQ(outcome.ok(), !refused);

@@ -74,10 +74,10 @@ TEST(NcclFeatures, BetweenHosts) {
 }
 
 TEST(NcclFeatures, MixedVersionsAreRefusedByName) {
-  EXPECT_TRUE(compare_versions({22809, 22809}).ok());
-  const Status status = compare_versions({22809, 22809, 22707, 22907});
+  EXPECT_TRUE(compare_versions({22809, 22809}, {"a", "b"}).ok());
+  const Status status = compare_versions({22809, 22809, 22707, 22907}, {"a", "b", "a", "a"});
   EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
-  EXPECT_THAT(status.text(), HasSubstr("2.27.7 on rank 2; 2.28.9 on ranks 0, 1; 2.29.7 on rank 3"));
+  EXPECT_THAT(status.text(), HasSubstr("2.27.7 on rank 2 (a); 2.28.9 on rank 0 (a); 2.28.9 on rank 1 (b); 2.29.7 on rank 3 (a)"));
 }
 
 }  // namespace
