@@ -3,6 +3,7 @@
 A build is a folder of Meson, or one that tools/pack_gpu has made of it for a machine that cannot build: both have programs at the
 same places. Nothing is taken from anywhere else, and nothing is installed.
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+CUPTI = '/usr/local/cuda/extras/CUPTI/lib64'
 NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
 
 
@@ -40,12 +42,24 @@ def build(given, targets):
     if missing:
         sys.exit(f'{", ".join(missing)} not installed here: make a folder with tools/pack_gpu where FSCCL is built, carry it here '
                  'and name it with --build')
-    if not (folder / 'build.ninja').exists():
-        subprocess.run(['meson', 'setup', folder, ROOT, '--buildtype=release', '--libdir=lib'], check=True)
-    known = subprocess.run(['ninja', '-C', folder, '-t', 'targets', 'all'], capture_output=True, text=True, check=True).stdout
-    wanted = [target for target in targets if f'\n{target}:' in f'\n{known}']
-    subprocess.run(['ninja', '-C', folder, *wanted], check=True)
+    try:
+        if not (folder / 'build.ninja').exists():
+            subprocess.run(['meson', 'setup', folder, ROOT, '--buildtype=release', '--libdir=lib'], check=True)
+        known = subprocess.run(['ninja', '-C', folder, '-t', 'targets', 'all'], capture_output=True, text=True, check=True).stdout
+        wanted = [target for target in targets if f'\n{target}:' in f'\n{known}']
+        subprocess.run(['ninja', '-C', folder, *wanted], check=True)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f'it does not build here ({" ".join(map(str, error.cmd[:3]))} ended with {error.returncode}; its own words are '
+                 'above): make a folder with tools/pack_gpu where FSCCL is built, carry it here and name it with --build')
     return folder
+
+
+def kept(folder, name):
+    """A file in the folder, which is made; without a folder, nothing (None in a with statement)."""
+    if not folder:
+        return contextlib.nullcontext()
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    return open(pathlib.Path(folder, name), 'w', encoding='utf-8')
 
 
 def python_with_torch(given):
@@ -68,17 +82,20 @@ def python_with_torch(given):
 
 
 def environment(folder, python=None):
-    """Variables under which the programs of a build run: its library, the libraries packed with it, and torch's NCCL."""
+    """Variables under which the programs of a build run: its library, the libraries packed with it, torch's NCCL, and CUPTI."""
     found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1',
                  CUDA_DEVICE_MAX_CONNECTIONS='32')  # ranks of one process wait on streams of one GPU: each needs a queue of its own
     folders = [str(folder / 'lib')] if (folder / 'lib').is_dir() else []
     if python:
-        question = 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0])'
+        question = 'import importlib.util as u; print(*u.find_spec("nvidia").submodule_search_locations, sep="\\n")'
         answer = subprocess.run([python, '-c', question], capture_output=True, text=True, check=False)
-        if answer.returncode == 0:
-            folders.append(f'{answer.stdout.strip()}/lib')
+        for place in answer.stdout.split('\n') if answer.returncode == 0 else []:  # wheels of CUDA 12 have a folder each
+            wheels = [pathlib.Path(place, part, 'lib') for part in ('nccl', 'cu13', 'cuda_cupti')]
+            folders += [str(libraries) for libraries in wheels if libraries.is_dir()]
     if found.get('LD_LIBRARY_PATH'):
         folders.append(found['LD_LIBRARY_PATH'])
+    if pathlib.Path(CUPTI).is_dir():
+        folders.append(CUPTI)
     if folders:
         found['LD_LIBRARY_PATH'] = ':'.join(folders)
     return found

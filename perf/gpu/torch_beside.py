@@ -5,6 +5,7 @@
   chunk_cat_*          torch._chunk_cat of gradients in bf16 into fp32, as FSDP2 does before it reduces
   split_*              torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
   alloc_free_*         torch.empty and its end, by the allocator that the environment chooses (perf/gpu/run starts one process each)
+  step_*               the slots of pool_gpu's training step, taken and given back: time of a pair, most reserved, and the most live
 
 Cases and sizes are those of kernels_gpu.cpp. Usage: torch_beside.py kernels | allocator NAME
 """
@@ -64,6 +65,46 @@ def kernels():
         del grads, out, whole, gathered
 
 
+def training_step(layers):
+    """As in pool_gpu.cpp: ('take' or 'give', key, bytes)."""
+    events, units = [], layers + 2
+
+    def take(key, unit):
+        events.append(("take", key, (200 if unit in (0, units - 1) else 85) << 20))
+    take(0, 0)
+    for unit in range(units - 1):
+        take(2 * (unit + 1), unit + 1)
+        events.append(("give", 2 * unit, 0))
+    for unit in reversed(range(units)):
+        if unit:
+            take(2 * (unit - 1), unit - 1)
+        take(2 * unit + 1, unit)
+        events += [("give", 2 * unit, 0), ("give", 2 * unit + 1, 0)]
+    return events
+
+
+def step(name):
+    events, held, live, bound, times = training_step(32), {}, 0, 0, []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        for what, key, size in events:
+            if what == "take":
+                held[key] = torch.empty(size, dtype=torch.uint8, device="cuda")
+            else:
+                del held[key]
+        times.append((time.perf_counter_ns() - begin) / (len(events) / 2))
+    for what, key, size in events:
+        live = live + size if what == "take" else live - held.pop(key)
+        held.update({key: size} if what == "take" else {})
+        bound = max(bound, live)
+    row = {"bench": "torch", "case": f"step_{name}", "ns": round(statistics.median(times), 1), "bound_bytes": bound}
+    if name != "rmm":  # which does not tell
+        peak = torch.cuda.max_memory_reserved()
+        row |= {"peak_reserved_bytes": peak, "ratio": round(peak / bound, 4)}
+    print(json.dumps(row), flush=True)
+
+
 def rmm_allocator():
     import rmm
     from rmm.allocators.torch import rmm_torch_allocator
@@ -78,6 +119,9 @@ def allocator(name):
         except ImportError as error:
             print(f"SKIP: rmm: {error}")
             return
+    step(name)
+    if name != "rmm":
+        torch.cuda.empty_cache()
     pairs = 2000
     for size in (1 << 20, 64 << 20, 416 << 20):
         times = []

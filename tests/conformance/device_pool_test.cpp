@@ -18,6 +18,10 @@ constexpr uint64_t kMb = 1 << 20;
 class DevicePoolApi : public OnDevice {
  protected:
   using Configure = std::function<void(fsccl_pool_config_t&)>;
+  void SetUp() override {
+    OnDevice::SetUp();
+    NEEDS_GPUS(2);
+  }
   // A pool on device 1 of one rank.
   void with_pool(const std::function<void(Rank&)>& body, const Configure& configure = {}) {
     run_ranks(1, [&](Rank& self) {

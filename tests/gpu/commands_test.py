@@ -60,6 +60,9 @@ def check_counts(folder):
     expect(any('S.b (no NCCL)' in line for line in lines), f'what is skipped is named: {lines}')
     expect(any(line.startswith('SKIP units_test.py: no-python') for line in lines), f'no torch: {lines}')
     gtest(build / 'tests/gpu/gpu_pool_test', ('c', ''), ('d', '<failure message="no"/>'), status=1)
+    status, lines = run('tests/gpu/run', folder, '--build', build, '--python', 'no-python', '--out', folder / 'out')
+    kept = (folder / 'out/gpu_tests.txt').read_text(encoding='utf-8').splitlines()
+    expect(kept[0].startswith('GPU: A GPU') and kept[-1] == lines[-1], f'what is kept: {kept}')
     script(build / 'tests/gpu/gpu_more_test', 'exit 3')
     script(build / 'tests/gpu/gpu_none_test', 'exit 0')
     status, lines = run('tests/gpu/run', folder, '--build', build, '--python', 'no-python')
@@ -86,7 +89,10 @@ def check_table(folder):
     script(build / 'perf/gpu/kernels_gpu', '\n'.join(f"echo '{row}'" for row in rows))
     script(build / 'perf/gpu/pool_gpu', """echo '{"what": "planned slot", "bytes": 1, "ns": 90, "ratio": 0.05}'""")
     script(build / 'perf/gpu/gather/gather_gpu', """echo '{"case": "g", "ratio_to_copy": 0.97, "kernels": 0, "bytes": 1}'""")
-    status, lines = run('perf/gpu/run', folder, '--build', build, '--python', 'no-python')
+    status, lines = run('perf/gpu/run', folder, '--build', build, '--python', 'no-python', '--out', folder / 'out')
+    kept = (folder / 'out/gpu_perf.jsonl').read_text(encoding='utf-8'), (folder / 'out/gpu_perf.txt').read_text(encoding='utf-8')
+    expect('"case": "cast_64_mib"' in kept[0] and lines[-1] in kept[1], f'what is kept: {kept}')
+    expect(any(line.startswith('beside') and 'cast_64_mib: us' in line for line in lines), f'lines beside the table: {lines}')
     found = {line[41:].strip(): line[:12].strip() for line in lines if line[:12].strip() in ('PASS', 'short', 'not measured')}
     wanted = {'cast_64_mib: of the copy bandwidth': 'PASS', 'reduce_64_mib_2_sources: of the copy bandwidth': 'short',
               'gather by p2p: kernels launched': 'PASS', 'planned take + give back: of cudaMallocAsync': 'PASS',

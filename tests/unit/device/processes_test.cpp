@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "api/objects.h"
 #include "device/device_pool.h"
 #include "multi/processes.h"
@@ -24,7 +26,8 @@ int member(const Child& self) {
   Communicator& comm = *live_comm(handle);
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
   config.memory = FSCCL_MEMORY_CUDA;
-  config.device = self.rank % 2;
+  std::string why;
+  config.device = self.rank % std::clamp(cuda::device_count(&why), 1, 2);
   config.limit_bytes = 64u << 20;
   int result = 0;
   {

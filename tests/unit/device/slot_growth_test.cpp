@@ -10,6 +10,7 @@ class SlotGrowth : public OnDevice {
  protected:
   // A call that one of the ranks makes fails; all end with an error, and go on as if nothing had been.
   void fails_once(const char* function) {
+    NEEDS_STAND_IN();
     run_pools(3, [&](const PoolRank& rank) {
       const uint64_t first = rank.take(1, kMb);
       rank.barrier();
@@ -38,6 +39,7 @@ class SlotGrowth : public OnDevice {
 
 // Somebody else has it.
 TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
+  NEEDS_STAND_IN();
   cuda::DevicePointer others = 0;
   {
     const cuda::Current current(gpu(1));
@@ -125,6 +127,7 @@ TEST_F(SlotGrowth, ARankWithoutItsDeviceEndsTheCreationOnAll) {
 }
 
 TEST_F(SlotGrowth, TheDefaultLimitIsSharedByTheRanksOfADevice) {
+  NEEDS_STAND_IN();
   run_pools(
       3,
       [](const PoolRank& rank) {

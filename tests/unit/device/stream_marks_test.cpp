@@ -52,6 +52,7 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
 }
 
 TEST_F(Marks, AWaitIsSaidOnceAndCoversWhatIsEarlier) {
+  NEEDS_STAND_IN();
   HostPage page;
   TestStream a, b;
   StreamMarks marks(gpu());
