@@ -1,7 +1,5 @@
 #include "engine/calibration.h"
 
-#include <sched.h>
-
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/in_step.h"
 #include "kernels/kernels.h"
 
 namespace fsccl {
@@ -24,8 +23,7 @@ constexpr size_t kLarge = Cost::kSizes.back();
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
 constexpr uint32_t kTicks = kSamples * kGroup * (3 + 2 * Cost::kSizes.size()) + kWarm + 2;
-constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
-constexpr double kSlowExchange = 3000;     // likewise: the two share a core for now
+constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
 constexpr double kBetter = 0.95;      // of the time, or it is no better
@@ -64,13 +62,12 @@ struct alignas(64) Line {
 
 class Probe {
  public:
-  Probe(const Meeting& meeting, int peer, uint32_t tick)
-      : meeting_(meeting), transport_(*meeting.transport), peer_(peer), tick_(tick) {
+  explicit Probe(InStep& both) : both_(both), meeting_(both.meeting()), transport_(*meeting_.transport), peer_(both.peer()) {
     const auto ring = [&](int rank) {
-      return static_cast<std::byte*>(transport_.slots(meeting.channel, rank, &ring_bytes_, &slot_bytes_));
+      return static_cast<std::byte*>(transport_.slots(meeting_.channel, rank, &ring_bytes_, &slot_bytes_));
     };
-    own_ring_ = ring(meeting.rank);
-    peer_ring_ = ring(peer);
+    own_ring_ = ring(meeting_.rank);
+    peer_ring_ = ring(peer_);
     std::memset(in_.data(), 1, kBuffers * kLarge);
   }
 
@@ -79,7 +76,7 @@ class Probe {
     found.unit = mirrored_ ? kNetworkUnit : 1;
     const auto pack = [&](double ns) { return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0)); };
     found.can_read = transport_.can_read(meeting_.channel) != 0;
-    const double exchange = sample([this] { this->exchange(); });
+    const double exchange = sample([this] { both_.exchange(); });
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
     for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
@@ -90,36 +87,11 @@ class Probe {
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
     found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
-    if (stopped_ || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) found.unit = 0;
+    if (both_.stopped() || exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) found.unit = 0;
     return found;
   }
 
-  uint32_t tick() const { return tick_; }  // the next one
-
  private:
-  struct Word {
-    uint64_t stop = 0, address = 0;
-  };
-
-  // Signals and sees the other's signal, with the address it gave. When either has had enough, both know, and get nothing.
-  std::optional<uint64_t> exchange(uint64_t address = 0) {
-    if (stopped_) return std::nullopt;
-    const Word mine{stop_, address};
-    meeting_.signal(tick_, mine);
-    const fsccl_transport_line_t* other = nullptr;
-    for (int tries = 0; !(other = transport_.poll(meeting_.channel, peer_, tick_)); tries++) {
-      if (tries < 1000) continue;
-      sched_yield();
-      if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
-      if (stop_ && meeting_.over()) break;
-    }
-    Word theirs;
-    if (other) std::memcpy(&theirs, other->payload, sizeof theirs);
-    stopped_ = !other || mine.stop || theirs.stop;
-    tick_++;
-    return stopped_ ? std::nullopt : std::optional(theirs.address);
-  }
-
   // Of each call, in ns: of the fastest group, since caches and pages go on settling all the while.
   template <class Action>
   double sample(const Action& action) {
@@ -147,7 +119,7 @@ class Probe {
   }
   size_t next_buffer() { return turn_++ % kBuffers * (kLarge / sizeof(Line)); }
   void through_slot(size_t bytes, Stores stores, SideBySide way = SideBySide::none) {
-    if (stopped_) return;  // no line would go with it
+    if (both_.stopped()) return;  // no line would go with it
     bytes = std::min(bytes, slot_bytes_);
     if (ring_at_ + bytes > ring_bytes_) ring_at_ = 0;
     const size_t buffer = next_buffer();
@@ -158,7 +130,7 @@ class Probe {
       copy_between_cores(own_ring_ + ring_at_, &in_[buffer], bytes, cores);
     else
       copy_bytes(own_ring_ + ring_at_, &in_[buffer], bytes, stores);
-    const bool come = exchange().has_value();
+    const bool come = both_.exchange().has_value();
     if (come && way == SideBySide::none && cores == Cores::near)
       copy_bytes(&out_[buffer], peer_ring_ + ring_at_, bytes, Stores::cached);
     else if (come)
@@ -168,7 +140,7 @@ class Probe {
   // Both read at once; the second exchange keeps the memory until both are through.
   template <class Pack>
   bool reads(Findings* found, const Pack& pack) {
-    const std::optional<uint64_t> address = exchange(reinterpret_cast<uint64_t>(in_.data()));
+    const std::optional<uint64_t> address = both_.exchange(reinterpret_cast<uint64_t>(in_.data()));
     bool read = address.has_value();
     for (size_t i = 0; i < Cost::kSizes.size() && read; i++)
       found->read[i] = pack(sample([&] {
@@ -177,17 +149,15 @@ class Probe {
         read = read && transport_.read(meeting_.channel, peer_, *address + buffer * sizeof(Line), &out_[buffer], Cost::kSizes[i],
                                        error, sizeof error) == FSCCL_OK;
       }));
-    exchange();
+    both_.exchange();
     return read;
   }
 
+  InStep& both_;
   const Meeting& meeting_;
   const fsccl_transport_ops_t& transport_;
   const int peer_;
   const bool mirrored_ = transport_.put != nullptr;
-  const int64_t began_ns_ = now_ns();
-  uint32_t tick_;
-  bool stop_ = false, stopped_ = false;
   std::byte *own_ring_ = nullptr, *peer_ring_ = nullptr;
   size_t ring_bytes_ = 0, slot_bytes_ = 0, ring_at_ = 0;
   size_t turn_ = 0;
@@ -195,39 +165,10 @@ class Probe {
       out_{kBuffers * kLarge / sizeof(Line)};  // aligned as the callers' buffers mostly are
 };
 
-// The other's findings, for everybody. The two may have stopped, both after the same exchange, long before the last of the ticks
-// that are kept for them; the lines of that tick and of the engine's first ones may lie where those of that exchange lie. So nobody
-// signals them before each of the two has seen the other's: rank 0 says so with the tick that comes next.
-Findings agree(const Meeting& meeting, int other, const Findings& mine, uint32_t stopped, uint32_t last) {
-  if (meeting.rank == 0) meeting.signal(stopped);
-  if (meeting.rank == other) {
-    if (!meeting.await_napping(0, stopped)) return {};
-    meeting.signal(last, mine);
-    return mine;
-  }
-  Findings found;
-  if (const unsigned char* of_other = meeting.await_napping(other, last)) std::memcpy(&found, of_other, sizeof found);
-  return found;
-}
-
 }  // namespace
 
 Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint32_t* tick) {
-  const uint32_t begin = *tick, last = begin + kTicks;
-  *tick = last + 1;
-  Findings found;
-  uint32_t stopped = begin;
-  if (meeting.rank == 0 || meeting.rank == other) {
-    // Their lines go round many times: first all others must have read what lies there.
-    for (int peer = 1; peer < meeting.ranks; peer++)
-      if (peer != other) meeting.await_napping(peer, begin);
-    Probe probe(meeting, other - meeting.rank, begin);
-    found = probe.run();
-    stopped = probe.tick();
-  } else {
-    meeting.signal(begin);
-  }
-  found = agree(meeting, other, found, stopped, last);
+  const auto found = found_in_step<Findings>(meeting, other, kTicks, tick, [](InStep& both) { return Probe(both).run(); });
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
