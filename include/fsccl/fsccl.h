@@ -1025,7 +1025,7 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fs
  * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:
  *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side",
  *    "read_ns" or null, "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why",
- *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
+ *    "path" (of bytes, if the transport has several), "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
  * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps, and which
  * copies through slots take pages side by side ("none", those "from_slots", "both"); costs_from: "calibration" at the start of the
  * communicator, the "tuning file", or the "table" of what is typical of `link`, the class of link between the farthest two ranks.

@@ -147,6 +147,14 @@ typedef struct fsccl_transport_ops {
   /* 1: who moves what put() or expect() named may keep its physical pages (a network card that memory is registered with), so a
    * pool must not change the pages behind an address. 0: bytes are moved by address, and nobody looks at them afterwards. */
   int keeps_pages;
+
+  /* Both, or both NULL: a transport that can move what is put in several ways, of which now one and now another is the fastest.
+   * path: the name of way `number`, NULL behind the last; at most one where the settings have chosen. take_path: what this rank
+   * puts for `peer`, in any channel of the node, goes that way from now on. 1: it does; 0: not until the two have told each other
+   * what that takes, which they do as both poll once something large was put; till then it goes way 0, which always works; -1:
+   * never. */
+  const char* (*path)(void* channel, int number);
+  int (*take_path)(void* channel, int peer, int number);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

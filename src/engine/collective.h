@@ -42,6 +42,7 @@ struct CollectiveCall {
 struct CollectiveOptions {
   SelectOptions select;
   topo::LinkClass link{};        // between the farthest ranks
+  const char* path = nullptr;    // of the transport's ways, the one between those; null: it has no choice
   uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
   uint64_t cache_bytes = 0;      // of a core's own cache
 };

@@ -98,6 +98,10 @@ struct Communicator::Exchange {
     for (const int member : members) all.push_back(known_as(member));
     return all;
   }
+  Meeting meeting(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
+    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()),
+            deadline.at_ns(), cancelled,      this, known_as.data()};
+  }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (parent_failed()) return parent->engine().failure();
@@ -169,6 +173,19 @@ Costs Communicator::typical_costs_of(int farthest) const {
   return costs;
 }
 
+// Where the transport has a choice of ways, and what is found says something of them.
+Paths Communicator::find_paths(const Meeting& meeting, uint32_t* tick) const {
+  const fsccl_transport_ops_t& transport = *meeting.transport;
+  if (size() == 1 || oversubscribed_ || !transport.path || !transport.path(meeting.channel, 1)) return {};
+  std::vector<topo::LinkClass> links;
+  for (const int member : members_) links.push_back(context_->link(members_.front(), member));
+  const Paths paths = fsccl::find_paths(meeting, links, tick);
+  for (int peer = 0; peer < size(); peer++)
+    if (peer != rank_)
+      transport.take_path(meeting.channel, peer, paths[static_cast<size_t>(context_->link(job_rank(rank_), job_rank(peer)))]);
+  return paths;
+}
+
 Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobContext> context, std::vector<int> members,
                                                          uint64_t name, const CommunicatorOptions& options, Communicator* parent,
                                                          bool survives) {
@@ -206,8 +223,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (code != FSCCL_OK) return exchange.explain(code, error);
   const OpenedChannel opened{transport, comm->engine_, engine.channel};
   const std::vector<int> known_as = exchange.known_as();
-  const Meeting meeting{engine.transport,          engine.channel,      comm->rank_, comm->size(),
-                        exchange.deadline.at_ns(), Exchange::cancelled, &exchange,   known_as.data()};
+  const Meeting meeting = exchange.meeting(engine, comm->rank_, known_as);
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
   const bool measures = fresh && !known && comm->size() > 1 && !comm->oversubscribed_;
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
@@ -220,6 +236,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (ready.ok() && !rules.ok()) ready = rules.take_status();
   ready = agree_to_begin(meeting, *settings, std::move(ready), &engine.first_tick);
   if (!ready.ok()) return exchange.parent_failed() ? parent->engine().failure() : std::move(ready);
+  comm->paths_ = parent && !fresh ? parent->paths_ : comm->find_paths(meeting, &engine.first_tick);
   const Costs typical = comm->typical_costs_of(farthest);
   Costs costs = known      ? *known
                 : !fresh   ? parent->collectives_->options().select.costs
@@ -264,6 +281,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   collectives.select.eager_bytes = settings->eager_bytes;
   collectives.select.always_read = settings->single_copy == SingleCopy::kOn;
   collectives.link = context_->link(members_.front(), context_->farthest(members_));
+  collectives.path = path_name(*engine_->options().transport, engine_->options().channel, paths_, collectives.link);
   collectives.select.rules = std::move(rules);
   collectives.select.spread = context_->spread(members_);
   collectives.select.only_slots = context_->checksum();
@@ -309,6 +327,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->tag_ = mix_hash(tag_, static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   made->timeout_ms_ = timeout_ms_;
   made->oversubscribed_ = oversubscribed_;
+  made->paths_ = paths_;
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
   engine.transport = engine_->options().transport;

@@ -14,6 +14,7 @@
 #include "engine/job_context.h"
 #include "engine/list.h"
 #include "engine/metrics.h"
+#include "engine/paths.h"
 
 namespace fsccl {
 
@@ -90,12 +91,14 @@ class Communicator {
   std::vector<int> ranks_here() const;
   void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;
+  Paths find_paths(const Meeting& meeting, uint32_t* tick) const;
 
   std::shared_ptr<JobContext> context_;
   std::vector<int> members_;  // job ranks, by rank
   int rank_ = 0;
   uint64_t tag_ = 0;
   bool oversubscribed_ = false;  // more ranks than cores, here or in what it was made from
+  Paths paths_{};                // as found here, or by what it was made from
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag

@@ -82,10 +82,11 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   const std::string& why = hosts.why.empty() ? selection.why : hosts.why;
 
   std::string text = fmt::format(
-      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}","link":"{}",)"
+      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}"link":"{}",)"
       R"("hosts":{},"ranks_per_host":{},"why":"{}","candidates":[)",
       op_name(op), bytes, whole.ranks, text_of(whole.select.costs), kFrom[static_cast<size_t>(whole.select.costs.origin)],
-      where.machine, where.transport, topo::traits(where.link).name, whole.select.spread.hosts, whole.select.spread.per_host, why);
+      where.machine, where.transport, where.path ? fmt::format(R"("path":"{}",)", where.path) : "", topo::traits(where.link).name,
+      whole.select.spread.hosts, whole.select.spread.per_host, why);
   for (const Candidate& candidate : candidates)
     text += fmt::format(R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
                         &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk, candidate.memory,
@@ -149,6 +150,7 @@ Result<std::string> Collectives::explain(std::string_view operation, uint64_t by
   Circumstances where{party()};
   where.machine = machine_name();
   where.transport = engine_.options().transport->name;
+  where.path = options_.path;
   where.link = options_.link;
   where.by_hosts = hierarchy_ && (!reduces(op) || config()->reproducible == Reproducible::kRun);
   where.mode = config()->hierarchy;

@@ -14,7 +14,8 @@ struct Circumstances {
   HierarchyMode mode = HierarchyMode::kAuto;
   std::string machine;
   const char* transport = "";
-  topo::LinkClass link{};  // of the farthest two ranks
+  const char* path = nullptr;  // of several that the transport has; null: it has but one, or nobody knows yet
+  topo::LinkClass link{};      // of the farthest two ranks
 };
 
 Result<OpCode> explained_operation(std::string_view name);

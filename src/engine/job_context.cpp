@@ -61,6 +61,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
         .with_peer(job_->rank(), peer);
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
                         : theirs.network != mine.network           ? "FSCCL_NETWORK"
+                        : theirs.ucx_path != mine.ucx_path         ? "FSCCL_UCX_PATH"
                         : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
                         : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
                         : theirs.checksum != mine.checksum         ? "FSCCL_CHECKSUM"
@@ -97,6 +98,7 @@ Status JobContext::meet(Deadline deadline) {
   mine.checksum = checksum_ ? 1 : 0;
   mine.heartbeat_ms = config()->heartbeat_ms;
   mine.network = static_cast<uint8_t>(config()->network);
+  mine.ucx_path = static_cast<uint8_t>(config()->ucx_path);
   mine.fast_network = !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
   Status loaded = load_choices(&mine);

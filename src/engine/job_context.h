@@ -63,7 +63,7 @@ class JobContext {
     uint64_t words[16];                                    // 1024 processors
     uint32_t taken;                                        // see oversubscribed()
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
-    uint8_t network;                                       // likewise
+    uint8_t network, ucx_path;                             // likewise
     uint8_t fast_network;                                  // 1: this rank would use UCX between hosts (transports.h)
     uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
     uint64_t plan, tuning;                                 // hashes of what must be alike, too

@@ -14,6 +14,7 @@ import ranks
 
 PER_HOST = 2
 NETWORK = os.environ.get("FSCCL_NETWORK", "tcp")
+WAY = os.environ.get("FSCCL_UCX_PATH", "auto")
 FOREVER = ["collectives", "--coll", "all_reduce", "-b", "1M", "-e", "1M", "-n", "1000000", "-w", "0", "-m", "1", "-c", "0",
            "--in-place", "yes"]
 failed = 0
@@ -134,6 +135,8 @@ def main():
            ["FSCCL_ERR_NOT_AVAILABLE", "FSCCL_TRANSPORT=shm", "FSCCL_HOST_ID"])
     expect("a hierarchy that only one rank wants", once(of_last={"FSCCL_HIERARCHY": "off"}),
            ["FSCCL_ERR_MISMATCH", "FSCCL_HIERARCHY"])
+    expect("a way over UCX that only one rank wants", once(of_last={"FSCCL_UCX_PATH": "get" if WAY != "get" else "put"}),
+           ["FSCCL_ERR_MISMATCH", "FSCCL_UCX_PATH"])
     expect("checksums that only one rank wants", once(of_last={"FSCCL_CHECKSUM": "1"}), ["FSCCL_ERR_MISMATCH", "FSCCL_CHECKSUM"])
     choices(perf, once, last)
     with tempfile.TemporaryDirectory() as folder:

@@ -83,6 +83,11 @@ Result<std::unique_ptr<Channel>> Channel::pair(int from, int to) {
   return open(std::move(place));
 }
 
+int Channel::take_path(int peer, int number) {
+  const std::lock_guard lock(place_.node->mutex());
+  return place_.node->take_path(*this, place_.members[static_cast<size_t>(peer)], number);
+}
+
 int Channel::member(int job_rank) const {
   const auto found = std::lower_bound(ranks_.begin(), ranks_.end(), std::pair<int32_t, int>(job_rank, 0));
   return found != ranks_.end() && found->first == job_rank ? found->second : -1;

@@ -22,6 +22,7 @@ class Mirrors {
   ~Mirrors();
   Mirrors(const Mirrors&) = delete;
   std::byte* at(size_t offset) const { return base_ + offset; }
+  size_t bytes() const { return bytes_; }
 
  private:
   std::byte* base_;
@@ -64,6 +65,8 @@ class Channel {
   const fsccl_transport_failure_t* failure();
   bool left(int peer) const { return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire); }
   Result<std::unique_ptr<Channel>> pair(int from, int to);
+  const char* path(int number) const { return place_.node->path(number); }
+  int take_path(int peer, int number);
 
   // For the node, with its mutex held.
   uint64_t meeting() const { return place_.meeting; }

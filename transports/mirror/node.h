@@ -51,11 +51,14 @@ class Node {
   virtual bool takes_at_once() const = 0;      // what is sent mostly leaves in send(): sources need no copy before
   virtual size_t most_slot_bytes() const = 0;  // that a channel chooses: what is well moved as one message
   std::mutex& mutex() { return mutex_; }
+  // Ways that bytes can go, where there is a choice (fsccl_transport_ops_t::path).
+  virtual const char* path(int) const { return nullptr; }
 
   // With the mutex held.
   void add(Channel* channel);  // gets what has come for it before
-  void remove(Channel* channel);
+  virtual void remove(Channel* channel);
   virtual void send(int rank, const Header& header, Payload payload) = 0;
+  virtual int take_path(Channel&, int, int) { return 1; }
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }

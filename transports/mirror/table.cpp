@@ -65,6 +65,8 @@ int op_placed(void* channel, int peer, uint32_t tick, size_t at, size_t bytes) {
 void op_rest(void* channel) { as_channel(channel).rest(); }
 void op_fail(void* channel, const fsccl_transport_failure_t* failure) { as_channel(channel).fail(*failure); }
 const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(channel).failure(); }
+const char* op_path(void* channel, int number) { return as_channel(channel).path(number); }
+int op_take_path(void* channel, int peer, int number) { return as_channel(channel).take_path(peer, number); }
 int op_left(void* channel, int peer) { return as_channel(channel).left(peer) ? 1 : 0; }
 
 }  // namespace
@@ -107,7 +109,9 @@ fsccl_transport_ops_t table(const char* name, Available available) {
           .fail = op_fail,
           .failure = op_failure,
           .left = op_left,
-          .pair = op_pair};
+          .pair = op_pair,
+          .path = op_path,
+          .take_path = op_take_path};
 }
 
 }  // namespace fsccl::mirror

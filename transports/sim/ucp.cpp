@@ -139,6 +139,7 @@ ucx::UcxLibrary simulated_library() {
   made.worker_progress = worker_progress;
   made.worker_set_am_recv_handler = worker_set_handler;
   made.ep_create = ep_create;
+  made.ep_print_info = [](ucp_ep_h, FILE*) {};
   made.am_send_nbx = am_send;
   made.am_recv_data_nbx = am_fetch;
   made.am_data_release = am_release;

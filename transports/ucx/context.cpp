@@ -24,7 +24,8 @@ constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_T
 void configure(const UcxLibrary& ucx, ucp_config_t* config) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;
-    const ucs_status_t status = ucx.config_modify(config, name, value);
+    ucs_status_t status = ucx.config_modify(config, name, value);
+    if (status != UCS_OK) status = ucx.config_modify(config, variable + sizeof "UCX_" - 1, value);  // so later releases call it
     if (status != UCS_OK) FSCCL_LOG(kInfo, "UCX does not take {}={}: {}", name, value, ucx.status_string(status));
   };
   std::error_code none;
@@ -49,9 +50,10 @@ Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) 
   return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));
 }
 
-Result<ucp_context_h> context_of(const UcxLibrary& ucx) {
+Result<ucp_context_h> context_of(const UcxLibrary& ucx, bool remote) {
   static std::mutex mutex;
-  static ucp_context_h context = nullptr;
+  static ucp_context_h contexts[2];
+  ucp_context_h& context = contexts[remote ? 1 : 0];
   const std::lock_guard lock(mutex);
   if (context) return context;
   ucp_config_t* config = nullptr;
@@ -60,7 +62,7 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx) {
   configure(ucx, config);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (remote ? UCP_FEATURE_RMA : 0);
   params.mt_workers_shared = 1;
   params.name = "fsccl";
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);

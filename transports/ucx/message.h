@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 
+#include "kernels/crc32c.h"
 #include "transports/mirror/message.h"
 
 namespace fsccl::ucx {
@@ -10,12 +11,26 @@ namespace fsccl::ucx {
 // knows no such thing: whoever can connect can send.
 using Token = std::array<uint64_t, 2>;
 
+enum class Act : uint32_t {
+  message,   // its bytes are in it
+  arrived,   // they have been put to the receiver's mirror
+  offer,     // they can be got from the sender's ring; `number` is the sender's
+  got,       // those of offer `number` are here
+  key,       // to the sender's mirrors of this channel, which begin at `header.at` and have `bytes`
+  holds,     // the sender has, and may use, the receiver's key
+  returned,  // the sender does not use a key of the receiver's any more, or never has; `number` 1: nor could it
+};
+
 struct Envelope {
   Token token;
   mirror::Header header;
+  uint64_t bytes;  // of what is not in the message
+  Act act;
+  uint32_t number;
   uint32_t from;  // rank of the job
   uint32_t sum;   // with FSCCL_CHECKSUM: CRC32C of all before it, else 0
 };
-static_assert(sizeof(Envelope) == 128);
+static_assert(sizeof(Envelope) == 144);
+inline uint32_t sum_of(const Envelope& envelope) { return crc32c(&envelope, offsetof(Envelope, sum)); }
 
 }  // namespace fsccl::ucx

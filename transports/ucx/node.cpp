@@ -1,6 +1,5 @@
 #include "transports/ucx/node.h"
 
-#include <cstddef>
 #include <cstring>
 
 #include "base/hash.h"
@@ -8,11 +7,13 @@
 #include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 #include "transports/ucx/context.h"
+#include "transports/ucx/lending.h"
 
 namespace fsccl::ucx {
 namespace {
 
-constexpr unsigned kMessage = 1;  // id of the active message
+constexpr unsigned kMessage = 1;           // id of the active message
+constexpr size_t kLeastBytes = 32u << 10;  // below, a message is over sooner than a put with its flush, or a get with its offer
 
 // What a rank tells the others of itself.
 struct CardHead {
@@ -22,24 +23,18 @@ struct CardHead {
   Nonce nonce{};
 };
 
-uint32_t sum_of(const Envelope& envelope) { return crc32c(&envelope, offsetof(Envelope, sum)); }
-
 }  // namespace
 
-// A rendezvous whose bytes are on their way to `place`; keeps the memory there, whatever becomes of the channel.
-struct Node::Fetching {
-  Node* node;
-  uint64_t channel;
-  int from, peer;
-  mirror::Header header;
-  std::byte* place;
-  std::shared_ptr<mirror::Mirrors> memory;
-};
-
 Node::Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job)
-    : mirror::Node("ucx", job), ucx_(ucx), key_(ByteView(job.key, kKeyBytes)), peers_(static_cast<size_t>(job.ranks)) {
+    : mirror::Node("ucx", job),
+      ucx_(ucx),
+      key_(ByteView(job.key, kKeyBytes)),
+      peers_(static_cast<size_t>(job.ranks)),
+      asked_(config()->ucx_path),
+      least_bytes_(asked_ == UcxPath::kAuto ? kLeastBytes : 1) {
   for (size_t rank = 0; rank < peers_.size(); rank++) {
     peers_[rank].node = this;
+    peers_[rank].path = asked_ == UcxPath::kPut ? Path::put : asked_ == UcxPath::kGet ? Path::get : Path::am;
     peers_[rank].rank = static_cast<int>(rank);
   }
 }
@@ -54,7 +49,8 @@ Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job, const
 }
 
 Status Node::start() {
-  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_));
+  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_, asked_ != UcxPath::kAm));
+  context_ = context;
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -111,6 +107,7 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
           "ranks {} and {} have UCX_TCP_TX_SEG_SIZE or UCX_TCP_RX_SEG_SIZE set differently: set them alike on all ranks, or "
           "nowhere",
           rank_, rank);
+    peers_[rank].alike = head.minor == mine.minor;
     peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
   }
@@ -164,7 +161,7 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   param.cb.send = on_sent;
   param.user_data = sending;
   // What is taken in at once must come whole with its header, whatever thresholds the user has set.
-  const bool small = bytes == 0 || envelope.header.kind == mirror::MessageKind::failure;
+  const bool small = bytes == 0 || envelope.act != Act::message || envelope.header.kind == mirror::MessageKind::failure;
   param.flags = small ? UCP_AM_SEND_FLAG_EAGER : 0;
   const ucs_status_ptr_t request = ucx_.am_send_nbx(peer.endpoint, kMessage, &envelope, sizeof envelope, data, bytes, &param);
   unflushed_.store(true, std::memory_order_relaxed);
@@ -172,19 +169,42 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   on_sent(nullptr, UCS_PTR_RAW_STATUS(request), sending);
 }
 
-void Node::send(int rank, const mirror::Header& header, mirror::Payload payload) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  if (!reach(peer)) return;
+Sending* Node::take(Peer& peer, Act act, const mirror::Header& header) {
   if (idle_sendings_.empty()) {
     sendings_.emplace_back();
     sendings_.back().node = this;
+    sendings_.back().number = static_cast<uint32_t>(sendings_.size() - 1);
     idle_sendings_.push_back(&sendings_.back());
   }
   Sending* sending = idle_sendings_.back();
   idle_sendings_.pop_back();
   sending->envelope.header = header;
-  sending->memory = std::move(payload.memory);
-  sending->rank = rank;
+  sending->envelope.bytes = 0;
+  sending->envelope.act = act;
+  sending->envelope.number = 0;
+  sending->rank = peer.rank;
+  sending->offered = sending->left = false;
+  return sending;
+}
+
+void Node::finish(Sending* sending) {
+  sending->memory.reset();
+  sending->lending.reset();
+  idle_sendings_.push_back(sending);
+}
+
+void Node::send(int rank, const mirror::Header& header, mirror::Payload payload) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (!reach(peer)) return;
+  Sending* sending = take(peer, act_for(peer, header, payload), header);
+  sending->memory = payload.memory;
+  if (sending->envelope.act == Act::arrived) return put(peer, sending, payload);
+  if (sending->envelope.act == Act::offer) {
+    sending->envelope.bytes = payload.bytes;
+    sending->envelope.number = sending->number;
+    sending->offered = true;
+    return post(peer, sending, nullptr, 0);
+  }
   if (header.kind == mirror::MessageKind::failure) {
     std::memcpy(&sending->failure, payload.source, sizeof sending->failure);
     payload.source = &sending->failure;
@@ -196,71 +216,17 @@ void Node::send(int rank, const mirror::Header& header, mirror::Payload payload)
 void Node::on_sent(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Node& node = *sending->node;
-  sending->memory.reset();
-  node.idle_sendings_.push_back(sending);
+  const int rank = sending->rank;
+  sending->left = true;
+  if (!sending->offered || status != UCS_OK) node.finish(sending);
   if (request) node.ucx_.request_free(request);
   if (status != UCS_OK)
-    node.broke(sending->rank,
-               fmt::format("what was sent to rank {} did not leave: {}", sending->rank, node.ucx_.status_string(status)));
+    node.broke(rank, fmt::format("what was sent to rank {} did not leave: {}", rank, node.ucx_.status_string(status)));
 }
 
 void Node::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
   auto& peer = *static_cast<Peer*>(user);
   peer.node->broke(peer.rank, fmt::format("the connection to rank {} broke: {}", peer.rank, peer.node->ucx_.status_string(status)));
-}
-
-// ---- receiving
-
-ucs_status_t Node::on_message(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
-                              const ucp_am_recv_param_t* param) {
-  Node& node = *static_cast<Node*>(self);
-  Envelope envelope{};
-  if (header_bytes == sizeof envelope) std::memcpy(&envelope, header, sizeof envelope);
-  const bool known = header_bytes == sizeof envelope && envelope.from < node.peers_.size() && !node.nonces_.empty();
-  if (known) {
-    Peer& peer = node.peers_[envelope.from];
-    if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
-    const uint64_t differs = (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
-    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    const uint32_t sum = node.checksum() ? sum_of(envelope) : envelope.sum;
-    if (differs == 0 && sum != envelope.sum) {
-      node.damaged(peer.rank, sum, envelope.sum);
-      return UCS_OK;
-    }
-    if (differs == 0) return node.deliver(peer.rank, envelope.header, data, bytes, rendezvous) ? UCS_INPROGRESS : UCS_OK;
-  }
-  if (!std::exchange(node.complained_, true))
-    FSCCL_LOG(kWarn, "a message that no rank of this job can have sent came to the UCX port; it and others like it are dropped");
-  return UCS_OK;
-}
-
-void Node::fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place, mirror::Channel& channel,
-                 int peer) {
-  auto fetching = std::make_unique<Fetching>(Fetching{this, channel.meeting(), from, peer, header, place, channel.memory()});
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  param.cb.recv_am = on_fetched;
-  param.user_data = fetching.get();
-  const ucs_status_ptr_t request = ucx_.am_recv_data_nbx(worker_, offer, place, bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) {
-    (void)fetching.release();
-  } else if (UCS_PTR_IS_ERR(request)) {
-    broke(from, fmt::format("the bytes that rank {} offered cannot be fetched: {}", from,
-                            ucx_.status_string(UCS_PTR_RAW_STATUS(request))));
-  } else {
-    channel.landed(peer, header, place, bytes);
-  }
-}
-
-void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* user) {
-  const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
-  Node& node = *fetching->node;
-  mirror::Channel* const channel = node.find(fetching->channel);
-  if (status == UCS_OK && channel) channel->landed(fetching->peer, fetching->header, fetching->place, bytes);
-  if (request) node.ucx_.request_free(request);
-  if (status != UCS_OK)
-    node.broke(fetching->from, fmt::format("the bytes that rank {} offered cannot be fetched: {}", fetching->from,
-                                           node.ucx_.status_string(status)));
 }
 
 }  // namespace fsccl::ucx

@@ -1,13 +1,20 @@
 // A node over UCX: a worker, and an endpoint to each rank to which something was sent.
 //
+// Paths. Bytes are in an active message; or put to the receiver's mirror, which is told once they are there; or offered to the
+// receiver, which gets them and says so. The sender alone chooses: a receiver takes what comes. Puts and gets need keys to each
+// other's memory (lending.h), for which the two ask when bytes are to go that way the first time; until then, and for ever where
+// that cannot be, they go in active messages.
+//
 // Trust. The cards that ranks show each other pass through the job's authenticated tree, with a nonce of each. A message counts
 // only with the token of its sender and receiver (message.h); all others are dropped unread.
 #pragma once
 #include <deque>
 
 #include "base/clock.h"
+#include "base/config.h"
 #include "transports/mirror/node.h"
 #include "transports/ucx/message.h"
+#include "transports/ucx/ucx.h"
 #include "transports/ucx/ucx_library.h"
 #include "wire/authentication.h"
 
@@ -15,13 +22,22 @@ namespace fsccl::ucx {
 
 class Node;
 
-// A message on its way out; it keeps what UCX reads until then.
+class Lending;
+
+// The ways of bytes, by the numbers of fsccl_transport_ops_t::path.
+enum class Path { am, put, get };
+
+// A message on its way out; it keeps what UCX, or the receiver, reads until then.
 struct Sending {
   Envelope envelope{};
   fsccl_transport_failure_t failure{};
   Node* node = nullptr;
   std::shared_ptr<mirror::Mirrors> memory;  // where its bytes lie
+  std::shared_ptr<Lending> lending;         // likewise, if it is read or written by the hardware
   int rank = 0;                             // to whom
+  uint32_t number = 0;                      // its own
+  bool offered = false;                     // its bytes have yet to be got
+  bool left = false;                        // UCX has done with it
 };
 
 class Node : public mirror::Node {
@@ -32,7 +48,10 @@ class Node : public mirror::Node {
 
   Status connect(const uint8_t* cards, size_t bytes) override;
   bool takes_at_once() const override { return false; }
-  size_t most_slot_bytes() const override { return 128u << 10; }
+  size_t most_slot_bytes() const override { return kMostSlotBytes; }
+  const char* path(int number) const override;
+  int take_path(mirror::Channel& channel, int rank, int number) override;
+  void remove(mirror::Channel* channel) override;
   void send(int rank, const mirror::Header& header, mirror::Payload payload) override;
 
  protected:
@@ -41,10 +60,10 @@ class Node : public mirror::Node {
   bool arm() override;
   int events() const override { return events_; }
   void interrupt() override;
-  // A rendezvous, whose offer is a descriptor of UCX.
+  // What is on offer is one of those below.
   void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place, mirror::Channel& channel,
              int peer) override;
-  void release(void* offer) override { ucx_.am_data_release(worker_, offer); }
+  void release(void* offer) override;
 
  private:
   struct Peer {
@@ -53,29 +72,66 @@ class Node : public mirror::Node {
     std::vector<uint8_t> address;
     Token to{}, from{};  // tokens of messages to and from it
     ucp_ep_h endpoint = nullptr;
+    Path path = Path::am;
+    bool alike = true;  // it has the same UCX, and so understands our keys
   };
   struct Fetching;
+  // Bytes of a message that are not in it: a rendezvous, what has been put to the mirror, or what can be got.
+  struct Offer {
+    Act act = Act::message;
+    int from = 0;
+    uint64_t channel = 0;
+    void* descriptor = nullptr;  // of UCX, of a rendezvous
+    uint32_t number = 0;         // the sender's, of what can be got
+  };
 
   Node(const UcxLibrary& ucx, const fsccl_transport_job_t& job);
   Status start();
   bool reach(Peer& peer);
+  Sending* take(Peer& peer, Act act, const mirror::Header& header);
   void post(Peer& peer, Sending* sending, const void* data, size_t bytes);
+  void finish(Sending* sending);
+  ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rendezvous);
   static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,
                                  const ucp_am_recv_param_t* param);
   static void on_sent(void* request, ucs_status_t status, void* sending);
   static void on_fetched(void* request, ucs_status_t status, size_t bytes, void* fetching);
+  static void on_got(void* request, ucs_status_t status, void* fetching);
+  void fetched(Fetching* fetching, void* request, ucs_status_t status, size_t bytes);
   static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
   Token token(int from, int to) const;
   bool settle(void* request, Deadline deadline);  // node_progress.cpp
 
+  // node_remote.cpp
+  std::shared_ptr<Lending> lending_of(const mirror::Channel& channel);
+  int ready_for(const Peer& peer, Lending& lending) const;
+  Act act_for(Peer& peer, const mirror::Header& header, const mirror::Payload& payload);
+  void put(Peer& peer, Sending* sending, const mirror::Payload& payload);
+  static void on_put(void* request, ucs_status_t status, void* sending);
+  static void on_there(void* request, ucs_status_t status, void* sending);
+  void not_put(Sending* sending, ucs_status_t status);
+  bool get(Fetching* fetching, std::byte* place, size_t bytes);
+  void say(int rank, Act act, uint64_t channel, uint64_t tag, uint32_t number);
+  void tell_key(Peer& peer, const mirror::Header& header, Lending& lending);
+  void take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes);
+  void key_returned(Peer& peer, const Envelope& envelope);
+  void done_with(Lending& lending, int rank, uint64_t channel);
+  void tidy(uint64_t channel);
+  void tell_lanes(Peer& peer);
+
   const UcxLibrary& ucx_;
   SecretKey key_;
   std::vector<Nonce> nonces_;
+  ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int events_ = -1;  // descriptor of the worker, ready when it should be moved on
   std::vector<Peer> peers_;
   std::deque<Sending> sendings_;
   std::vector<Sending*> idle_sendings_;
+  std::unordered_map<uint64_t, std::shared_ptr<Lending>> lendings_;  // by channel
+  const UcxPath asked_;
+  size_t least_bytes_;  // of a message that takes another path than active messages
+  bool told_lanes_ = false;
   void* flush_ = nullptr;    // a request
   bool complained_ = false;  // of messages without a token
 };

@@ -1,4 +1,5 @@
 // When all that was sent has left, what a node sleeps on, and how it ends.
+#include "transports/ucx/lending.h"
 #include "transports/ucx/node.h"
 
 namespace fsccl::ucx {
@@ -9,6 +10,11 @@ constexpr int64_t kLeaveMs = 10'000;  // until all has left
 }  // namespace
 
 bool Node::flushed() {
+  for (Sending& sending : sendings_)  // nobody will get these any more
+    if (sending.offered && sending.left && broken(sending.rank)) {
+      sending.offered = false;
+      finish(&sending);
+    }
   if (idle_sendings_.size() < sendings_.size()) return false;
   if (flush_) {
     if (ucx_.request_check_status(flush_) == UCS_INPROGRESS) return false;
@@ -54,6 +60,10 @@ Node::~Node() {
     closing.push_back(ucx_.ep_close_nbx(peer.endpoint, &param));
   }
   for (void* request : closing) settle(request, deadline);
+  for (auto& [channel, lending] : lendings_) {
+    lending->close();
+    lending->destroy_keys();
+  }
   ucx_.worker_destroy(worker_);
 }
 

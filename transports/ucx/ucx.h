@@ -3,5 +3,8 @@
 #include "fsccl/transport.h"
 
 namespace fsccl {
-const fsccl_transport_ops_t* ucx_transport();
+namespace ucx {
+inline constexpr size_t kMostSlotBytes = 128u << 10;  // beyond, UCX moves messages in pieces of its own
 }
+const fsccl_transport_ops_t* ucx_transport();
+}  // namespace fsccl

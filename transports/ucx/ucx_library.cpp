@@ -39,6 +39,16 @@ Loaded load() {
   library.find(found.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
   library.find(found.ep_create, "ucp_ep_create");
   library.find(found.ep_close_nbx, "ucp_ep_close_nbx");
+  library.find(found.ep_flush_nbx, "ucp_ep_flush_nbx");
+  library.find(found.ep_print_info, "ucp_ep_print_info");
+  library.find(found.mem_map, "ucp_mem_map");
+  library.find(found.mem_unmap, "ucp_mem_unmap");
+  library.find(found.rkey_pack, "ucp_rkey_pack");
+  library.find(found.rkey_buffer_release, "ucp_rkey_buffer_release");
+  library.find(found.rkey_unpack, "ucp_ep_rkey_unpack");
+  library.find(found.rkey_destroy, "ucp_rkey_destroy");
+  library.find(found.put_nbx, "ucp_put_nbx");
+  library.find(found.get_nbx, "ucp_get_nbx");
   library.find(found.am_send_nbx, "ucp_am_send_nbx");
   library.find(found.am_recv_data_nbx, "ucp_am_recv_data_nbx");
   library.find(found.am_data_release, "ucp_am_data_release");

@@ -1,0 +1,222 @@
+// Puts and gets between the mirrors of two ranks: what goes that way and what does not, that nothing outside the mirrors is touched
+// whatever a peer says, and that memory is given up only when nobody can reach it any more.
+#include <gmock/gmock.h>
+
+#include <optional>
+
+#include "base/config.h"
+#include "ucx_ranks.h"
+
+namespace fsccl::ucx {
+namespace {
+
+// What UCX was asked for, by all ranks here, and what becomes of it.
+struct Calls {
+  int puts = 0, gets = 0, maps = 0, unmaps = 0, keys_destroyed = 0;
+  int said[7] = {};  // messages, by what they are
+  bool no_maps = false, no_keys = false;
+  bool spoil = false;          // bytes, on their way
+  std::optional<uint64_t> at;  // of bytes that are announced: not where they are
+  bool hold_flushes = false;
+  ucp_send_nbx_callback_t held = nullptr;
+  void* held_user = nullptr;
+};
+Calls calls;
+
+struct Way {
+  const char* name;
+  int Calls::*transfers;
+};
+
+class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
+ protected:
+  UcxRemoteTest() {
+    calls = {};
+    EXPECT_TRUE(config_set("FSCCL_UCX_PATH", GetParam().name).ok());
+  }
+  ~UcxRemoteTest() override { EXPECT_TRUE(config_set("FSCCL_UCX_PATH", "auto").ok()); }
+
+  void wrap(UcxLibrary& library) override {
+    library.put_nbx = [](ucp_ep_h endpoint, const void* source, auto... rest) {
+      calls.puts++;
+      if (calls.spoil) *static_cast<uint8_t*>(const_cast<void*>(source)) ^= 1;
+      return real().put_nbx(endpoint, source, rest...);
+    };
+    library.get_nbx = [](ucp_ep_h endpoint, void* place, size_t bytes, uint64_t there, auto... rest) {
+      calls.gets++;
+      if (calls.spoil) *reinterpret_cast<uint8_t*>(there) ^= 1;
+      return real().get_nbx(endpoint, place, bytes, there, rest...);
+    };
+    library.mem_map = [](auto... arguments) {
+      return calls.maps++, calls.no_maps ? UCS_ERR_NO_MEMORY : real().mem_map(arguments...);
+    };
+    library.mem_unmap = [](auto... arguments) { return calls.unmaps++, real().mem_unmap(arguments...); };
+    library.rkey_unpack = [](auto... arguments) { return calls.no_keys ? UCS_ERR_UNREACHABLE : real().rkey_unpack(arguments...); };
+    library.rkey_destroy = [](auto... arguments) { calls.keys_destroyed++, real().rkey_destroy(arguments...); };
+    library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes, const void* data,
+                             size_t bytes, const ucp_request_param_t* param) {
+      Envelope& envelope = *static_cast<Envelope*>(const_cast<void*>(header));
+      calls.said[static_cast<size_t>(envelope.act)]++;
+      if (calls.at && (envelope.act == Act::arrived || envelope.act == Act::offer)) envelope.header.at = *calls.at;
+      return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+    };
+    library.ep_flush_nbx = [](ucp_ep_h endpoint, const ucp_request_param_t* param) -> ucs_status_ptr_t {
+      if (!calls.hold_flushes) return real().ep_flush_nbx(endpoint, param);
+      calls.held = param->cb.send;
+      calls.held_user = param->user_data;
+      static int one;
+      return &one;
+    };
+  }
+  int said(Act act) const { return calls.said[static_cast<size_t>(act)]; }
+  int transfers() const { return calls.*GetParam().transfers; }
+  void move_on() {
+    for (auto& node : nodes_)
+      if (node) node->poll(-1);
+  }
+  // By the time that they know each other's keys. Leaves the next tick in next_.
+  void get_to_know() {
+    while (transfers() == 0) {
+      send(next_, 0);
+      receive(next_++);
+      move_on();  // what came may have been all that was awaited
+    }
+  }
+  uint32_t next_ = 1;
+};
+
+TEST_P(UcxRemoteTest, BytesGoThatWayOnceTheKeysAreThere) {
+  get_to_know();
+  EXPECT_GT(said(Act::message), 0);  // the first
+  const int before = transfers();
+  for (int from : {0, 1})
+    for (uint32_t i = 0; i < 9; i++) {
+      sent_.fill(static_cast<std::byte>(10 + 10 * from + i));
+      const uint32_t tick = from == 0 ? next_ + i : 1 + i;
+      send(tick, i * sent_.size(), from);
+      receive(tick, 1 - from);
+      EXPECT_EQ(std::memcmp(mirror(i * sent_.size(), 1 - from), sent_.data(), sent_.size()), 0) << from << " " << i;
+    }
+  EXPECT_EQ(transfers() - before, 18);
+  EXPECT_EQ(calls.maps, 2);  // each rank's memory once
+}
+
+TEST_P(UcxRemoteTest, WhatIsWantedElsewhereIsInTheMirror) {
+  get_to_know();
+  channels_[1]->expect(0, next_, 4096, wanted_.data(), wanted_.size());
+  send(next_, 4096);
+  receive(next_);
+  EXPECT_FALSE(channels_[1]->placed(0, next_, 4096, wanted_.size()));
+  EXPECT_EQ(std::memcmp(mirror(4096), sent_.data(), sent_.size()), 0);
+  EXPECT_EQ(wanted_[0], std::byte{0});
+}
+
+TEST_P(UcxRemoteTest, PlacesOutsideTheMirrorEndTheChannel) {
+  get_to_know();
+  size_t ring = 0, slot = 0;
+  channels_[1]->slots(0, &ring, &slot);
+  const int gets = calls.gets;
+  calls.at = ring - sent_.size() + 1;
+  send(next_, 0);
+  const fsccl_transport_failure_t* here = nullptr;
+  while (!(here = channels_[1]->failure())) move_on();
+  EXPECT_EQ(here->code, FSCCL_ERR_PROTOCOL);
+  EXPECT_THAT(here->text, testing::HasSubstr("of a ring of"));
+  EXPECT_EQ(calls.gets, gets);
+}
+
+// Keys to what is not registered, or of another library, are of no use: bytes go all the same.
+TEST_P(UcxRemoteTest, WithoutMemoryOrKeysTheyGoInMessages) {
+  for (const bool maps : {false, true}) {
+    calls.no_maps = !maps;
+    calls.no_keys = true;
+    for (int i = 0; i < 5; i++) {
+      send(next_, 0);
+      receive(next_++);
+      EXPECT_EQ(std::memcmp(mirror(0), sent_.data(), sent_.size()), 0);
+    }
+    EXPECT_EQ(transfers(), 0);
+    EXPECT_LE(said(Act::key), 2);  // nobody asks again and again
+    for (int rank : {0, 1}) {
+      channels_[rank].reset();
+      open(rank, 8);
+    }
+    next_ = 1;
+  }
+}
+
+TEST_P(UcxRemoteTest, MemoryStaysUntilItsKeysHaveComeBack) {
+  get_to_know();
+  const int told = said(Act::key);
+  channels_[1].reset();
+  while (said(Act::returned) == 0) move_on();
+  for (int i = 0; i < 100; i++) move_on();
+  EXPECT_EQ(calls.unmaps, 0);  // rank 0 could still write there, and rank 1 has its memory only to itself
+  channels_[0].reset();
+  while (calls.unmaps < 2) move_on();
+  EXPECT_EQ(said(Act::returned), told);
+  EXPECT_EQ(calls.keys_destroyed, 2);
+}
+
+constexpr std::array kWays{Way{"put", &Calls::puts}, Way{"get", &Calls::gets}};
+std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteTest, testing::ValuesIn(kWays), name_of);
+
+class UcxRemoteChecksumTest : public UcxRemoteTest {
+ protected:
+  UcxRemoteChecksumTest() { checksum_ = 1; }
+};
+
+TEST_P(UcxRemoteChecksumTest, BytesThatChangeOnTheWayEndTheChannel) {
+  get_to_know();
+  calls.spoil = true;
+  send(next_, 0);
+  const fsccl_transport_failure_t* here = nullptr;
+  while (!(here = channels_[1]->failure())) move_on();
+  EXPECT_THAT(here->text, testing::HasSubstr("rank 1 got 65536 bytes"));
+  EXPECT_THAT(here->text, testing::HasSubstr("that changed on the way"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxRemoteChecksumTest, testing::ValuesIn(kWays), name_of);
+
+class UcxPutTest : public UcxRemoteTest {};
+
+// The receiver hears of a put once it is there, and nobody's memory goes before.
+TEST_P(UcxPutTest, WhatIsUnderWayKeepsTheMemory) {
+  get_to_know();
+  calls.hold_flushes = true;
+  send(next_, 0);
+  for (int i = 0; i < 100; i++) move_on();
+  EXPECT_EQ(channels_[1]->poll(0, next_), nullptr);
+  for (auto& channel : channels_) channel.reset();
+  for (int i = 0; i < 1000; i++) move_on();
+  EXPECT_EQ(calls.unmaps, 0);
+  calls.hold_flushes = false;
+  ASSERT_TRUE(calls.held);
+  const int arrived = said(Act::arrived);
+  {
+    const std::lock_guard lock(nodes_[0]->mutex());
+    calls.held(nullptr, UCS_OK, calls.held_user);
+  }
+  EXPECT_EQ(said(Act::arrived), arrived + 1);
+  while (calls.unmaps < 2) move_on();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxPutTest, testing::Values(kWays[0]), name_of);
+
+class UcxGetTest : public UcxRemoteTest {};
+
+// So who has made it keeps its memory no longer than that.
+TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
+  get_to_know();
+  const int before = said(Act::got);
+  channels_[1].reset();
+  send(next_, 0);
+  while (said(Act::got) == before) move_on();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxGetTest, testing::Values(kWays[1]), name_of);
+
+}  // namespace
+}  // namespace fsccl::ucx

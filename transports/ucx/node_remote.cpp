@@ -1,0 +1,265 @@
+// Puts and gets between the mirrors of a channel, and the keys that these take (lending.h).
+//
+// A put is told of when a flush of the endpoint says that it has reached the receiver's memory: messages may overtake puts where an
+// endpoint has several lanes. Both go to mirrors alone, never to where the engine wants the bytes: nobody can call them back when
+// the channel fails. What a peer says of places is compared with what its mirrors have (Channel::place), before anything is
+// touched.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/log.h"
+#include "kernels/crc32c.h"
+#include "transports/ucx/fetching.h"
+
+namespace fsccl::ucx {
+namespace {
+
+constexpr std::array kPaths{"am", "put", "get"};
+constexpr size_t kMostKeyBytes = 2048;  // some hundred a device
+
+ucp_request_param_t to_call(void (*done)(void*, ucs_status_t, void*), void* user) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = done;
+  param.user_data = user;
+  return param;
+}
+
+}  // namespace
+
+// ---- which way
+
+const char* Node::path(int number) const {
+  const int known = asked_ == UcxPath::kAuto ? static_cast<int>(kPaths.size()) : 1;
+  if (number < 0 || number >= known) return nullptr;
+  return asked_ == UcxPath::kAuto ? kPaths[static_cast<size_t>(number)] : kPaths[static_cast<size_t>(asked_) - 1];
+}
+
+int Node::take_path(mirror::Channel& channel, int rank, int number) {
+  if (!path(number) || asked_ != UcxPath::kAuto) return number == 0 ? 1 : -1;
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  peer.path = static_cast<Path>(number);
+  if (peer.path == Path::am) return 1;
+  const auto found = lendings_.find(channel.meeting());
+  const int ready = broken(rank) ? -1 : found == lendings_.end() ? 0 : ready_for(peer, *found->second);
+  if (ready < 0) peer.path = Path::am;
+  return ready;
+}
+
+std::shared_ptr<Lending> Node::lending_of(const mirror::Channel& channel) {
+  std::shared_ptr<Lending>& lending = lendings_[channel.meeting()];
+  if (lending) return lending;
+  lending = std::make_shared<Lending>(ucx_, context_, channel.memory(), channel.tag());
+  if (!lending->usable())
+    FSCCL_LOG_ONCE(kWarn, "UCX cannot register the slots of a channel ({}): its bytes go as active messages, not by {}",
+                   ucx_.status_string(lending->problem()), asked_ == UcxPath::kAuto ? "put or get" : path(0));
+  return lending;
+}
+
+// Whether bytes for this peer can go its path: 1, 0 not yet, -1 never.
+int Node::ready_for(const Peer& peer, Lending& lending) const {
+  const Lending::Peer& with = lending.peer(peer.rank);
+  if (!lending.usable() || with.refused || !peer.alike) return -1;
+  return (peer.path == Path::put ? with.key != nullptr : with.holds) ? 1 : 0;
+}
+
+Act Node::act_for(Peer& peer, const mirror::Header& header, const mirror::Payload& payload) {
+  if (payload.bytes < least_bytes_ || !payload.memory) return Act::message;
+  if (!std::exchange(told_lanes_, true)) tell_lanes(peer);
+  mirror::Channel* const channel = peer.path == Path::am ? nullptr : find(header.channel);
+  if (!channel) return Act::message;
+  Lending& lending = *lending_of(*channel);
+  const int ready = ready_for(peer, lending);
+  if (ready == 0 && lending.peer(peer.rank).lent == 0) tell_key(peer, header, lending);
+  if (ready != 1) return Act::message;
+  return peer.path == Path::put ? Act::arrived : Act::offer;
+}
+
+void Node::tell_lanes(Peer& peer) {
+  if (!log_enabled(LogLevel::kInfo)) return;
+  char* text = nullptr;
+  size_t bytes = 0;
+  FILE* const stream = open_memstream(&text, &bytes);
+  if (!stream) return;
+  ucx_.ep_print_info(peer.endpoint, stream);
+  fclose(stream);
+  std::string lanes;
+  for (const char* line = text; (line = std::strstr(line, "lane["));) {
+    const size_t length = std::strcspn(line, "\n");
+    lanes += fmt::format("{}{}", lanes.empty() ? "" : "; ", std::string_view(line, length));
+    line += length;
+  }
+  free(text);
+  FSCCL_LOG(kInfo, "UCX reaches rank {} by {}", peer.rank, lanes);
+}
+
+// ---- put
+
+void Node::put(Peer& peer, Sending* sending, const mirror::Payload& payload) {
+  sending->lending = lendings_.at(sending->envelope.header.channel);
+  sending->envelope.bytes = payload.bytes;
+  Lending& lending = *sending->lending;
+  Lending::Peer& with = lending.peer(peer.rank);
+  with.under_way++;
+  ucp_request_param_t param = to_call(on_put, sending);
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+  param.memh = lending.handle();
+  const ucs_status_ptr_t request =
+      ucx_.put_nbx(peer.endpoint, payload.ring, payload.bytes, lending.there(with, payload.ring), with.key, &param);
+  unflushed_.store(true, std::memory_order_relaxed);
+  if (!UCS_PTR_IS_PTR(request)) on_put(nullptr, UCS_PTR_RAW_STATUS(request), sending);
+}
+
+// Its bytes have left this rank.
+void Node::on_put(void* request, ucs_status_t status, void* user) {
+  auto* sending = static_cast<Sending*>(user);
+  Node& node = *sending->node;
+  if (request) node.ucx_.request_free(request);
+  if (status != UCS_OK) return node.not_put(sending, status);
+  const ucp_request_param_t param = to_call(on_there, sending);
+  const ucs_status_ptr_t flush = node.ucx_.ep_flush_nbx(node.peers_[static_cast<size_t>(sending->rank)].endpoint, &param);
+  if (!UCS_PTR_IS_PTR(flush)) on_there(nullptr, UCS_PTR_RAW_STATUS(flush), sending);
+}
+
+// And have reached the other.
+void Node::on_there(void* request, ucs_status_t status, void* user) {
+  auto* sending = static_cast<Sending*>(user);
+  Node& node = *sending->node;
+  if (request) node.ucx_.request_free(request);
+  if (status != UCS_OK) return node.not_put(sending, status);
+  const std::shared_ptr<Lending> lending = sending->lending;
+  const int rank = sending->rank;
+  const uint64_t channel = sending->envelope.header.channel;
+  node.post(node.peers_[static_cast<size_t>(rank)], sending, nullptr, 0);
+  node.done_with(*lending, rank, channel);
+}
+
+void Node::not_put(Sending* sending, ucs_status_t status) {
+  const std::shared_ptr<Lending> lending = sending->lending;
+  const int rank = sending->rank;
+  const uint64_t channel = sending->envelope.header.channel;
+  finish(sending);
+  broke(rank, fmt::format("what was put to rank {} did not arrive: {}", rank, ucx_.status_string(status)));
+  done_with(*lending, rank, channel);
+}
+
+// ---- get
+
+// Whether it is under way.
+bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
+  Peer& peer = peers_[static_cast<size_t>(fetching->from)];
+  const auto found = lendings_.find(fetching->channel);
+  if (found == lendings_.end() || !found->second->peer(peer.rank).key || !reach(peer)) {
+    broke(peer.rank, fmt::format("rank {} offered bytes to which it has given no key: it runs another version", peer.rank));
+    return false;
+  }
+  fetching->lending = found->second;
+  Lending::Peer& with = found->second->peer(peer.rank);
+  with.under_way++;
+  ucp_request_param_t param = to_call(on_got, fetching);
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+  param.memh = found->second->handle();
+  const ucs_status_ptr_t request = ucx_.get_nbx(peer.endpoint, place, bytes, found->second->there(with, place), with.key, &param);
+  if (!UCS_PTR_IS_PTR(request)) on_got(nullptr, UCS_PTR_RAW_STATUS(request), fetching);
+  return true;
+}
+
+void Node::on_got(void* request, ucs_status_t status, void* user) {
+  const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
+  Node& node = *fetching->node;
+  node.fetched(fetching.get(), request, status, fetching->bytes);
+  node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(), fetching->number);
+  node.done_with(*fetching->lending, fetching->from, fetching->channel);
+}
+
+// ---- keys
+
+void Node::say(int rank, Act act, uint64_t channel, uint64_t tag, uint32_t number) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (!reach(peer)) return;
+  mirror::Header header{};
+  header.channel = channel;
+  header.tag = tag;
+  Sending* sending = take(peer, act, header);
+  sending->envelope.number = number;
+  post(peer, sending, nullptr, 0);
+}
+
+void Node::tell_key(Peer& peer, const mirror::Header& header, Lending& lending) {
+  mirror::Header mine{};
+  mine.channel = header.channel;
+  mine.tag = header.tag;
+  mine.at = lending.base();
+  mine.bytes_sum = checksum() ? crc32c(lending.key().data(), lending.key().size()) : 0;
+  Sending* sending = take(peer, Act::key, mine);
+  sending->envelope.bytes = lending.bytes();
+  sending->lending = lendings_.at(header.channel);
+  lending.peer(peer.rank).lent++;
+  post(peer, sending, lending.key().data(), lending.key().size());
+}
+
+// Each key that comes is given back once. One for a channel that is not open here, or not any more, is at once: it will be told
+// again with the next bytes.
+void Node::take_key(Peer& peer, const Envelope& envelope, const void* key, size_t bytes) {
+  const mirror::Header& header = envelope.header;
+  mirror::Channel* const channel = find(header.channel);
+  if (checksum() && crc32c(key, bytes) != header.bytes_sum) return damaged(peer.rank, crc32c(key, bytes), header.bytes_sum);
+  const bool known = channel && channel->tag() == header.tag && channel->member(peer.rank) >= 0;
+  if (!known) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
+  Lending& lending = *lending_of(*channel);
+  Lending::Peer& with = lending.peer(peer.rank);
+  if (with.key) return say(peer.rank, Act::returned, header.channel, header.tag, 0);
+  std::array<uint8_t, 2 * kMostKeyBytes> room{};  // UCX reads as far as the key itself says
+  const bool usable = lending.usable() && peer.alike && bytes <= kMostKeyBytes && envelope.bytes == lending.bytes() && reach(peer);
+  if (usable) std::memcpy(room.data(), key, bytes);
+  if (!usable || ucx_.rkey_unpack(peer.endpoint, room.data(), &with.key) != UCS_OK) {
+    with.key = nullptr;
+    return say(peer.rank, Act::returned, header.channel, header.tag, 1);
+  }
+  with.base = header.at;
+  say(peer.rank, Act::holds, header.channel, header.tag, 0);
+  if (with.lent == 0 && !with.refused) tell_key(peer, header, lending);
+}
+
+void Node::key_returned(Peer& peer, const Envelope& envelope) {
+  const auto found = lendings_.find(envelope.header.channel);
+  if (found == lendings_.end()) return;
+  Lending& lending = *found->second;
+  Lending::Peer& with = lending.peer(peer.rank);
+  if (with.lent == 0) return;
+  if (envelope.act == Act::holds) {
+    with.holds = true;
+    return;
+  }
+  if (--with.lent == 0) with.holds = false;
+  if (envelope.number == 1 && !std::exchange(with.refused, true))
+    FSCCL_LOG_ONCE(kInfo, "rank {} cannot use keys to this rank's memory: bytes for it go as active messages", peer.rank);
+  tidy(envelope.header.channel);
+}
+
+void Node::done_with(Lending& lending, int rank, uint64_t channel) {
+  lending.peer(rank).under_way--;
+  if (lending.closed()) tidy(channel);
+}
+
+void Node::tidy(uint64_t channel) {
+  const auto found = lendings_.find(channel);
+  if (found == lendings_.end()) return;
+  const std::shared_ptr<Lending> lending = found->second;
+  for (const int rank : lending->give_back()) say(rank, Act::returned, channel, lending->tag(), 0);
+  if (lending->over()) lendings_.erase(channel);
+}
+
+void Node::remove(mirror::Channel* channel) {
+  mirror::Node::remove(channel);
+  const auto found = lendings_.find(channel->meeting());
+  if (found == lendings_.end()) return;
+  found->second->close();
+  tidy(channel->meeting());
+}
+
+}  // namespace fsccl::ucx
