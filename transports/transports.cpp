@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "transports/mirror/channel.h"
 #include "transports/shm/shm.h"
+#include "transports/tcp/node.h"
 #include "transports/tcp/tcp.h"
-#if FSCCL_WITH_UCX
 #include "transports/ucx/ucx.h"
-#endif
 
 namespace fsccl {
 
@@ -51,6 +51,10 @@ const char* asked_network(const Config& settings) {
 const char* preferred_network() {
   std::string why;
   return has_rdma() && usable_transport("ucx", &why) ? "ucx" : "tcp";
+}
+
+size_t network_slot_bytes(std::string_view network, size_t ranks) {
+  return mirror::chosen_slot_bytes(ranks, network == "tcp" ? tcp::kMostSlotBytes : ucx::kMostSlotBytes);
 }
 
 }  // namespace fsccl

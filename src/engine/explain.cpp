@@ -116,12 +116,11 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     const bool network = hosts > 1 || forces_network(settings->transport);
     const bool crowded = static_cast<size_t>(ranks.per_host) > seats.cores;
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
-    const uint64_t most_slot_bytes = network && between == std::string_view("tcp") ? 256u << 10 : 128u << 10;
     Party made;
     made.ranks = hosts * per_host;
-    made.slot_bytes = settings->slot_bytes != kConfigAuto
-                          ? static_cast<uint64_t>(settings->slot_bytes)
-                          : std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(made.ranks), 16u << 10, most_slot_bytes);
+    made.slot_bytes = settings->slot_bytes != kConfigAuto ? static_cast<uint64_t>(settings->slot_bytes)
+                      : network                           ? network_slot_bytes(between, static_cast<size_t>(made.ranks))
+                                : std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(made.ranks), 16u << 10, 128u << 10);
     made.mirrored = network;
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);

@@ -40,9 +40,10 @@ Result<std::shared_ptr<Mirrors>> Mirrors::make(size_t bytes) {
 }
 Mirrors::~Mirrors() { munmap(base_, bytes_); }
 
+size_t chosen_slot_bytes(size_t ranks, size_t most) { return std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, most); }
+
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
-  const size_t ranks = place_.members.size(),
-               chosen = std::clamp(kSlotsBytes / ranks, kLeastSlotBytes, place_.node->most_slot_bytes());
+  const size_t ranks = place_.members.size(), chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)), kPage);
   ring_bytes_ = FSCCL_TRANSPORT_SLOTS * slot_bytes_;
   for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));

@@ -35,6 +35,9 @@ struct Board {
   fsccl_transport_failure_t failure{};
 };
 
+// Of a channel of so many ranks whose transport moves messages of up to `most` bytes well; where nothing else is asked for.
+size_t chosen_slot_bytes(size_t ranks, size_t most);
+
 class Channel {
  public:
   struct Place {  // in the job
