@@ -126,7 +126,7 @@ void signal_line(Channel& channel, const fsccl_transport_line_t& line) {
   fsccl_transport_line_t& mine = block.lines[line.tick % FSCCL_TRANSPORT_TICKS];
   // Where we run is asked for now and then: a waiter only judges by it whether we can run at all while it spins.
   if (line.tick % FSCCL_TRANSPORT_TICKS == 0) channel.processor = sched_getcpu();
-  mine.processor = channel.processor;
+  std::atomic_ref(mine.processor).store(channel.processor, std::memory_order_relaxed);  // peers may look before the tick comes
   std::memcpy(mine.fingerprint, line.fingerprint, sizeof(line.fingerprint) + sizeof(line.payload));
   futex_store(&mine.tick, line.tick, &block.sleepers);
 }
@@ -303,7 +303,7 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
   word->word = &block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
   word->value = std::atomic_ref<uint32_t>(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &block.sleepers;
-  word->processor = block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor;
+  word->processor = std::atomic_ref(block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor).load(std::memory_order_relaxed);
 }
 
 int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
