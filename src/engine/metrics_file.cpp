@@ -39,6 +39,7 @@ struct MetricsFile::Shared {
   std::mutex mutex;  // also of each write: a later one has the later numbers
   std::vector<MetricsFile*> living;
   bool at_exit = false;
+  bool over = false;  // the last ones are written: the service thread, which ends anywhere now, would leave half a file
 };
 
 MetricsFile::Shared& MetricsFile::shared() {
@@ -77,6 +78,11 @@ int64_t MetricsFile::turn() {
 
 void MetricsFile::write() {
   const std::lock_guard lock(shared().mutex);
+  if (!shared().over) write_whole();
+}
+
+// With the lock.
+void MetricsFile::write_whole() {
   const auto written = [&]() -> Status {
     FSCCL_ASSIGN(WholeFile file, WholeFile::create(path_));
     file.append(metrics_text());
@@ -89,12 +95,9 @@ void MetricsFile::write() {
 // At the exit of a process that still has communicators. A child after fork has none.
 void MetricsFile::write_all() {
   if (forked()) return;
-  std::vector<MetricsFile*> all;
-  {
-    const std::lock_guard lock(shared().mutex);
-    all = shared().living;
-  }
-  for (MetricsFile* file : all) file->write();
+  const std::lock_guard lock(shared().mutex);
+  for (MetricsFile* file : shared().living) file->write_whole();
+  shared().over = true;
 }
 
 }  // namespace fsccl

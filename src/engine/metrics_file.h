@@ -21,6 +21,7 @@ class MetricsFile {
  private:
   MetricsFile(std::string path, int64_t period_ns);
   int64_t turn();
+  void write_whole();
   static void write_all();
 
   struct Shared;  // by all of the process
