@@ -11,13 +11,14 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "channel_pair.h"
 #include "transports/transports.h"
 
 namespace fsccl::mirror {
 namespace {
 
 // Two ranks of a job and a channel of both, in this process.
-class MirrorChannelTest : public testing::TestWithParam<std::tuple<const char*, int>> {
+class MirrorChannelTest : public ChannelPair, public testing::WithParamInterface<std::tuple<const char*, int>> {
  protected:
   void SetUp() override {
     std::string why;
@@ -34,17 +35,8 @@ class MirrorChannelTest : public testing::TestWithParam<std::tuple<const char*, 
     }
     for (int rank = 0; rank < 2; rank++) {
       ASSERT_EQ(ops_->connect(nodes_[rank], cards.data(), kCard, error, sizeof error), FSCCL_OK) << error;
-      Channel::Place place;
-      place.node = static_cast<Node*>(nodes_[rank]);
-      place.meeting = place.tag = 7;
-      place.rank = rank;
-      place.members = {0, 1};
-      place.board = std::make_shared<Board>();
-      Result<std::unique_ptr<Channel>> made = Channel::open(std::move(place));
-      ASSERT_TRUE(made.ok()) << made.status().text();
-      channels_[rank] = std::move(made.value());
+      open(rank, *static_cast<Node*>(nodes_[rank]));
     }
-    std::fill(sent_.begin(), sent_.end(), std::byte{1});
   }
   void TearDown() override {
     for (auto& channel : channels_) channel.reset();
@@ -54,25 +46,9 @@ class MirrorChannelTest : public testing::TestWithParam<std::tuple<const char*, 
     other.join();
   }
 
-  void send(uint32_t tick, size_t at, int from = 0) {
-    channels_[from]->put(1 - from, at, sent_.data(), sent_.size());
-    fsccl_transport_line_t line{};
-    line.tick = tick;
-    channels_[from]->signal(line);
-  }
-  void receive(uint32_t tick, int to = 1) {
-    while (!channels_[to]->poll(1 - to, tick)) channels_[1 - to]->poll(to, 0x7fffffff);
-  }
-  const std::byte* mirror(size_t at, int at_rank = 1) const {
-    size_t ring = 0, slot = 0;
-    return channels_[at_rank]->slots(1 - at_rank, &ring, &slot) + at;
-  }
-
   const fsccl_transport_ops_t* ops_ = nullptr;
   std::array<uint8_t, 32> key_{3};
   std::array<void*, 2> nodes_{};
-  std::array<std::unique_ptr<Channel>, 2> channels_;
-  std::array<std::byte, 65536> sent_{}, wanted_{};
 };
 
 TEST_P(MirrorChannelTest, BytesThatAreExpectedGoToWhereTheyAreWanted) {
