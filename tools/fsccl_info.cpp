@@ -134,15 +134,32 @@ void add_transport(void* context, const fsccl_transport_info_t* info) {
   static_cast<std::vector<Transport>*>(context)->push_back({info->name, info->why, info->available != 0});
 }
 
+// What ranks of several hosts would take: its name, and why.
+std::pair<std::string, std::string> preferred_network() {
+  fsccl_explain_config_t config = FSCCL_EXPLAIN_CONFIG_INIT;
+  config.hosts = 2;
+  config.ranks_per_host = 1;
+  std::string text;
+  const auto keep = [](void* kept, const char* given, size_t bytes) { static_cast<std::string*>(kept)->assign(given, bytes); };
+  require(fsccl_explain_for(&config, "barrier", 0, keep, &text));
+  const Json answer = Json::parse(text);
+  return {answer["transport"].get<std::string>(), answer["transport_why"].get<std::string>()};
+}
+
 void print_transports(bool json) {
   std::vector<Transport> transports;
   require(fsccl_transport_list(add_transport, &transports));
+  const auto [network, reason] = preferred_network();
   Json list = Json::array();
   for (const Transport& transport : transports) {
     if (json) {
-      list.push_back({{"name", transport.name}, {"available", transport.available}, {"why", transport.why}});
+      list.push_back({{"name", transport.name},
+                      {"available", transport.available},
+                      {"why", transport.why},
+                      {"preferred", transport.name == network ? reason : ""}});
     } else {
       fmt::print("{:<6} {:<14} {}\n", transport.name, transport.available ? "available" : "not available", transport.why);
+      if (transport.name == network) fmt::print("{:<6} preferred between hosts: {}\n", "", reason);
     }
   }
   if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));

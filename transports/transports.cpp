@@ -1,5 +1,7 @@
 #include "transports/transports.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 
@@ -51,6 +53,16 @@ const char* asked_network(const Config& settings) {
 const char* preferred_network() {
   std::string why;
   return has_rdma() && usable_transport("ucx", &why) ? "ucx" : "tcp";
+}
+
+std::string why_network(const Config& settings) {
+  if (forces_network(settings.transport)) return fmt::format("FSCCL_TRANSPORT={} asks for it", asked_network(settings));
+  if (const char* const asked = asked_network(settings)) return fmt::format("FSCCL_NETWORK={} asks for it", asked);
+  if (settings.transport == TransportChoice::kShm) return "but for FSCCL_TRANSPORT=shm, which joins ranks of one host only";
+  std::string why;
+  if (!has_rdma()) return "/sys/class/infiniband lists no devices for RDMA, and over sockets it is faster than ucx";
+  if (!usable_transport("ucx", &why)) return "there are devices for RDMA, but ucx is not available";
+  return "/sys/class/infiniband lists devices for RDMA; where a rank has none, all take tcp";
 }
 
 size_t network_slot_bytes(std::string_view network, size_t ranks) {

@@ -28,6 +28,8 @@ const char* asked_network(const Config& settings);
 // Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX
 // over TCP.
 const char* preferred_network();
+// Why that, or what the settings ask for, is what ranks of several hosts take.
+std::string why_network(const Config& settings);
 // Of each slot of a channel of so many ranks between hosts, where nothing else is asked for.
 size_t network_slot_bytes(std::string_view network, size_t ranks);
 

@@ -82,11 +82,12 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   const std::string& why = hosts.why.empty() ? selection.why : hosts.why;
 
   std::string text = fmt::format(
-      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}"link":"{}",)"
+      R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}{}"link":"{}",)"
       R"("hosts":{},"ranks_per_host":{},"why":"{}","candidates":[)",
       op_name(op), bytes, whole.ranks, text_of(whole.select.costs), kFrom[static_cast<size_t>(whole.select.costs.origin)],
-      where.machine, where.transport, where.path ? fmt::format(R"("path":"{}",)", where.path) : "", topo::traits(where.link).name,
-      whole.select.spread.hosts, whole.select.spread.per_host, why);
+      where.machine, where.transport, where.path ? fmt::format(R"("path":"{}",)", where.path) : "",
+      where.why_transport.empty() ? "" : fmt::format(R"("transport_why":"{}",)", where.why_transport),
+      topo::traits(where.link).name, whole.select.spread.hosts, whole.select.spread.per_host, why);
   for (const Candidate& candidate : candidates)
     text += fmt::format(R"({}{{"plan":"{}","chunk":{},"memory":"{}","predicted_us":{:.3f},"chosen":{}}})",
                         &candidate == candidates.data() ? "" : ",", candidate.plan, candidate.chunk, candidate.memory,
@@ -102,6 +103,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   if (ranks.hosts < 1 || ranks.per_host < 1 || ranks.hosts > kMostImagined / ranks.per_host)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} hosts with {} ranks each: give 1 to {} ranks in all", ranks.hosts, ranks.per_host,
                 kMostImagined);
+  FSCCL_TRY(config_status());
   const ConfigRef settings = config();
   FSCCL_ASSIGN(const Tuning tuning, load_tuning(ranks.tuning.empty() ? settings->tuning_file : ranks.tuning));
   FSCCL_ASSIGN(const auto rules, rules_in_force(*settings, tuning));
@@ -140,6 +142,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   where.mode = settings->hierarchy;
   where.machine = machine;
   where.transport = where.whole.mirrored ? between : "shm";
+  if (where.whole.mirrored) where.why_transport = why_network(*settings);
   where.link = ranks.hosts > 1 ? seats.across.link : seats.within.link;
   return explanation(op, bytes, where);
 }

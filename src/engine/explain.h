@@ -14,6 +14,7 @@ struct Circumstances {
   HierarchyMode mode = HierarchyMode::kAuto;
   std::string machine;
   const char* transport = "";
+  std::string why_transport;   // if there was a choice
   const char* path = nullptr;  // of several that the transport has; null: it has but one, or nobody knows yet
   topo::LinkClass link{};      // of the farthest two ranks
 };

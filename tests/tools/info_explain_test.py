@@ -74,6 +74,7 @@ with tempfile.TemporaryDirectory() as folder:
             (("all_gather", "4M", "--tuning", folder + "/none"), {}, ["none"]),
             (("allgather", "4M"), {}, ['"allgather"', "all_gather, reduce_scatter"]),
             (("all_gather", "4M"), {"FSCCL_PLAN": "all_gather=ring"}, ["FSCCL_PLAN", '"ring"', "slots, direct, read"]),
+            (("all_gather", "4M"), {"FSCCL_HIERARCHY": "maybe"}, ['FSCCL_HIERARCHY is "maybe"; accepted: one of']),
             (("all_gather", "4M", "--file", folder + "/none"), {}, ["none"])):
         said = run(*arguments, status=1, **variables)
         expect(all(word in said for word in words), f"{arguments}: {words}: {said}")
