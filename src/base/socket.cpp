@@ -16,7 +16,8 @@ namespace fsccl {
 
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel lowers it to its own limit
+constexpr int kBacklog = 4096;           // the kernel lowers it to its own limit
+constexpr int kDatagramRoom = 32 << 10;  // of heartbeats unread: some dozens; whoever floods it takes no more memory
 constexpr IpAddress kAnyIp4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
@@ -263,6 +264,35 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
   }
   errno = error_number;
   return moved(count, true, "recvmsg");
+}
+
+Result<Fd> open_datagrams() {
+  const int off = 0, bytes = kDatagramRoom;
+  for (const IpAddress& any : {IpAddress{}, kAnyIp4}) {  // the second for a system without IPv6
+    const SocketAddress address = tcp_address(any, 0);
+    Fd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) continue;
+    if (address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    if (bind(fd.get(), generic(address), address.bytes) == 0) return fd;
+  }
+  return fail_errno(errno, "a socket for datagrams");
+}
+
+bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t bytes) {
+  SocketAddress address = to;
+  if (local_address(fd).storage.ss_family == AF_INET6 && to.storage.ss_family == AF_INET) {
+    address = tcp_address(IpAddress{}, port_of(to));  // as such a socket knows it
+    const IpAddress ip = ip_of(to);
+    std::memcpy(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr, ip.data(), ip.size());
+  }
+  return uninterrupted([&] { return sendto(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT, generic(address), address.bytes); }) >= 0;
+}
+
+Result<ssize_t> receive_datagram(int fd, void* data, size_t bytes) {
+  const ssize_t count = uninterrupted([&] { return recv(fd, data, bytes, MSG_DONTWAIT | MSG_TRUNC); });
+  if (count >= 0 || would_block(errno)) return count;
+  return fail_errno(errno, "recv of a datagram");
 }
 
 }  // namespace fsccl

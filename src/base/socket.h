@@ -1,6 +1,6 @@
-// Stream sockets as the library uses them: never blocking, CLOEXEC, without SIGPIPE, every wait with a deadline. On one host Unix
-// sockets in the abstract namespace (nothing to leave behind in a file system, the peer's user known to the kernel), between hosts
-// TCP.
+// Sockets as the library uses them: never blocking, CLOEXEC, without SIGPIPE, every wait with a deadline. On one host Unix sockets
+// in the abstract namespace (nothing to leave behind in a file system, the peer's user known to the kernel), between hosts TCP, and
+// datagrams for what may be lost.
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -81,5 +81,12 @@ int64_t owed_for_ns(int fd);
 // With a descriptor riding on the first byte. Received ones beyond the first are closed.
 Result<size_t> send_with_fd(int fd, const void* data, size_t bytes, int passed);
 Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed);
+
+// Datagrams, on every interface, at a port that the system chooses.
+Result<Fd> open_datagrams();
+// Whether the system took it; whether it arrives nobody says. To a TCP address.
+bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t bytes);
+// The size of the next one that came, of which as much as fits is at `data`; negative: none is there.
+Result<ssize_t> receive_datagram(int fd, void* data, size_t bytes);
 
 }  // namespace fsccl

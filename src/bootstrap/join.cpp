@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/config.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/tree.h"
@@ -97,15 +98,18 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
 }
 
 // Its listener is there before the registrar tells anybody of it.
-Result<std::vector<Fd>> open_listeners(const MeetingPlace& place, MemberRecord* self) {
-  std::vector<Fd> listeners;
+Result<Doors> open_doors(const MeetingPlace& place, MemberRecord* self) {
+  Doors doors;
   FSCCL_ASSIGN(Fd unix_listener, listen_unix(listener_name(self->listener)));
-  listeners.push_back(std::move(unix_listener));
-  if (!place.tcp) return listeners;
+  doors.listeners.push_back(std::move(unix_listener));
+  if (!place.tcp) return doors;
   FSCCL_ASSIGN(Fd tcp_listener, listen_tcp(0));
   self->port = port_of(local_address(tcp_listener.get()));
-  listeners.push_back(std::move(tcp_listener));
-  return listeners;
+  doors.listeners.push_back(std::move(tcp_listener));
+  Result<Fd> beats = config()->heartbeat_ms ? open_datagrams() : Fd();  // without it beats come in frames alone
+  if (beats.ok()) doors.beats = beats.take();
+  if (doors.beats.valid()) self->beat_port = port_of(local_address(doors.beats.get()));
+  return doors;
 }
 
 }  // namespace
@@ -113,14 +117,14 @@ Result<std::vector<Fd>> open_listeners(const MeetingPlace& place, MemberRecord* 
 Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline) {
   MemberRecord self = describe_process(place.host_id);
   self.rank = rank;
-  Result<std::vector<Fd>> listeners = open_listeners(place, &self);
-  if (!listeners.ok()) return report_failure(place, rank, ranks, listeners.take_status(), deadline);
+  Result<Doors> doors = open_doors(place, &self);
+  if (!doors.ok()) return report_failure(place, rank, ranks, doors.take_status(), deadline);
   FSCCL_ASSIGN(Registration registration, register_rank(place, &self, ranks, deadline));
 
   TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
   if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
-  Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), listeners.take());
+  Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), doors.take());
   if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);
   const std::shared_ptr<TreeJob> tree = opened.take();
   Status status;

@@ -26,18 +26,19 @@ TreeJob::TreeJob(TreePlace place)
                       place_.rank)
                      .with_peer(place_.rank, place_.rank)) {}
 
-Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, std::vector<Fd> listeners) {
+Result<std::shared_ptr<TreeJob>> TreeJob::open(TreePlace place, Doors doors) {
   std::shared_ptr<TreeJob> self(new TreeJob(std::move(place)));
   const std::weak_ptr<TreeJob> weak = self;
-  if (listeners.empty()) {  // a single rank: nobody to speak to
+  if (doors.listeners.empty()) {  // a single rank: nobody to speak to
     FSCCL_TRY(self->take_members(encode_members({self->place_.self})));
     self->phase_ = Phase::kJoined;
     return self;
   }
   FSCCL_ASSIGN(self->reception_, Reception::open(self->place_.credentials, self->place_.job, self->place_.rank,
-                                                 std::move(listeners), [weak](Guest guest) {
+                                                 std::move(doors.listeners), [weak](Guest guest) {
                                                    if (const auto job = weak.lock()) job->admit(std::move(guest));
                                                  }));
+  self->datagrams_ = std::move(doors.beats);
   self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto job = weak.lock();
     return job ? job->tick() : -1;

@@ -35,10 +35,16 @@ struct TreePlace {
   IpAddress registrar = {};  // as this rank reached it; zero: over a Unix socket
 };
 
+// What a rank opens before others know of it.
+struct Doors {
+  std::vector<Fd> listeners;  // where children and fetching ranks connect
+  Fd beats;                   // takes datagrams (tree_beats.cpp); may be none
+};
+
 class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
  public:
-  // `listeners`: where children and fetching ranks connect. Empty: the one rank of a job that needs no registrar; it has joined.
-  static Result<std::shared_ptr<TreeJob>> open(TreePlace place, std::vector<Fd> listeners);
+  // No listeners: the one rank of a job that needs no registrar; it has joined.
+  static Result<std::shared_ptr<TreeJob>> open(TreePlace place, Doors doors);
   ~TreeJob() override { leave(); }
   TreeJob(const TreeJob&) = delete;
   TreeJob& operator=(const TreeJob&) = delete;
@@ -144,6 +150,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   class Beats;
   int64_t beat();  // how long until it is due again, in ns; negative: never
   Status hear_beat(const Link& link, ByteView payload);
+  Status watch_datagrams();
+  void on_datagrams();
   void begin_watch(int rank);  // over a new link
   void end_watch(int rank);
   void end_beats();
@@ -181,6 +189,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::deque<LostRank> undelivered_;
   LossHandler loss_handler_;
   std::shared_ptr<Beats> beats_;
+  Fd datagrams_;                   // Doors::beats; watched once somebody beats from another host
   std::set<int32_t> early_beats_;  // of neighbours, before this rank's own
 
   Thread mender_;  // while links are missing

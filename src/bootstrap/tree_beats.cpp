@@ -2,6 +2,10 @@
 // they share (beat_table.h), to a neighbour on another host by a small frame. That carries who is silent, as does one on any link
 // when there is somebody, or this has changed.
 //
+// A frame waits behind what was lost before it, so to a neighbour on another host a datagram (wire/beat.h) goes beside it where the
+// network lets it pass. It says that this rank lives, for which either is enough, and nothing else. Whatever does not prove that a
+// neighbour made it is dropped, without an answer and with nothing kept.
+//
 // A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
 // is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.
 #include <algorithm>
@@ -13,6 +17,7 @@
 #include "bootstrap/heartbeat.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/tree.h"
+#include "wire/beat.h"
 
 namespace fsccl {
 
@@ -24,6 +29,7 @@ constexpr int kOwingLooks = 3;                   // what was sent just now is no
 // The table must not overtake what a rank has said before it left, a census's answer above all (census.h); its goodbye comes behind
 // that. So what stands there counts where no goodbye came, because those between had left before.
 constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
+constexpr int kDatagramsAtOnce = 32;              // so that whoever floods the socket does not keep the service thread
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
 bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
@@ -43,8 +49,12 @@ class TreeJob::Beats final : public Senses {
   int64_t beat();
   Status hear(const Link& link, ByteView payload);
   void greet(int32_t rank) {  // who has just been linked is there
-    if (is_far(rank)) far_[rank] = {1, now_ns()};
+    if (!is_far(rank)) return;
+    heard(far(rank));
+    far(rank).unanswered = far(rank).owing = 0;
   }
+  Status hear_datagrams();
+  bool has_far() const { return here_.size() < job_.members_.size(); }
   bool take(std::pair<int, PeerLife>* change);
   void leave() {
     if (table_) table_->leave(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]));
@@ -62,9 +72,18 @@ class TreeJob::Beats final : public Senses {
   struct Far {  // a neighbour on another host
     uint64_t beats = 0;
     int64_t heard_ns = 0;
-    int unanswered = 0;  // beats since then
+    int unanswered = 0;  // frames since its last one
     int owing = 0;       // looks at which its system owed an answer, in a row
+    SecretKey to, from;  // of datagrams
+    uint64_t count = 0;  // of its last one
   };
+  Far& far(int32_t rank);
+  static void heard(Far& far) {
+    far.beats++;
+    far.heard_ns = now_ns();
+  }
+  void send_datagrams();
+  void take_datagram(ByteView datagram);
   const Member& member(int32_t rank) const { return job_.members_[static_cast<size_t>(rank)]; }
   const Member& self() const { return member(job_.place_.rank); }
   bool is_far(int32_t rank) const { return member(rank).host != self().host; }
@@ -82,6 +101,7 @@ class TreeJob::Beats final : public Senses {
   std::unique_ptr<BeatTable> table_;
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
+  uint64_t datagrams_ = 0;                       // sent, of all neighbours
   std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
   std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
   std::deque<std::pair<int, PeerLife>> changes_;
@@ -138,10 +158,7 @@ std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
 }
 
 Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
-  if (is_far(rank)) {
-    const Far& far = far_[rank];
-    return {far.beats, now_ns() - far.heard_ns};
-  }
+  if (is_far(rank)) return {far(rank).beats, now_ns() - far(rank).heard_ns};
   if (!table_) return {};
   const auto line = static_cast<size_t>(lines_[static_cast<size_t>(rank)]);
   return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()), table_->has_left(line)};
@@ -155,12 +172,12 @@ char TreeJob::Beats::state(int32_t rank) {
 
 bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
   if (!is_far(rank)) return false;
-  Far& far = far_[rank];
-  const bool owes = far.unanswered < kMostUnanswered &&
+  Far& other = far(rank);
+  const bool owes = other.unanswered < kMostUnanswered &&
                     std::any_of(job_.links_.begin(), job_.links_.end(),
                                 [&](const LinkPtr& link) { return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns; });
-  far.owing = owes ? far.owing + 1 : 0;
-  return far.owing >= kOwingLooks;
+  other.owing = owes ? other.owing + 1 : 0;
+  return other.owing >= kOwingLooks;
 }
 
 int64_t TreeJob::Beats::beat() {
@@ -178,6 +195,7 @@ int64_t TreeJob::Beats::beat() {
   for (const int32_t rank : findings.left)
     if (now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs) job_.lose({rank, true}, nullptr);
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
+  if (due) send_datagrams();
   spread(due, now);
   return std::max<int64_t>(std::min(due_ns_, look_ns_) - now_ns(), 0);
 }
@@ -194,14 +212,57 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
   FSCCL_ASSIGN(const std::vector<Silent> silent, decode_silent(payload, job_.place_.ranks));
   const int64_t now = now_ns();
   if (is_far(link.rank)) {
-    Far& far = far_[link.rank];
-    far.beats++;
-    far.heard_ns = now;
-    far.unanswered = far.owing = 0;
+    heard(far(link.rank));
+    far(link.rank).unanswered = far(link.rank).owing = 0;
   }
   heart.told(link.rank, silent, now);
   spread(false, now);
   return success();
+}
+
+TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
+  const auto [found, made] = far_.try_emplace(rank);
+  if (made) {
+    const MemberRecord &mine = job_.records_[static_cast<size_t>(job_.place_.rank)],
+                       &its = job_.records_[static_cast<size_t>(rank)];
+    found->second.to = beat_key(job_.place_.credentials.key, job_.id(), mine, its);
+    found->second.from = beat_key(job_.place_.credentials.key, job_.id(), its, mine);
+  }
+  return found->second;
+}
+
+// What does not leave is lost, as any datagram may be.
+void TreeJob::Beats::send_datagrams() {
+  if (!job_.datagrams_.valid()) return;
+  datagrams_++;
+  for (const LinkPtr& link : job_.links_) {
+    const uint16_t port = link->rank < 0 ? 0 : job_.records_[static_cast<size_t>(link->rank)].beat_port;
+    if (port == 0 || !is_far(link->rank)) continue;
+    const SocketAddress peer = peer_address(link->channel->fd());
+    if (peer.is_unix()) continue;
+    const BeatDatagram datagram = seal_beat(far(link->rank).to, job_.place_.rank, datagrams_);
+    (void)send_datagram(job_.datagrams_.get(), tcp_address(ip_of(peer), port), datagram.data(), datagram.size());
+  }
+}
+
+Status TreeJob::Beats::hear_datagrams() {
+  std::array<uint8_t, kBeatBytes> bytes;
+  for (int i = 0; i < kDatagramsAtOnce; ++i) {
+    FSCCL_ASSIGN(const ssize_t count, receive_datagram(job_.datagrams_.get(), bytes.data(), bytes.size()));
+    if (count < 0) break;
+    if (count == static_cast<ssize_t>(bytes.size())) take_datagram(bytes);
+  }
+  return success();
+}
+
+void TreeJob::Beats::take_datagram(ByteView datagram) {
+  const int32_t rank = claimed_rank(datagram);
+  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !job_.linked(rank)) return;
+  Far& other = far(rank);
+  const uint64_t count = open_beat(other.from, datagram, other.count);
+  if (count == 0) return;
+  other.count = count;
+  heard(other);
 }
 
 void TreeJob::Beats::spread(bool beats, int64_t now) {
@@ -211,7 +272,7 @@ void TreeJob::Beats::spread(bool beats, int64_t now) {
     std::vector<Silent>& said = said_[link->rank];
     const bool changed = !std::equal(news.begin(), news.end(), said.begin(), said.end(),
                                      [](const Silent& a, const Silent& b) { return a.rank == b.rank && a.stopped == b.stopped; });
-    const bool beats_there = beats && is_far(link->rank) && far_[link->rank].unanswered++ < kMostUnanswered;
+    const bool beats_there = beats && is_far(link->rank) && far(link->rank).unanswered++ < kMostUnanswered;
     if (!changed && !beats_there && !(beats && !is_far(link->rank) && !news.empty())) continue;
     job_.send(*link, FrameType::kBeat, encode_silent(news));
     said = std::move(news);
@@ -231,7 +292,11 @@ bool TreeJob::Beats::take(std::pair<int, PeerLife>* change) {
 Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, Deadline deadline) {
   const bool one_process =
       std::all_of(members_.begin(), members_.end(), [&](const Member& one) { return same_process(one, members_.front()); });
-  if (times.beat_ns <= 0 || one_process) return success();
+  if (times.beat_ns <= 0 || one_process) {
+    const std::lock_guard lock(mutex_);
+    datagrams_.reset();
+    return success();
+  }
   auto beats = std::make_shared<Beats>(*this, times, std::move(handler));
   FSCCL_TRY(beats->share(deadline));
   std::unique_lock lock(mutex_);
@@ -239,6 +304,8 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   for (const int32_t rank : early_beats_) beats->greet(rank);
   for (const auto& [rank, left] : lost_) beats->heart.lost(rank, false, now_ns());
   beats_ = beats;
+  if (!beats->has_far()) datagrams_.reset();
+  if (datagrams_.valid() && !watch_datagrams().ok()) datagrams_.reset();
   Reactor::instance().kick();
   // Who has never beaten is not missed: nobody is in the job without having done so once.
   changed_.wait_for(lock, deadline.left_ns(kFirstBeatNs), [&] { return beats->begun() || phase_ == Phase::kLeft; });
@@ -262,6 +329,19 @@ Status TreeJob::hear_beat(const Link& link, ByteView payload) {
   if (beats_) return beats_->hear(link, payload);
   early_beats_.insert(link.rank);
   return success();
+}
+
+Status TreeJob::watch_datagrams() {
+  return Reactor::instance().watch(datagrams_.get(), [weak = weak_from_this()] {
+    if (const auto job = weak.lock()) job->on_datagrams();
+  });
+}
+
+// Where the system gives none any more, frames must do.
+void TreeJob::on_datagrams() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kLeft || beats_->hear_datagrams().ok()) return;
+  Reactor::instance().unwatch(datagrams_.get());
 }
 
 void TreeJob::begin_watch(int rank) {

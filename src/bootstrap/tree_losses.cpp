@@ -141,10 +141,12 @@ void TreeJob::leave() {
   Reactor& reactor = Reactor::instance();
   if (reception_) reception_->close();
   for (const LinkPtr& link : links) reactor.unwatch(link->channel->fd());
+  reactor.unwatch(datagrams_.get());
   for (const auto& [fd, fetch] : fetches_) reactor.unwatch(fd);  // which nobody changes any more
   reactor.remove_hook(hook_);
   const std::lock_guard lock(mutex_);
   end_beats();
+  datagrams_.reset();
   fetches_.clear();
   published_.clear();
   try {

@@ -1,7 +1,7 @@
 // The wire format of the control side: what two ranks, or a rank and the registrar, say to each other over one stream socket.
 //
-// Everything is a frame: a header of 12 bytes and a payload whose form the type decides. All integers are little-endian, there is
-// no padding.
+// Everything is a frame (but for heartbeats, which come as datagrams, too: beat.h): a header of 12 bytes and a payload whose form
+// the type decides. All integers are little-endian, there is no padding.
 //
 //     offset  bytes  field
 //          0      4  magic 0x4c435346 ("FSCL")

@@ -10,7 +10,7 @@ constexpr size_t kSilentBytes = 4 + 4 + 1 + 1;
 
 void put(ByteWriter& writer, const MemberRecord& member) {
   writer.put(member.rank).put(member.host).put(member.pid).put(member.uid).put(member.start_time);
-  writer.put(member.listener).put(member.via_unix).put(member.ip).put(member.port);
+  writer.put(member.listener).put(member.via_unix).put(member.ip).put(member.port).put(member.beat_port);
 }
 
 MemberRecord get_member(ByteReader& reader) {
@@ -24,6 +24,7 @@ MemberRecord get_member(ByteReader& reader) {
   member.via_unix = reader.get<uint8_t>();
   reader.get(member.ip);
   member.port = reader.get<uint16_t>();
+  member.beat_port = reader.get<uint16_t>();
   return member;
 }
 

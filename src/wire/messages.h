@@ -26,8 +26,9 @@ struct MemberRecord {
   uint8_t via_unix = 0;             // reached the registrar over a Unix socket, so that others that did can reach it likewise
   std::array<uint8_t, 16> ip = {};  // all zero: found by the registrar from the connection
   uint16_t port = 0;                // 0: no TCP
+  uint16_t beat_port = 0;           // where it takes heartbeats as datagrams (beat.h); 0: nowhere
 };
-inline constexpr size_t kMemberRecordBytes = 4 + 8 + 4 + 4 + 8 + 16 + 1 + 16 + 2;
+inline constexpr size_t kMemberRecordBytes = 4 + 8 + 4 + 4 + 8 + 16 + 1 + 16 + 2 + 2;
 
 struct Register {
   MemberRecord member;

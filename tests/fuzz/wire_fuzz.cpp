@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "fuzz.h"
+#include "wire/beat.h"
 #include "wire/frame.h"
 #include "wire/handshake.h"
 #include "wire/messages.h"
@@ -38,6 +39,14 @@ void talk_to_client(ByteView payload) {
   FUZZ_REQUIRE(!client.answer(payload).ok());
 }
 
+// Nobody has its key, so nothing opens.
+void open_nothing(ByteView payload) {
+  const int32_t rank = claimed_rank(payload);
+  FUZZ_REQUIRE(rank >= -1);
+  FUZZ_REQUIRE(rank < 0 || payload.size() == kBeatBytes);
+  FUZZ_REQUIRE(open_beat(SecretKey::random(), payload, 0) == 0);
+}
+
 MemberRecord member(int32_t rank) {
   MemberRecord record;
   record.rank = rank;
@@ -62,7 +71,7 @@ void same_stands(ByteView payload) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   if (bytes == 0) return 0;
   const ByteView payload(data + 1, bytes - 1);
-  switch (data[0] % 14) {
+  switch (data[0] % 15) {
     case 0:
       (void)decode_header(payload.subspan(0, std::min(payload.size(), kFrameHeaderBytes)), 1 << 20).ok();
       break;
@@ -120,6 +129,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     case 10:
       talk_to_server(payload);
       break;
+    case 13:
+      open_nothing(payload);
+      break;
     case 11:
       talk_to_client(payload);
       break;
@@ -160,6 +172,8 @@ std::vector<std::string> fuzz_seeds() {
   std::fill(forged.end() - kProofBytes, forged.end(), uint8_t{0});
   add(9, forged);
   add(11, forged);
-  add(13, encode_stands({{7, 1, 0, false, {0, 3}}, {7, 2, -60, true, {}}}));
+  add(14, encode_stands({{7, 1, 0, false, {0, 3}}, {7, 2, -60, true, {}}}));
+  const BeatDatagram beat = seal_beat(credentials().key, 3, 77);
+  add(13, {beat.begin(), beat.end()});
   return seeds;
 }

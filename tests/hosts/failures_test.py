@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import ranks
 
 PER_HOST = 2
+SUSPECT_S = 0.4
 NETWORK = os.environ.get("FSCCL_NETWORK", "tcp")
 WAY = os.environ.get("FSCCL_UCX_PATH", "auto")
 FOREVER = ["collectives", "--coll", "all_reduce", "-b", "1M", "-e", "1M", "-n", "1000000", "-w", "0", "-m", "1", "-c", "0",
@@ -41,6 +43,34 @@ def running(processes):
 def card(state):
     """Of the second host, as its administrator sets it."""
     subprocess.run(["ip", "-n", "host1", "link", "set", "eth0", state], check=True)
+
+
+def lose_connections():
+    """What arrives at the second host is lost, but for datagrams. Whether this kernel can do that."""
+    tcp = "4,48 0 0 23,21 0 1 6,6 0 0 2,6 0 0 4294967295"  # byte 23 is the protocol, 6 TCP, 2 TC_ACT_SHOT
+    for words in "qdisc add dev eth0 clsact".split(), [*"filter add dev eth0 ingress bpf direct-action bytecode".split(), tcp]:
+        done = subprocess.run(["tc", "-n", "host1", *words], check=False, capture_output=True, text=True)
+        if done.returncode:
+            print(f"lost connections are not tried, this kernel drops no packets for tc: {done.stderr}")
+            return False
+    return True
+
+
+def datagrams_alone(perf):
+    """Heartbeats come as datagrams while connections wait for what was lost: nobody is a suspect."""
+    global failed
+    processes = ranks.start([perf, *FOREVER], PER_HOST, {"FSCCL_LOG_LEVEL": "warn"})
+    running(processes)
+    if lose_connections():
+        time.sleep(3 * SUSPECT_S)  # what is tested: that nothing is said in this time
+    for process in processes:
+        process.kill()
+    for rank, (_, _, errors) in enumerate(ranks.ends(processes)):
+        if "suspect" in errors:
+            failed += 1
+            print(f"datagrams alone: rank {rank} says {errors}")
+    subprocess.run(["tc", "-n", "host1", "qdisc", "del", "dev", "eth0", "clsact"], check=False)
+    print("datagrams alone: done")
 
 
 def choices(perf, once, last):
@@ -96,6 +126,7 @@ def main():
         expect("a killed rank", ranks.ends(processes), ["FSCCL_ERR_PEER_DEAD", f"rank {victim} "], but=victim)
 
     if ranks.real():
+        datagrams_alone(perf)
         late = ["FSCCL_ERR_TIMEOUT", "still waits for rank(s) ", "cannot be reached", "FSCCL_TIMEOUT_MS"]
         lost = ["FSCCL_ERR_PEER_DEAD", " is dead: "]
         for name, lost_ms, words in (("a link that is down", "0", late),

@@ -174,12 +174,15 @@ void Members::judge_joining(int r) {
   if (code == FSCCL_ERR_PEER_DEAD && (me.error->peer < 0 || !gone(me.error->peer))) return wrong("that one lives");
 }
 
-// Where nothing is lost or cut, only who does nothing is silent, or did nothing just now; and not to those on its host who see that
+// Where beats come, only who does nothing is silent, or did nothing just now; and not to those on its host who see that
 // it would run if it could.
 void Members::judge_suspicion(int r, int other) {
   const bool narrow = setting_.weather.room <= 16384 &&
-                      setting_.weather.most_ns > 2 * kMillisecond;  // a beat may wait long behind what is gathered
-  if (narrow || setting_.weather.loss > 0 || may_split() || setting_.mishap == Mishap::hosts || rank(other).process->over()) return;
+                      setting_.weather.most_ns > 2 * kMillisecond;  // a frame may wait long behind what is gathered
+  const bool late = narrow || setting_.weather.loss > 0;            // frames, and goodbyes
+  if ((late && (!setting_.weather.datagrams || rank(other).leaving)) || may_split() || setting_.mishap == Mishap::hosts ||
+      rank(other).process->over())
+    return;
   const Process& process = *rank(other).process;
   if (!process.paused() || (setting_.hosts == 1 && !process.was_stopped()))
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));

@@ -14,6 +14,8 @@ StreamWeather random_weather(World& world) {
   if (world.chance(0.2)) weather.loss = 0.01;
   weather.room = world.chance(0.2) ? 4096 : world.chance(0.5) ? 16 << 10 : 200 << 10;
   weather.pieces = world.chance(0.3) ? 0.5 : 0.05;
+  weather.datagrams = world.chance(0.7);
+  weather.twice = 0.05;
   return weather;
 }
 
@@ -69,10 +71,11 @@ std::string describe(const MembersSetting& setting) {
   std::string where;
   for (const int host : setting.host_of) where += fmt::format("{}{}", where.empty() ? "" : " ", host);
   return fmt::format(
-      "{} ranks on hosts {}; packets take up to {} us, loss {}, room for {} bytes; joining takes at most {} ms; {} gathers; "
+      "{} ranks on hosts {}; packets take up to {} us, loss {}, room for {} bytes, {}; joining takes at most {} ms; {} gathers; "
       "mishap: {}",
-      setting.ranks, where, setting.weather.most_ns / kMicrosecond, setting.weather.loss, setting.weather.room, setting.join_ms,
-      setting.gathers, kMishaps[static_cast<size_t>(setting.mishap)]);
+      setting.ranks, where, setting.weather.most_ns / kMicrosecond, setting.weather.loss, setting.weather.room,
+      setting.weather.datagrams ? "datagrams pass" : "no datagrams pass", setting.join_ms, setting.gathers,
+      kMishaps[static_cast<size_t>(setting.mishap)]);
 }
 
 }  // namespace fsccl::sim

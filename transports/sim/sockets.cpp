@@ -102,7 +102,8 @@ void close_socket(const SocketPtr& socket) {
     close_socket(one);
   }
   socket->closed = true;
-  if (!socket->listens && !socket->reset && (!socket->in.empty() || !socket->finished)) {
+  const bool stream = !socket->listens && !socket->datagrams;
+  if (stream && !socket->reset && (!socket->in.empty() || !socket->finished)) {
     Segment last;
     last.reset = !socket->in.empty();
     last.end = !last.reset;
@@ -238,6 +239,35 @@ void shut_down(int fd) {
   socket->shut = true;
   socket->owner->notify(socket.get());
   socket->owner->serve_soon();
+}
+
+Result<Fd> open_datagrams() {
+  Process& process = Process::current();
+  const SocketPtr socket = sim::make(process, false);
+  socket->datagrams = true;
+  socket->local = tcp_address({}, Wires::current().next_port());
+  Wires::current().add(socket);
+  return Fd(sim::add(socket).value());
+}
+
+bool send_datagram(int fd, const SocketAddress& to, const void* data, size_t bytes) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (socket) socket->owner->about_to_send();
+  if (!socket || socket->owner->over()) return false;
+  const auto* const first = static_cast<const uint8_t*>(data);
+  const int host = is_loopback(ip_of(to)) ? socket->owner->host : ip_of(to)[15] - 1;
+  Wires::current().post(socket->owner->host, host, port_of(to), {first, first + bytes});
+  return true;
+}
+
+Result<ssize_t> receive_datagram(int fd, void* data, size_t bytes) {
+  const SocketPtr socket = sim::socket_of(fd);
+  if (!socket) return sim::closed();
+  if (socket->mail.empty()) return ssize_t{-1};
+  const std::vector<uint8_t> datagram = std::move(socket->mail.front());
+  socket->mail.pop_front();
+  std::copy_n(datagram.begin(), std::min(bytes, datagram.size()), static_cast<uint8_t*>(data));
+  return static_cast<ssize_t>(datagram.size());
 }
 
 bool arrived(int fd) {

@@ -1,7 +1,7 @@
 // Stream sockets of a simulated world: Unix ones between the processes of a host, at once and without loss; TCP between hosts, in
 // order, but cut into pieces anywhere, as late as the network likes (lost packets are sent again), with room for so much and no
-// more. A process that is killed closes what it had, as its system does for it; a host that vanishes, and a network that is cut,
-// answer nothing.
+// more. Datagrams between hosts overtake each other, and are lost or come twice. A process that is killed closes what it had, as
+// its system does for it; a host that vanishes, and a network that is cut, answer nothing.
 #pragma once
 #include <deque>
 #include <memory>
@@ -20,6 +20,8 @@ struct StreamWeather {
   size_t room = 64 << 10;                                              // bytes under way and unread, of a direction
   double garbled = 0;                                                  // packets with a wrong bit
   double pieces = 0.2;                                                 // sends and receives that move only a part
+  bool datagrams = true;                                               // pass; else a firewall takes them all
+  double twice = 0;                                                    // datagrams that come again
 };
 
 struct Segment {
@@ -31,8 +33,10 @@ struct Segment {
 struct Socket {
   Process* owner = nullptr;
   SocketAddress local, remote;
-  bool listens = false, by_unix = false;
+  bool listens = false, by_unix = false, datagrams = false;
   std::deque<std::shared_ptr<Socket>> waiting;  // to be accepted
+
+  std::deque<std::vector<uint8_t>> mail;  // datagrams that came
 
   std::weak_ptr<Socket> other;
   int other_host = 0;
@@ -46,7 +50,7 @@ struct Socket {
   size_t owed = 0;             // of what left: not acknowledged
   int64_t acknowledged_ns = 0, arrives_ns = 0;
 
-  bool readable() const { return listens ? !waiting.empty() : !in.empty() || ended || reset || shut; }
+  bool readable() const { return datagrams ? !mail.empty() : listens ? !waiting.empty() : !in.empty() || ended || reset || shut; }
 };
 using SocketPtr = std::shared_ptr<Socket>;
 
@@ -67,6 +71,8 @@ class Wires {
   void add(const SocketPtr& listener) { listeners_.push_back(listener); }
   void add_stream(const SocketPtr& stream) { streams_.push_back(stream); }
   SocketPtr listener(const SocketAddress& address, int host) const;
+  // A datagram to whoever takes those there.
+  void post(int host, int to_host, uint16_t port, std::vector<uint8_t> bytes);
   uint16_t next_port() { return next_port_++; }
 
   int64_t way();
@@ -81,6 +87,8 @@ class Wires {
 
  private:
   void arrive(const SocketPtr& from, const SocketPtr& to);
+  void hand_over(int host, int to_host, uint16_t port, const std::vector<uint8_t>& bytes);
+  void spoil(std::vector<uint8_t>* bytes, int from, int to);
   void acknowledge(const SocketPtr& from, size_t bytes);
   void silence(int host, int other);
 

@@ -8,6 +8,7 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kResendNs = 200 * kMillisecond;
+constexpr size_t kMailRoom = 40;             // datagrams unread
 constexpr int kMostLosses = 3;               // in a row
 constexpr int64_t kGiveUpNs = 20 * kSecond;  // TCP_USER_TIMEOUT, and about what keep-alive takes (base/socket.cpp)
 
@@ -54,7 +55,8 @@ void Wires::cut(int host, int other, int64_t until_ns) {
 SocketPtr Wires::listener(const SocketAddress& address, int host) const {
   for (const auto& weak : listeners_) {
     const SocketPtr socket = weak.lock();
-    if (!socket || socket->closed || socket->owner->host != host || socket->by_unix != address.is_unix()) continue;
+    if (!socket || socket->closed || socket->datagrams || socket->owner->host != host || socket->by_unix != address.is_unix())
+      continue;
     const bool same = address.is_unix() ? describe(socket->local) == describe(address) : port_of(socket->local) == port_of(address);
     if (same) return socket;
   }
@@ -67,15 +69,38 @@ int64_t Wires::way() {
   return ns;
 }
 
+void Wires::spoil(std::vector<uint8_t>* bytes, int from, int to) {
+  if (bytes->empty() || !world_.chance(weather_.garbled)) return;
+  const size_t bit = world_.below(bytes->size() * 8);
+  (*bytes)[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+  garbled_++;
+  world_.note("bit {} of a packet from process {} to {} is wrong", bit, from, to);
+}
+
+void Wires::post(int host, int to_host, uint16_t port, std::vector<uint8_t> bytes) {
+  if (!weather_.datagrams || world_.chance(weather_.loss)) return;
+  if (world_.chance(weather_.twice)) world_.after(world_.between(0, kSecond), [=, this] { hand_over(host, to_host, port, bytes); });
+  spoil(&bytes, host, to_host);
+  const int64_t ns = world_.between(weather_.least_ns, weather_.most_ns);
+  world_.after(ns, [=, this] { hand_over(host, to_host, port, bytes); });
+}
+
+void Wires::hand_over(int host, int to_host, uint16_t port, const std::vector<uint8_t>& bytes) {
+  if (open_at(host, to_host) > world_.now()) return;
+  for (const auto& weak : listeners_) {
+    const SocketPtr socket = weak.lock();
+    if (!socket || socket->closed || !socket->datagrams || socket->owner->host != to_host || port_of(socket->local) != port)
+      continue;
+    if (socket->mail.size() >= kMailRoom) return;
+    socket->mail.push_back(bytes);
+    return tell(*socket);
+  }
+}
+
 void Wires::carry(const SocketPtr& from, Segment segment) {
   const SocketPtr to = from->other.lock();
   if (!to) return world_.after(from->by_unix ? 0 : way(), [from] { set_reset(from); });
-  if (!from->by_unix && !segment.bytes.empty() && world_.chance(weather_.garbled)) {
-    const size_t bit = world_.below(segment.bytes.size() * 8);
-    segment.bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    garbled_++;
-    world_.note("bit {} of a packet from process {} to {} is wrong", bit, from->owner->number, to->owner->number);
-  }
+  if (!from->by_unix) spoil(&segment.bytes, from->owner->number, to->owner->number);
   const bool overtakes = segment.reset && !from->by_unix && world_.chance(0.3);  // what is lost is not sent again any more
   if (overtakes) from->flight.clear();
   from->flight.push_back(std::move(segment));

@@ -110,5 +110,38 @@ TEST(Socket, ADescriptorThatNobodyAskedForIsClosed) {
   EXPECT_EQ(read(reading.get(), text, 1), 0);                                  // no copy of the writing end is left
 }
 
+TEST(Socket, DatagramsOfOtherLengthsShowIt) {
+  const Fd mine = open_datagrams().take(), other = open_datagrams().take();
+  const IpAddress loopback4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  const SocketAddress there = tcp_address(loopback4, port_of(local_address(other.get())));
+  uint8_t bytes[8] = {};
+  EXPECT_LT(receive_datagram(other.get(), bytes, sizeof bytes).value(), 0);
+  ASSERT_TRUE(send_datagram(mine.get(), there, "", 0));
+  ASSERT_TRUE(send_datagram(mine.get(), there, "eight by", 8));
+  ASSERT_TRUE(send_datagram(mine.get(), there, "more bytes", 10));
+  for (const ssize_t sent : {0, 8, 10}) {
+    ASSERT_TRUE(wait_ready(other.get(), Direction::kRead, patience()).ok());
+    EXPECT_EQ(receive_datagram(other.get(), bytes, sizeof bytes).value(), sent);
+  }
+  EXPECT_EQ(std::memcmp(bytes, "more byt", 8), 0);
+  EXPECT_LT(receive_datagram(other.get(), bytes, sizeof bytes).value(), 0);
+}
+
+// What nobody takes, and what cannot be sent, is lost; the socket is as good as before.
+TEST(Socket, DatagramsMayBeLost) {
+  const Fd mine = open_datagrams().take();
+  IpAddress loopback6 = {};
+  loopback6[15] = 1;
+  const IpAddress loopback4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+  uint8_t byte = 0;
+  for (int i = 0; i < 3; i++) {
+    for (const IpAddress& ip : {loopback4, loopback6, IpAddress{0xff}}) (void)send_datagram(mine.get(), tcp_address(ip, 1), "b", 1);
+    EXPECT_LT(receive_datagram(mine.get(), &byte, 1).value(), 0);
+  }
+  EXPECT_TRUE(send_datagram(mine.get(), tcp_address(loopback4, port_of(local_address(mine.get()))), "b", 1));
+  ASSERT_TRUE(wait_ready(mine.get(), Direction::kRead, patience()).ok());
+  EXPECT_EQ(receive_datagram(mine.get(), &byte, 1).value(), 1);
+}
+
 }  // namespace
 }  // namespace fsccl

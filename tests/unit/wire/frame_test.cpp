@@ -24,6 +24,7 @@ MemberRecord make_member(int32_t rank) {
   member.via_unix = 1;
   member.ip[15] = 1;
   member.port = 29501;
+  member.beat_port = 29502;
   return member;
 }
 
