@@ -132,14 +132,14 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status add_mended(LinkPtr link);
   int64_t mend_if_due(int64_t now);
   void mend();
-  void mend_links(std::unique_lock<std::mutex>& lock);
+  class Mending;
   struct Wanted {
     int32_t rank = -1;
     int64_t due_ns = 0;
   };
   std::vector<Wanted> wanted_links() const;
   bool linked(int32_t rank) const;
-  enum class Reached : uint8_t { yes, gone, closed, silent, refused };
+  enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
   Reached reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const;
 
   // tree_census.cpp

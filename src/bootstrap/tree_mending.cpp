@@ -3,7 +3,7 @@
 // belongs is looked for from there, and where nobody listens any more, nobody lives. And whoever lives is linked to a rank of lower
 // order, or is the first: all are in one tree again, and what one of them knows, all learn.
 //
-// Connecting may block, so a thread does it, which lives while links are missing.
+// Connecting may block, so threads do it, which live while links are missing.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -23,7 +23,9 @@ constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped, at 
 constexpr int64_t kLongestAnswerMs = 2400;
 constexpr int64_t kPauseNs = 20'000'000;
 constexpr int64_t kNoThreadNs = 100'000'000;  // until the system is asked for one again
-constexpr int kClosedDoors = 250;             // as many pauses: whoever listens there is none of ours
+constexpr int64_t kLongestPauseNs = 1'000'000'000;
+constexpr size_t kMostAtOnce = 32;  // connections that are tried
+constexpr int kClosedDoors = 250;   // as many pauses: whoever listens there is none of ours
 
 }  // namespace
 
@@ -57,11 +59,126 @@ int64_t TreeJob::mend_if_due(int64_t now) {
   return mend_due_ns_;
 }
 
+// Each attempt to connect has a thread of its own, because one to a host that is gone takes long. The job's mutex is held, but
+// while an attempt, or this, waits.
+class TreeJob::Mending {
+ public:
+  Mending(TreeJob& job, std::unique_lock<std::mutex>& lock) : job_(job), lock_(lock) {}
+  ~Mending();
+  void run();
+
+ private:
+  struct Attempt {  // on a rank
+    Thread thread;
+    bool under_way = false;
+    int64_t next_ns = 0, answer_ms = kAnswerMs;
+    int closed = 0;
+  };
+  int64_t begin_due(const std::vector<Wanted>& wanted, bool to_link);
+  void connect(int32_t rank, bool to_link);
+  void judge(int32_t rank, Attempt& attempt, Reached reached);
+  std::vector<Wanted> silent_with_their_host() const;
+
+  TreeJob& job_;
+  std::unique_lock<std::mutex>& lock_;
+  std::map<int32_t, Attempt> attempts_;
+  size_t under_way_ = 0;
+  std::set<uint64_t> silent_hosts_;  // one of their ranks could not be reached
+};
+
+TreeJob::Mending::~Mending() {
+  if (under_way_ > 0 && lock_.owns_lock()) lock_.unlock();  // they need it to end
+  for (auto& [rank, attempt] : attempts_)
+    if (attempt.thread.joinable()) attempt.thread.join();
+  if (!lock_.owns_lock()) lock_.lock();
+}
+
+void TreeJob::Mending::run() {
+  while (job_.phase_ == Phase::kJoined && !job_.expelled_) {
+    const std::vector<Wanted> wanted = job_.wanted_links();
+    if (wanted.empty() && under_way_ == 0) break;
+    const int64_t next_ns = std::min(begin_due(wanted, true), begin_due(silent_with_their_host(), false));
+    job_.changed_.wait_for(lock_, std::clamp<int64_t>(next_ns - now_ns(), 0, kLongestPauseNs));
+  }
+}
+
+// When the next one is due.
+int64_t TreeJob::Mending::begin_due(const std::vector<Wanted>& wanted, bool to_link) {
+  int64_t next_ns = INT64_MAX;
+  for (const Wanted& one : wanted) {
+    Attempt& attempt = attempts_[one.rank];
+    if (attempt.under_way || under_way_ >= kMostAtOnce) continue;
+    if (const int64_t due_ns = std::max(one.due_ns, attempt.next_ns); due_ns > now_ns()) {
+      next_ns = std::min(next_ns, due_ns);
+      continue;
+    }
+    if (attempt.thread.joinable()) attempt.thread.join();  // it has nothing left to do
+    const bool started = attempt.thread.start([this, rank = one.rank, to_link] { connect(rank, to_link); }).ok();
+    attempt.under_way = true;
+    under_way_++;
+    if (started) continue;
+    lock_.unlock();
+    connect(one.rank, to_link);
+    lock_.lock();
+    return 0;  // much may have changed
+  }
+  return next_ns;
+}
+
+// Where a host is gone its ranks are found out together, not one after the other has been waited for. Each is asked for, though:
+// one that cannot be reached may be alone in that, stopped and with as many at its door as its system lets wait.
+std::vector<TreeJob::Wanted> TreeJob::Mending::silent_with_their_host() const {
+  std::vector<Wanted> asked;
+  for (const MemberRecord& member : job_.records_)
+    if (silent_hosts_.contains(member.host) && !job_.lost_.contains(member.rank) && !job_.linked(member.rank))
+      asked.push_back({member.rank, 0});
+  return asked;
+}
+
+// Who is not to be linked is only asked whether its system answers.
+void TreeJob::Mending::connect(int32_t rank, bool to_link) {
+  std::unique_lock lock(job_.mutex_);
+  Attempt& attempt = attempts_.at(rank);
+  try {
+    const MemberRecord member = job_.records_[static_cast<size_t>(rank)];
+    const int64_t answer_ms = attempt.answer_ms;
+    Channel channel;
+    lock.unlock();
+    const Reached reached = job_.reach(member, answer_ms, to_link ? &channel : nullptr);
+    lock.lock();
+    judge(rank, attempt, reached);
+    if (reached == Reached::yes && !to_link) silent_hosts_.erase(member.host);
+    if (reached == Reached::yes && to_link && job_.phase_ == Phase::kJoined) {
+      auto link = std::make_shared<Link>();
+      link->rank = rank;
+      link->channel = std::make_shared<Channel>(std::move(channel));
+      (void)job_.add_mended(link).ok();  // without it the rank is still wanted
+    }
+  } catch (const std::bad_alloc&) {
+    if (!lock.owns_lock()) lock.lock();
+  }
+  attempt.next_ns = now_ns() + kPauseNs;
+  attempt.under_way = false;
+  under_way_--;
+  job_.changed_.notify_all();
+}
+
+void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
+  if (job_.phase_ != Phase::kJoined) return;
+  if (reached == Reached::silent) attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
+  if (reached == Reached::closed) attempt.closed++;
+  if (reached == Reached::refused) job_.expelled_ = true;
+  if (reached == Reached::unreachable) silent_hosts_.insert(job_.member(rank).host);
+  if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors) return;
+  job_.lose({rank, false}, nullptr);
+  Reactor::instance().kick();  // losses are told from the service thread
+}
+
 // Where memory is short, what is still missing is made by another thread, a little later.
 void TreeJob::mend() {
   std::unique_lock lock(mutex_);
   try {
-    mend_links(lock);
+    Mending(*this, lock).run();
   } catch (const std::bad_alloc&) {
     if (!lock.owns_lock()) lock.lock();
     mend_due_ns_ = now_ns() + kPauseNs;
@@ -71,47 +188,8 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
-// The lock is held, but while a connection is made.
-void TreeJob::mend_links(std::unique_lock<std::mutex>& lock) {
-  struct Attempt {
-    int64_t next_ns = 0, answer_ms = kAnswerMs;
-    int closed = 0;
-  };
-  std::map<int32_t, Attempt> attempts;  // on ranks that were there, and did not answer
-  while (phase_ == Phase::kJoined && !expelled_) {
-    const int64_t now = now_ns();
-    std::vector<Wanted> wanted = wanted_links();
-    if (wanted.empty()) break;
-    for (Wanted& one : wanted) one.due_ns = std::max(one.due_ns, attempts[one.rank].next_ns);
-    const Wanted next = *std::min_element(wanted.begin(), wanted.end(), [](auto& a, auto& b) { return a.due_ns < b.due_ns; });
-    if (next.due_ns > now) {
-      changed_.wait_for(lock, next.due_ns - now);
-      continue;
-    }
-    const MemberRecord member = records_[static_cast<size_t>(next.rank)];
-    Attempt& attempt = attempts[next.rank];
-    Channel channel;
-    lock.unlock();
-    const Reached reached = reach(member, attempt.answer_ms, &channel);
-    lock.lock();
-    if (phase_ != Phase::kJoined) break;
-    attempt.next_ns = now_ns() + kPauseNs;
-    if (reached == Reached::silent) attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
-    if (reached == Reached::closed) attempt.closed++;
-    if (reached == Reached::refused) expelled_ = true;
-    if (reached == Reached::gone || attempt.closed > kClosedDoors) {
-      lose({next.rank, false}, nullptr);
-      Reactor::instance().kick();  // losses are told from the service thread
-    }
-    if (reached != Reached::yes) continue;
-    auto link = std::make_shared<Link>();
-    link->rank = next.rank;
-    link->channel = std::make_shared<Channel>(std::move(channel));
-    (void)add_mended(link).ok();  // without it the rank is still wanted
-  }
-}
-
-// closed: somebody listens and has closed the connection, so it may be that it is not ready yet. silent: stopped, or very busy.
+// gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed: somebody listens and has closed
+// the connection, so it may be that it is not ready yet. silent: stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const {
   const bool by_unix = member.via_unix && place_.self.via_unix;
   const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
@@ -120,9 +198,11 @@ TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, C
   const int64_t host_lost_ms = config()->host_lost_ms;
   Result<Fd> connected = connect_to(address, Deadline::in_ms(by_unix || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
-    const bool unreachable = connected.status().code() == FSCCL_ERR_TIMEOUT && !by_unix && host_lost_ms != 0;
-    return unreachable || connected.status().code() == FSCCL_ERR_LINK ? Reached::gone : Reached::silent;
+    if (connected.status().code() == FSCCL_ERR_LINK) return Reached::gone;
+    const bool in_vain = connected.status().code() == FSCCL_ERR_TIMEOUT && !by_unix && host_lost_ms != 0;
+    return in_vain ? Reached::unreachable : Reached::silent;
   }
+  if (!channel) return Reached::yes;
   const Deadline deadline = Deadline::in_ms(answer_ms);
   Status versions;
   Result<Channel> introduced = introduce_as(connected.take(), place_.credentials, Purpose::kMend, place_.job, place_.rank,

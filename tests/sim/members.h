@@ -66,6 +66,7 @@ class Members {
 
   // members_ends.cpp: what befalls them, and what must hold
   void plan_mishap();
+  void plan_loss_of(int host, int64_t at_ns);
   void kill_one(int64_t from_ns, int64_t to_ns);
   void break_down(std::string what);
   void judge();

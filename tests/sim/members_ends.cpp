@@ -6,9 +6,10 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kEndNs = 600 * kSecond;    // by then all is over
-constexpr uint64_t kMostEvents = 3'000'000;  // by then all has come to rest
-constexpr int64_t kLateMs = 2500;            // of whoever reports that it cannot join
+constexpr int64_t kEndNs = 600 * kSecond;      // by then all is over
+constexpr int64_t kHostFoundNs = 6 * kSecond;  // until all know who is gone with it
+constexpr uint64_t kMostEvents = 3'000'000;    // by then all has come to rest
+constexpr int64_t kLateMs = 2500;              // of whoever reports that it cannot join
 
 }  // namespace
 
@@ -42,18 +43,37 @@ void Members::kill_one(int64_t from_ns, int64_t to_ns) {
   });
 }
 
+// Some of its ranks may have died just before: then others are looking for those below them when it goes, over no link that could
+// tell.
+void Members::plan_loss_of(int host, int64_t at_ns) {
+  for (Rank& one : ranks_)
+    if (one.process->host == host && setting_.chosen % 2 == 0 && world_.chance(0.5))
+      world_.after(std::max<int64_t>(0, at_ns - world_.between(0, 100 * kMillisecond)), [&one] { one.process->kill(); });
+  world_.after(at_ns, [this, host] {
+    wires_->lose_host(host, setting_.hosts);
+    std::vector<int> here;
+    for (int r = 0; r < setting_.ranks; r++) {
+      if (rank(r).process->host == host)
+        rank(r).process->kill();
+      else if (rank(r).joined)
+        here.push_back(r);
+    }
+    world_.after(kHostFoundNs, [this, host, here] {
+      for (const int r : here)
+        for (int other = 0; other < setting_.ranks && !rank(r).leaving && !rank(r).process->over(); other++)
+          if (rank(other).process->host == host && !rank(r).lost.contains(other))
+            return break_down(fmt::format("rank {} does not know yet that rank {} is gone, with its host", r, other));
+    });
+  });
+}
+
 void Members::plan_mishap() {
   const int64_t most_ns = setting_.start_ns + kSecond;
   const auto host = [&] { return static_cast<int>(world_.below(static_cast<uint64_t>(setting_.hosts))); };
   if (setting_.mishap == Mishap::early || setting_.mishap == Mishap::deaths)
     for (int i = 0; i < setting_.deaths; i++)
       setting_.mishap == Mishap::early ? kill_one(0, setting_.start_ns + 20 * kMillisecond) : kill_one(0, most_ns);
-  if (setting_.mishap == Mishap::hosts)
-    world_.after(world_.between(0, most_ns), [this, lost = host()] {
-      wires_->lose_host(lost, setting_.hosts);
-      for (Rank& one : ranks_)
-        if (one.process->host == lost) one.process->kill();
-    });
+  if (setting_.mishap == Mishap::hosts) plan_loss_of(host(), world_.between(0, most_ns));
   for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++) {
     if (world_.chance(0.6)) continue;
     const bool stopped = world_.chance(0.5);
