@@ -5,12 +5,14 @@
 // Progress. Whoever polls a channel moves the node on; so an exchange of two ranks that both wait involves no other thread. The
 // thread of the node sleeps without any part in it until somebody is about to sleep (`need`), or goes away while something has yet
 // to leave (`rest`). Then it sleeps on the node's descriptor, moves the node on when something comes, and goes back to sleep when
-// nobody sleeps and all has left.
+// nobody sleeps and all has left. Where peers wait for answers (UCX: who leaves wants to know that all has arrived), it looks after
+// them while nobody polls, ten times a second.
 //
 // Locking. One mutex guards the connections and all that comes from them. Handlers run with it held; they never call the engine.
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -76,6 +78,8 @@ class Node {
   virtual bool flushed() = 0;          // all that was sent has left this rank
   virtual bool arm() = 0;              // from now on events() is ready when there is something to do; false: there is already
   virtual int events() const = 0;
+  // Peers wait for answers that only a node gives which is moved on: its thread looks now and then when nobody polls.
+  virtual bool owes_answers() const { return false; }
   virtual void interrupt() = 0;  // makes events() ready. Without the mutex
   // Bytes that a rank offers, and that can be fetched to `place`; and those that nobody wants.
   virtual void fetch(int from, const Header& header, void* offer, size_t bytes, std::byte* place, Channel& channel, int peer) = 0;
@@ -117,6 +121,8 @@ class Node {
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
   void wake();
   void serve();
+  bool doze(const std::function<bool()>& wanted, int64_t ns);
+  int take_turn();
 
   const char* const name_;
   const bool checksum_;

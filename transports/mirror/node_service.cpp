@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/clock.h"
 #include "transports/mirror/node.h"
@@ -10,10 +11,11 @@
 namespace fsccl::mirror {
 namespace {
 
-constexpr int64_t kNeededNs = 2'000'000;                          // between need() and the sleep that it announces
-constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;  // of the thread while somebody else polls
-constexpr int kSleepMs = 100;                                     // of the thread, when nothing comes
-constexpr int kTurn = 256;                                        // advances before others may have the mutex
+constexpr int64_t kNeededNs = 2'000'000;                                // between need() and the sleep that it announces
+constexpr int64_t kFirstNapNs = 20'000, kLongestNapNs = 500'000;        // of the thread while somebody else polls
+constexpr int kSleepMs = 100;                                           // of the thread, when nothing comes
+constexpr int64_t kFirstLookNs = 1'000'000, kLastLookNs = 100'000'000;  // of the thread, where peers wait for answers
+constexpr int kTurn = 256;                                              // advances before others may have the mutex
 
 }  // namespace
 
@@ -57,20 +59,41 @@ void Node::rest() {
   wake();
 }
 
+// Whether the node's thread is wanted; else so much time has passed.
+bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
+  const auto woken = [&] { return stop_ || wanted(); };
+  std::unique_lock lock(sleep_mutex_);
+  dozing_.store(true, std::memory_order_seq_cst);
+  bool is = true;
+  if (ns == INT64_MAX)
+    wake_.wait(lock, woken);
+  else
+    is = wake_.wait_for(lock, std::chrono::nanoseconds(ns), woken);
+  dozing_.store(false, std::memory_order_seq_cst);
+  return is;
+}
+
+// How often it moved the node on. With the mutex held.
+int Node::take_turn() {
+  int turns = 0;
+  while (turns < kTurn && advance(-1)) turns++;
+  return turns;
+}
+
 void Node::serve() {
   const auto wanted = [&] {
     return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
            now_ns() < needed_until_ns_.load(std::memory_order_seq_cst);
   };
   uint32_t polls = 0;
-  int64_t nap_ns = kFirstNapNs;
+  int64_t nap_ns = kFirstNapNs, look_ns = kLastLookNs;
   while (!stop_) {
     if (!wanted()) {
       nap_ns = kFirstNapNs;
-      std::unique_lock lock(sleep_mutex_);
-      dozing_.store(true, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return stop_ || wanted(); });
-      dozing_.store(false, std::memory_order_seq_cst);
+      if (doze(wanted, owes_answers() ? look_ns : INT64_MAX)) continue;
+      const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
+      const std::lock_guard lock(mutex_);
+      look_ns = !polled && take_turn() > 0 ? kFirstLookNs : std::min(2 * look_ns, kLastLookNs);
       continue;
     }
     // Somebody polls, or is about to sleep: then there is nothing to do here but to be in the way.
@@ -84,8 +107,7 @@ void Node::serve() {
     bool armed = false;
     {
       const std::lock_guard lock(mutex_);
-      int turns = 0;
-      while (turns < kTurn && advance(-1)) turns++;
+      const int turns = take_turn();
       if (leaving_) leaving_ = !flushed();
       armed = turns < kTurn && arm();
     }

@@ -60,6 +60,7 @@ class Node : public mirror::Node {
   bool arm() override;
   int events() const override { return events_; }
   void interrupt() override;
+  bool owes_answers() const override { return true; }
   // What is on offer is one of those below.
   void fetch(int from, const mirror::Header& header, void* offer, size_t bytes, std::byte* place, mirror::Channel& channel,
              int peer) override;
