@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/at_once.h"
 #include "engine/hierarchy.h"
 
 namespace fsccl {
@@ -89,6 +90,8 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   set_plans(&settings, entry->plan, entry->otherwise);
   settings.reads = selection.reads;
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
+  // A message's tag and a factor come with the call.
+  entry->small = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM && small_enough(entry->plan, settings);
   settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -220,17 +223,18 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   if (entry.by_hosts && hierarchy_->takes(call)) [[unlikely]]
     return hierarchy_->run(call, wait, state);
 
+  auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* const output = static_cast<std::byte*>(call.output);
+  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, inline_scratch_.get()};
+  if (entry.small && wait && !call.prepare && engine_.begin_at_once()) {
+    engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+    return engine_.run_at_once({&entry.plan, &entry.settings, &entry.fingerprint, buffers}, state);
+  }
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
   op->plan = &entry.plan;
-  if (one_buffer(call.op)) {
-    if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
-    op->inline_bindings[0].base = static_cast<std::byte*>(call.output);
-  } else {
-    op->inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(call.input));
-    op->inline_bindings[1].base = static_cast<std::byte*>(call.output);
-    op->inline_bindings[2].base = inline_scratch_.get();
-  }
+  for (size_t i = 0; i < buffers.size(); i++) op->inline_bindings[i].base = buffers[i];
+  if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
   if (entry.settings.kind == FSCCL_OP_PREMUL_SUM) {
     op->premul = call.reduction.scale;
     uint64_t bits;

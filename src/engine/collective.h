@@ -69,6 +69,7 @@ class Collectives {
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
     bool by_hosts = false;  // if the call can
+    bool small = false;     // at_once.h
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }

@@ -20,6 +20,7 @@ Engine::Engine(EngineOptions options)
       ranks_(options_.ranks),
       can_read_(transport_.can_read(channel_) != 0),
       sums_(options_.checksum && !mirrored()),
+      at_once_(!options_.checksum && !mirrored()),
       next_tick_(options_.first_tick),
       left_(options_.first_tick),
       placed_(options_.first_tick - 1),
@@ -66,10 +67,7 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
   const uint64_t sequence = op.fingerprint.sequence;
-  // What goes in the signals alone is begun sooner than recorded, and peers wait for the signals: the record comes behind them.
-  const bool signals_alone = op.plan->slots[0] == 0 && op.publishes == 0;
-  op.recorded = !wait_for_it || !signals_alone || completed() + 1 < sequence;
-  if (op.recorded) record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
+  record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
   if (wait_for_it) {
     tail_.store(sequence, std::memory_order_release);
     return wait(sequence, -1, state);
@@ -102,10 +100,6 @@ Engine::Outcome Engine::drive_on() {
       op.tick = next_tick_;
     }
     const Outcome outcome = Executor(*this, op).run();
-    if (!op.recorded) {
-      op.recorded = true;
-      record(recording::Event::submitted, op.fingerprint, op.fingerprint.root);
-    }
     if (outcome != Outcome::done) return outcome;
     next_tick_ = op.tick + static_cast<uint32_t>(op.plan->ticks);
     if (op.complete && op.complete(op) == Completion::again) {
@@ -116,18 +110,19 @@ Engine::Outcome Engine::drive_on() {
     }
     if (op.state) [[unlikely]]
       op.state.reset();
-    tally_.completed(op.fingerprint.op);
-    record(recording::Event::completed, op.fingerprint, -1);
-    std::atomic_ref(done_.position).store(++head, std::memory_order_release);
-    if (gates_others_.load(std::memory_order_relaxed)) [[unlikely]] {
-      std::atomic_ref(done_.position).exchange(head, std::memory_order_seq_cst);  // a full barrier, by the rule of futex.h
-      if (std::atomic_ref(done_.sleepers).load(std::memory_order_seq_cst))
-        futex_wake_all(reinterpret_cast<uint32_t*>(&done_.position));
-    }
+    head = complete(op.fingerprint);
     if (notifications_.due(head)) [[unlikely]]
       return Outcome::done;
   }
   return Outcome::done;
+}
+
+uint64_t Engine::complete(const Fingerprint& what) {
+  const uint64_t head = completed() + 1;
+  tally_.completed(what.op);
+  record(recording::Event::completed, what, -1);
+  done_.reach(head);
+  return head;
 }
 
 void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
@@ -244,9 +239,9 @@ void Engine::next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kM
   }
 }
 
-bool Engine::round_done(const Operation& op) {
-  if (!op.plan->lazy) return all_entered(op.tick);
-  pending_[(pending_begin_ + pending_count_++) % kWindow] = {op.tick, 0, op.fingerprint};
+bool Engine::end_round(bool lazy, uint32_t tick, const Fingerprint& what) {
+  if (!lazy) return all_entered(tick);
+  pending_[(pending_begin_ + pending_count_++) % kWindow] = {tick, 0, what};
   return true;
 }
 
@@ -434,7 +429,6 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
     }
     const Outcome outcome = drive();
     const bool more = outcome == Outcome::done && unattended(), blocked = outcome == Outcome::blocked;
-    const bool release = blocked && blocked_.release;
     if (!more && transport_.rest) transport_.rest(channel_);
     if (blocked) {
       record_blocked();
@@ -443,7 +437,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
       if (met(blocked_)) word->value = ~word->value;  // do not sleep on it
     }
     driving_.store(false, std::memory_order_release);
-    if (blocked && !failed()) return release ? Attempt::unreleased : Attempt::blocked;
+    if (blocked && !failed()) return Attempt::blocked;
     if (!unattended()) return Attempt::idle;  // else it was submitted meanwhile, by a thread that saw this one drive
   }
 }

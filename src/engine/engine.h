@@ -30,6 +30,7 @@ namespace fsccl {
 
 class Engine;
 class Job;
+struct SmallCall;
 
 struct EngineOptions {
   const fsccl_transport_ops_t* transport = nullptr;
@@ -83,13 +84,17 @@ class Engine {
   // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in *state.
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
+  // For a call that is all in its signals (at_once.h) and waited for: true where nothing else is under way, and then it is this
+  // thread that drives, and is to go on with run_at_once().
+  bool begin_at_once() {
+    return at_once_ && completed() == tail_.load(std::memory_order_relaxed) && !failed() && try_drive();
+  }
+  Status run_at_once(const SmallCall& call, fsccl_status_t* state);
+
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
   uint64_t completed() const { return done_.reached(); }
   // Grows to the number of an operation when that completes: what operations of other engines can have as their gate.
-  const ReleaseLine* done_line() {
-    gates_others_.store(true, std::memory_order_seq_cst);
-    return &done_;
-  }
+  const ReleaseLine* done_line() const { return &done_; }
   // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms
   // (negative: no limit of its own).
   enum class Calls : uint8_t { here, elsewhere };  // elsewhere: inside another engine's drive; the service thread calls back
@@ -125,13 +130,15 @@ class Engine {
   // For the service thread (progress.h).
   bool unattended() const { return completed() < submitted() && !failed(); }
   bool needs_service() const { return unattended() || notifications_.due(completed()); }
-  enum class Attempt { idle, blocked, unreleased, busy };  // unreleased: blocked, by what may be signalled without a barrier
+  enum class Attempt { idle, blocked, busy };
   Attempt try_progress(fsccl_transport_word_t* word);
   std::atomic<bool> attended{false};  // the service thread visits this engine
 
  private:
   friend class Executor;
+  friend class AtOnce;
   static constexpr uint64_t kRing = 64;
+  static constexpr int kBarePolls = 400;  // these see a peer that is nearly there soonest
   enum class Outcome : uint8_t { done, blocked, failed };
 
   // What the blocked operation waits for.
@@ -172,7 +179,10 @@ class Engine {
   void next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
   bool all_entered(uint32_t tick);
-  bool round_done(const Operation& op);
+  // False: blocked, or failed. A round of a lazy plan is looked at later.
+  bool end_round(bool lazy, uint32_t tick, const Fingerprint& what);
+  // The operation at the head is over; returns its number.
+  uint64_t complete(const Fingerprint& what);
   // False: they disagree, or the line is not what was sent, and we failed.
   bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
     if (!options_.checksum && equal(mine, line.fingerprint)) [[likely]]
@@ -209,6 +219,7 @@ class Engine {
   const int rank_, ranks_;
   const bool can_read_;
   const bool sums_;          // slots have tables of sums
+  const bool at_once_;       // signals are memory, and what comes in one is what was sent
   bool one_process_ = true;  // all ranks are threads of this process, and private memory may be read
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank
@@ -218,7 +229,6 @@ class Engine {
   std::atomic<bool> failed_{false};
   ReleaseLine done_;                           // operations completed
   alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
-  std::atomic<bool> gates_others_{false};
   uint32_t next_tick_;  // of the next plan to run; this and what follows is the driver's
   uint32_t left_;       // see above
   struct Pending {      // a round of a lazy plan: not all peers were seen to enter

@@ -20,23 +20,6 @@ struct Published {
 };
 static_assert(sizeof(Published) == kInlineBytes);
 
-// memcpy of 1 .. kInlineBytes bytes; the sizes of one to three words without a call.
-inline void copy_inline(void* to, const void* from, uint64_t bytes) {
-  switch (bytes) {
-    case 8:
-      std::memcpy(to, from, 8);
-      return;
-    case 16:
-      std::memcpy(to, from, 16);
-      return;
-    case 24:
-      std::memcpy(to, from, 24);
-      return;
-    default:
-      std::memcpy(to, from, std::min(bytes, kInlineBytes));
-  }
-}
-
 }  // namespace
 
 void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
@@ -284,18 +267,12 @@ bool Executor::put(const Step& step) {
 }
 
 bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
-  Reduce args{};
+  Reduce args = op_.reduction(engine_.ranks_);
   args.sources = sources;
-  args.n = engine_.ranks_;
   args.from = step.from;
   args.dst = dst;
   args.to = step.to;
   args.count = count;
-  args.op = op_.kind;
-  args.premul = op_.premul;
-  args.scale = op_.scale;
-  args.divisor = op_.divisor;
-  args.accumulate = op_.accumulate;
   args.norm = op_.want_norm ? &op_.norm : nullptr;
   args.stores = op_.accumulate ? Stores::cached : stores;
   if (reduce(args)) return true;
@@ -435,7 +412,7 @@ bool Executor::run_round() {
       return go_otherwise();
     if (!perform(step)) return false;
   }
-  return engine_.round_done(op_);
+  return engine_.end_round(plan_->lazy, op_.tick, op_.fingerprint);
 }
 
 Engine::Outcome Executor::run() {

@@ -1,13 +1,16 @@
 // An operation in flight: a plan, what its symbolic buffers are bound to, the numbers that do not change the plan (scale,
 // operator), and how far it has come. Operations live in a ring of their engine: submitting one allocates nothing.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "base/clock.h"
+#include "base/futex.h"
 #include "engine/arena_table.h"
 #include "engine/fingerprint.h"
 #include "kernels/kernels.h"
@@ -22,6 +25,12 @@ struct alignas(64) ReleaseLine {
   uint32_t sleepers = 0;
   // Sees what its rank did before it got there.
   uint64_t reached() const { return std::atomic_ref(const_cast<uint64_t&>(position)).load(std::memory_order_acquire); }
+  // By one thread at a time.
+  void reach(uint64_t to) {
+    std::atomic_ref(position).store(to, std::memory_order_release);
+    futex_wake_sleepers(word(), &sleepers);
+  }
+  uint32_t* word() { return reinterpret_cast<uint32_t*>(&position); }  // to sleep on; its low half: little endian
 };
 
 // A peer's buffer as seen from here.
@@ -40,6 +49,23 @@ struct Binding {
   uint64_t table_offset = 0;
   Location location;  // published buffers: where peers find it
 };
+
+// memcpy of 1 .. kInlineBytes bytes; the sizes of one to three words without a call.
+inline void copy_inline(void* to, const void* from, uint64_t bytes) {
+  switch (bytes) {
+    case 8:
+      std::memcpy(to, from, 8);
+      return;
+    case 16:
+      std::memcpy(to, from, 16);
+      return;
+    case 24:
+      std::memcpy(to, from, 24);
+      return;
+    default:
+      std::memcpy(to, from, std::min(bytes, kInlineBytes));
+  }
+}
 
 // Hooks run in the driving thread. `complete` runs after the last step and says whether the operation is over; it may instead give
 // it another plan. It may not fail but through Engine::fail_all.
@@ -64,7 +90,6 @@ struct OperationSettings {
   bool want_norm = false;
   bool dry_run = false;  // signals are real, nothing is moved or reduced
   bool begun = false;    // progress, the driver's
-  bool recorded = true;  // that it was submitted
   Stores stores = Stores::cached;
   bool in_cache = false;                         // input and output together fit a core's own cache
   const ReleaseLine* const* releases = nullptr;  // wait_released: the line of each rank
@@ -87,6 +112,18 @@ struct OperationSettings {
   bool unreachable = false;  // somebody's published buffer cannot be touched by all
   int32_t peer = 0;          // next peer of a wait for all
   int64_t deadline_ns = 0;   // 0: nobody has slept on it yet
+
+  // The fold of `ranks` sources as these say; what it is of is to be filled in.
+  Reduce reduction(int ranks) const {
+    Reduce args{};
+    args.n = ranks;
+    args.op = kind;
+    args.premul = premul;
+    args.scale = scale;
+    args.divisor = divisor;
+    args.accumulate = accumulate;
+    return args;
+  }
 };
 
 struct Operation : OperationSettings {

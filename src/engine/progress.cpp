@@ -111,7 +111,6 @@ int64_t Progress::visit() {
 bool Progress::move_on(uint32_t kicks) {
   bool any = false;
   words_.clear();
-  briefly_ = false;
   for (Engine* engine : visited_) {
     fsccl_transport_word_t word{};
     const Engine::Attempt attempt = engine->try_progress(&word);
@@ -125,10 +124,7 @@ bool Progress::move_on(uint32_t kicks) {
       engine->attended.store(true, std::memory_order_seq_cst);  // one was submitted between
     }
     any = true;
-    const bool unreleased = attempt == Engine::Attempt::unreleased;
-    if ((!unreleased && attempt != Engine::Attempt::blocked) || words_.size() == kMostWords) continue;
-    words_.push_back(word);
-    briefly_ |= unreleased;
+    if (attempt == Engine::Attempt::blocked && words_.size() < kMostWords) words_.push_back(word);
   }
   if (!any) return false;
   // The words are counted as slept on while the engines are still ours, so none is unmapped between.
@@ -144,7 +140,7 @@ void Progress::sleep(uint32_t kicks) {
   for (const fsccl_transport_word_t& word : words_)
     entries_.push_back({word.value, reinterpret_cast<uint64_t>(word.word), kFutex32, 0});
   std::atomic_ref(sleeping_).store(1, std::memory_order_seq_cst);
-  int woke = briefly_ ? wait_any(entries_, kBriefNs) : ETIMEDOUT;  // futex.h
+  int woke = wait_any(entries_, kBriefNs);  // futex.h
   if (woke == ETIMEDOUT) woke = wait_any(entries_, kSliceNs);
   if (woke == ENOSYS) futex_wait(&kicks_, kicks, kShortSliceNs);
   std::atomic_ref(sleeping_).store(0, std::memory_order_seq_cst);

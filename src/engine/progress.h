@@ -50,7 +50,6 @@ class Progress {
   // The visitor's own; the engines are written under the mutex.
   std::vector<Engine*> visited_;
   std::vector<fsccl_transport_word_t> words_;
-  bool briefly_ = false;  // to sleep on them at first: one may be signalled without a barrier
   std::vector<FutexWait> entries_;
   int hook_ = -1;
   uint32_t kicks_ = 0;  // grows at each attend; a futex

@@ -22,9 +22,7 @@ inline void relax() {
 #endif
 }
 
-// How a wait spends its time before it sleeps. Bare polls see a peer that is nearly there soonest; yields let a peer run that
-// shares our core.
-constexpr int kBarePolls = 400;
+// How a wait spends its time before it sleeps, after bare polls. Yields let a peer run that shares our core.
 constexpr int kNetworkPolls = 20;  // each asks the network's driver
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
@@ -159,7 +157,7 @@ void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
     return;
   }
   auto* line = const_cast<ReleaseLine*>(blocked.release);
-  word->word = reinterpret_cast<uint32_t*>(&line->position);  // its low half: little endian
+  word->word = line->word();
   word->value = std::atomic_ref(*word->word).load(std::memory_order_relaxed);
   word->sleepers = &line->sleepers;
   word->processor = -1;
@@ -171,7 +169,7 @@ void Engine::sleep_blocked(int64_t until_ns) {
   fill_word(blocked_, &word);
   if (met(blocked_)) return;
   const int64_t begin_ns = now_ns();
-  (blocked_.release ? futex_sleep_counted : futex_sleep)(word.word, word.value, word.sleepers, slice);
+  futex_sleep(word.word, word.value, word.sleepers, slice);
   tally_.slept(now_ns() - begin_ns);
 }
 

@@ -4,8 +4,6 @@
 
 #include <ctime>
 
-#include "base/futex.h"
-
 namespace fsccl {
 
 void ReleaseLedger::done(uint64_t position) {
@@ -30,11 +28,9 @@ void ReleaseLedger::done(uint64_t position) {
 // *from: what the line says afterwards; `to`, if it said *from.
 void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
   if (!std::atomic_ref(line_->position).compare_exchange_strong(*from, to, std::memory_order_seq_cst)) return;
-  if (std::atomic_ref(line_->sleepers).load(std::memory_order_seq_cst)) wake();
+  futex_wake_sleepers(line_->word(), &line_->sleepers);
   *from = to;
 }
-
-void ReleaseLedger::wake() { futex_wake_all(reinterpret_cast<uint32_t*>(&line_->position)); }
 
 Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,
                               const std::function<Status()>& meanwhile) {

@@ -26,20 +26,14 @@ class ReleaseLedger {
   uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
   // Of what was opened last, by whom it was opened. Nothing behind it can be done, so that where all before it is, nobody else
-  // writes the line, and a store is enough; who reads it sees what other threads did before theirs. It is signalled without a
-  // barrier (futex.h).
+  // writes the line; who reads it sees what other threads did before theirs.
   void done_last() {
-    std::atomic_ref line(line_->position);
-    if (line.load(std::memory_order_acquire) + 1 != opened_) [[unlikely]]
+    if (published() + 1 != opened_) [[unlikely]]
       return done(opened_);
-    line.store(opened_, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (std::atomic_ref(line_->sleepers).load(std::memory_order_relaxed)) [[unlikely]]
-      wake();
+    line_->reach(opened_);
   }
 
  private:
-  void wake();
   void publish(uint64_t* from, uint64_t to);
 
   ReleaseLine* line_;

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/futex.h"
 #include "base/hash.h"
 #include "unit/replica_check.h"
 #include "unit/unit.h"
@@ -45,9 +44,7 @@ Completion Unit::shards_summed(Operation& op) {
   if (finish.position) unit.pool().done(finish.position);
   if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
   if (!unit.spec_.replicate_comm) return Completion::over;
-  ReleaseLine& line = unit.shards_summed_;  // lets the sum over the replicas begin
-  std::atomic_ref(line.position).store(op.fingerprint.sequence, std::memory_order_seq_cst);
-  if (std::atomic_ref(line.sleepers).load(std::memory_order_seq_cst)) futex_wake_all(reinterpret_cast<uint32_t*>(&line.position));
+  unit.shards_summed_.reach(op.fingerprint.sequence);  // lets the sum over the replicas begin
   return Completion::over;
 }
 

@@ -1,6 +1,5 @@
-// Signals through cache lines of a shared segment. signal() fills the line and then exchanges its tick: on x86 the exchange asks
-// for the line's ownership at once, and it is the full barrier that the sleeping rule of base/futex.h needs. poll() is one load of
-// a line that the peer owns.
+// Signals through cache lines of a shared segment. signal() fills the line and then stores its tick, by the sleeping rule of
+// base/futex.h; poll() is one load of a line that the peer owns.
 #include "transports/shm/shm.h"
 
 #include <fcntl.h>

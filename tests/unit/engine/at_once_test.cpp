@@ -1,0 +1,170 @@
+// Calls that are done without the ring of operations, and those that have to go on in it.
+#include "engine/at_once.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "plan/collectives.h"
+#include "wrapped_channel.h"
+
+namespace fsccl {
+namespace {
+
+using testing::over_channel;
+using testing::Wrapped;
+
+constexpr int kRounds = 200;
+
+// A rank's engine, and what a communicator would bring into a call.
+struct Rank {
+  Rank(int rank, int ranks, Wrapped& channel, uint32_t tick) : shape{.rank = rank, .ranks = ranks} {
+    static const fsccl_transport_ops_t ops = Wrapped::engine_ops();
+    EngineOptions options;
+    options.transport = &ops;
+    options.channel = &channel;
+    options.first_tick = tick;
+    options.rank = rank;
+    options.ranks = ranks;
+    options.timeout_ms = 20'000;
+    options.name = "test";
+    for (int i = 0; i < ranks; i++) options.members.push_back(i);
+    options.same_process.assign(static_cast<size_t>(ranks), true);
+    engine = std::make_unique<Engine>(std::move(options));
+    shape.count = 2;
+    shape.dtype = FSCCL_INT32;
+    shape.slot_bytes = engine->slot_bytes();
+  }
+  Shape with_root(int root) const {
+    Shape rooted = shape;
+    rooted.root = root;
+    return rooted;
+  }
+  Status at_once(const Plan& plan, OpCode op, void* input, void* output) {
+    const Fingerprint what{.op = op, .count = shape.count};
+    fsccl_status_t state = FSCCL_IN_PROGRESS;
+    const OperationSettings settings;
+    if (!engine->begin_at_once()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
+    return engine->run_at_once({&plan, &settings, &what, buffers(input, output)}, &state);
+  }
+  Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait, fsccl_status_t* state) {
+    Operation* operation = nullptr;
+    FSCCL_TRY(engine->acquire(&operation, {}, {.op = op, .count = shape.count}));
+    operation->plan = &plan;
+    for (size_t i = 0; i < 3; i++) operation->inline_bindings[i].base = buffers(input, output)[i];
+    return engine->submit(*operation, wait, state);
+  }
+  std::array<std::byte*, 3> buffers(void* input, void* output) {
+    return {static_cast<std::byte*>(input), static_cast<std::byte*>(output), scratch.data()};
+  }
+
+  Shape shape;
+  std::unique_ptr<Engine> engine;
+  std::array<std::byte, 8 * kInlineBytes> scratch;
+};
+
+TEST(AtOnce, IsForPlansThatAreAllInTheirSignals) {
+  Shape shape{.rank = 1, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
+  shape.slot_bytes = 1 << 20;
+  for (const Plan& plan : {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape),
+                           reduce_scatter_inline(shape)})
+    EXPECT_TRUE(small_enough(plan, {})) << plan.name;
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {}));
+  OperationSettings settings;
+  settings.publishes = 1;
+  EXPECT_FALSE(small_enough(barrier(1, 3), settings));
+  EXPECT_FALSE(small_enough(Plan(), {})) << "nobody hears of it";
+}
+
+// In turn with operations of the ring, with plans that do not wait for everybody between them.
+TEST(AtOnce, GivesWhatTheRingGives) {
+  over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 3, channel, tick);
+    const Plan gather = all_gather_inline(self.shape), sum = all_reduce_inline(self.shape);
+    const Plan scatter = reduce_scatter_inline(self.shape);
+    const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+    fsccl_status_t state;
+    for (int round = 0; round < kRounds; round++) {
+      int32_t mine[2] = {rank + round, 10 * rank}, all[6] = {}, sums[2] = {}, part[2] = {};
+      ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine, all).ok());
+      for (int q = 0; q < 3; q++) EXPECT_EQ(all[2 * q], q + round);
+      ASSERT_TRUE(self.at_once(sum, OpCode::all_reduce, mine, sums).ok());
+      EXPECT_EQ(sums[0], 3 + 3 * round);
+      EXPECT_EQ(sums[1], 30);
+      ASSERT_TRUE(self.at_once(scatter, OpCode::reduce_scatter, all, part).ok());
+      EXPECT_EQ(part[0], 3 * (rank + round));
+      const Plan broadcast = broadcast_inline(self.with_root(round % 3));
+      for (int again = 0; again < round % 12; again++) {
+        int32_t word[2] = {rank == round % 3 ? again : -1, round};
+        ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, word, word).ok());
+        EXPECT_EQ(word[0], again);
+      }
+      std::fill(std::begin(all), std::end(all), 0);
+      ASSERT_TRUE(self.in_the_ring(slots, OpCode::all_gather, mine, all, round % 2, &state).ok());
+      ASSERT_TRUE(self.engine->wait(self.engine->submitted(), -1, &state).ok());
+      EXPECT_EQ(all[4], 2 + round);
+    }
+    EXPECT_EQ(self.engine->completed(), self.engine->submitted());
+    EXPECT_EQ(self.engine->tally().counters().operations, self.engine->submitted());
+  });
+}
+
+// Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the ring's.
+TEST(AtOnce, GoesOnInTheRingWhereAPeerIsLate) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    const Plan gather = all_gather_inline(self.shape);
+    int hidden = 0;
+    channel.on_poll = [&](auto...) { return hidden-- <= 0; };
+    int signals = 0;
+    channel.on_signal = [&](uint32_t) { signals++; };
+    for (int round = 0; round < kRounds; round++) {
+      hidden = rank == 0 && round % 2 ? 500 : 0;
+      int32_t mine[2] = {rank, round}, all[4] = {};
+      ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine, all).ok());
+      EXPECT_LT(hidden, 0) << "it has been looked for often enough";
+      EXPECT_EQ(all[2], 1);
+      EXPECT_EQ(all[3], round);
+    }
+    EXPECT_EQ(signals, kRounds) << "none is given twice";
+    EXPECT_EQ(self.engine->completed(), kRounds);
+  });
+}
+
+TEST(AtOnce, NamesBothCallsWhereTheyDiffer) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    const Plan gather = all_gather_inline(self.shape), meet = barrier(rank, 2);
+    int32_t mine[2] = {}, all[4] = {};
+    const Status status =
+        rank == 0 ? self.at_once(gather, OpCode::all_gather, mine, all) : self.at_once(meet, OpCode::barrier, nullptr, nullptr);
+    EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
+    EXPECT_NE(status.error().text.find("all_gather"), std::string::npos) << status.error().text;
+    EXPECT_NE(status.error().text.find("barrier"), std::string::npos) << status.error().text;
+    EXPECT_FALSE(self.engine->begin_at_once());
+  });
+}
+
+TEST(AtOnce, WaitsForItsTurn) {
+  std::atomic<bool> looked{false};
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    const Plan meet = barrier(rank, 2);
+    fsccl_status_t state;
+    if (rank == 0) {
+      ASSERT_TRUE(self.in_the_ring(meet, OpCode::barrier, nullptr, nullptr, false, &state).ok());
+      EXPECT_FALSE(self.engine->begin_at_once()) << "an operation before it is under way";
+      looked = true;
+      looked.notify_all();
+    } else {
+      looked.wait(false);
+      ASSERT_TRUE(self.in_the_ring(meet, OpCode::barrier, nullptr, nullptr, false, &state).ok());
+    }
+    ASSERT_TRUE(self.engine->wait(1, -1, &state).ok());
+    EXPECT_TRUE(self.at_once(meet, OpCode::barrier, nullptr, nullptr).ok());
+    EXPECT_EQ(self.engine->completed(), 2U);
+  });
+}
+
+}  // namespace
+}  // namespace fsccl
