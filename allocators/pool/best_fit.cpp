@@ -2,18 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 #include <tuple>
 #include <utility>
 
 namespace fsccl {
-namespace {
-
-constexpr int kLargestRounds = 400;       // of improvement from one order
-constexpr uint64_t kRandomSeed = 0x5eed;  // the same on every rank
-
-}  // namespace
-
 BestFit::BestFit(const PackingProblem& problem) : problem_(problem), items_(problem.items) { make_orders(); }
 
 // Places the items in this order; pinned ones are there from the beginning.
@@ -76,35 +68,6 @@ void BestFit::try_orders(Packing& best, int64_t& effort) {
       Packing packing = pack(order, fit, effort);
       if (packing.bytes < best.bytes) best = std::move(packing);
     }
-  }
-}
-
-void BestFit::improve(Packing& best, int64_t& effort) {
-  int64_t left = effort;
-  const auto tries = static_cast<int64_t>(2 * orders_.size());
-  for (int64_t i = 0; i < tries && best.bytes > problem_.target; ++i) {
-    int64_t share = left / (tries - i);
-    left -= share;
-    improve_from(orders_[static_cast<size_t>(i / 2)], i % 2 == 0 ? Fit::kTightest : Fit::kLowest, best, share);
-    left += share;
-  }
-  effort = left;
-}
-
-// Moves the items that reach above the target to the front and packs again, as long as the effort lasts. When that changes nothing
-// any more, two items change places at random (the same random on every rank).
-void BestFit::improve_from(std::vector<uint32_t> order, Fit fit, Packing& best, int64_t& effort) {
-  std::vector<uint64_t> blame(items_.size(), 0);
-  std::minstd_rand random(kRandomSeed);
-  for (int round = 0; round < kLargestRounds && best.bytes > problem_.target && effort > 0; ++round) {
-    const Packing packing = pack(order, fit, effort);
-    if (packing.bytes < best.bytes) best = packing;
-    for (uint32_t i = 0; i < blame.size(); ++i) {
-      if (packing.offset[i] + items_[i].bytes > problem_.target) blame[i] += 1 + items_[i].bytes * 8 / (problem_.target + 1);
-    }
-    const std::vector<uint32_t> before = order;
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return blame[a] > blame[b]; });
-    if (order == before) std::swap(order[random() % order.size()], order[random() % order.size()]);
   }
 }
 

@@ -1,6 +1,5 @@
 // Packing by best fit: items one by one, each in the best gap among those already placed that it meets, for several orders of the
-// items; then the items that stick out are moved to the front of the order and all is placed again (squeaky wheel), until the
-// target is reached or the effort is spent. Effort is counted in neighbours looked at.
+// items, until the target is reached or the effort is spent. Effort is counted in neighbours looked at.
 #pragma once
 #include "allocators/pool/slot_conflicts.h"
 
@@ -9,17 +8,14 @@ namespace fsccl {
 class BestFit {
  public:
   explicit BestFit(const PackingProblem& problem);
-  // Tries all orders; then improves each while effort is left. Keeps what it finds in `best` when that is smaller. `effort` becomes
-  // what is left of it.
+  // Keeps what it finds in `best` when that is smaller. `effort` becomes what is left of it.
   void try_orders(Packing& best, int64_t& effort);
-  void improve(Packing& best, int64_t& effort);
 
  private:
   enum class Fit : uint8_t { kTightest, kLowest };
   void make_orders();
   Packing pack(const std::vector<uint32_t>& order, Fit fit, int64_t& effort);
   uint64_t place(uint32_t index, const Packing& packing, Fit fit);
-  void improve_from(std::vector<uint32_t> order, Fit fit, Packing& best, int64_t& effort);
 
   const PackingProblem& problem_;
   const std::vector<PackingItem>& items_;

@@ -1,5 +1,6 @@
 // What is tried, in this order, until a packing is as small as the bound: best fit on all slots; the same on slots fused to units;
-// tilings of repeating units, solved exactly where that is quick; exact search and squeaky wheel on the units, then on all slots.
+// tilings of repeating units, solved exactly where that is quick; exact search on the units; eviction on all slots, and exact
+// search.
 #include "allocators/pool/planner.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "allocators/pool/best_fit.h"
 #include "allocators/pool/clique_bound.h"
+#include "allocators/pool/eviction.h"
 #include "allocators/pool/reduction.h"
 #include "allocators/pool/tight_search.h"
 
@@ -15,12 +17,13 @@ namespace {
 
 // Neighbours looked at; 10 million are about 50 ms.
 constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000, kSearchEffort = 750'000,
-                  kLastSearchEffort = 250'000, kImproveEffort = 1'500'000, kLastImproveEffort = 800'000,
-                  kAllTilingsEffort = 2'000'000, kReduceEffort = int64_t{1} << 25;
+                  kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000, kAllTilingsEffort = 2'000'000,
+                  kReduceEffort = int64_t{1} << 23;
 constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
-constexpr size_t kMostTiledItems = 150;  // a problem that is hardly reduced is not worth an exact search
-constexpr uint64_t kNear = 1024;         // the search ends one part in so many above the bound
+// A problem that is hardly reduced, or large, is not worth an exact search.
+constexpr size_t kMostTiledItems = 150, kMostSearchedItems = 500;
+constexpr uint64_t kNear = 1024;  // the search ends one part in so many above the bound
 
 class Planner {
  public:
@@ -36,11 +39,12 @@ class Planner {
       if (smaller) fit(fused->problem, {&*fused}, kOrdersEffort);
       tile(*fused);
       search(fused->problem, {&*fused}, kSearchEffort);
-      improve(fused->problem, {&*fused}, kImproveEffort);
     }
-    if (!smaller) return best_;
-    improve(problem_, {}, kLastImproveEffort);
-    search(problem_, {}, kLastSearchEffort);
+    if (!done()) {
+      int64_t effort = kEvictionEffort;
+      Eviction(problem_).improve(best_, enough_, effort);
+    }
+    if (smaller) search(problem_, {}, kLastSearchEffort);
     return best_;
   }
 
@@ -62,16 +66,10 @@ class Planner {
     keep(std::move(packing), reductions);
   }
 
-  void improve(const PackingProblem& problem, const Reductions& reductions, int64_t effort) {
-    if (done()) return;
-    Packing packing;
-    BestFit(problem).improve(packing, effort);
-    keep(std::move(packing), reductions);
-  }
-
   void search(const PackingProblem& problem, const Reductions& reductions, int64_t effort) {
     const auto pinned = [](const PackingItem& item) { return item.pinned != SlotRequest::kAnywhere; };
-    if (done() || std::any_of(problem.items.begin(), problem.items.end(), pinned)) return;
+    if (done() || problem.items.size() > kMostSearchedItems || std::any_of(problem.items.begin(), problem.items.end(), pinned))
+      return;
     const std::vector<Clique> cliques = find_cliques(problem);
     for (const SearchOrder order : kSearchOrders) {
       Packing packing;

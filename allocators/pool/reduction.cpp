@@ -42,6 +42,7 @@ bool connect(Reduction& reduction, const PackingProblem& whole) {
   }
   make_set(reduction.problem.crowds);
   for (const uint32_t item : whole.item_of) reduction.problem.item_of.push_back(reduction.item_of[item]);
+  reduction.problem.alignment = whole.alignment;
   reduction.problem.live_bound = whole.live_bound;
   reduction.problem.target = whole.target;
   return true;

@@ -247,6 +247,7 @@ void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
 PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                                     int64_t most_compared) {
   PackingProblem problem;
+  problem.alignment = alignment;
   std::map<int64_t, uint32_t> by_key;
   std::vector<Times> times;
   for (const SlotRequest& request : requests) {

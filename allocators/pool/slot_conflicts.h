@@ -24,6 +24,7 @@ struct PackingProblem {
       crowds;                   // sets of items that are live at once, the heaviest, none within another one; ascending
   bool conflicts_known = true;  // else `meets` is empty everywhere
   uint64_t live_bound = 0;      // most bytes live at once
+  uint64_t alignment = 1;       // of offsets, and of sizes
   uint64_t target = 0;          // no packing that is known to exist is smaller: bounds, and the end of what is pinned
 };
 

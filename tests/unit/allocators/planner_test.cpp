@@ -91,6 +91,55 @@ TEST(Planner, TransformersStayNearTheBound) {
   }
 }
 
+// A slot for each parameter, of embedding and head (the root), which begin the step and end its forward pass, and of equal layers
+// with prefetch 1; backward gives them back one by one, as their gradients come. The layer at either end of the forward pass must
+// lie beside the root, and with an even number of layers these two do not alternate: somewhere between them layers must shift.
+std::vector<StepEvent> step_by_parameter(const std::vector<uint64_t>& root, const std::vector<uint64_t>& layer, uint64_t layers,
+                                         bool gradients) {
+  std::vector<StepEvent> events;
+  const auto bytes_of = [&](uint64_t unit) -> const std::vector<uint64_t>& { return unit == 0 ? root : layer; };
+  const auto take = [&](uint64_t unit, size_t i, bool gradient) {
+    const uint64_t key = (gradient ? kGradient : 0) + unit * 16 + i;
+    events.push_back({.stable = !gradient, .key = key, .bytes = bytes_of(unit)[i]});
+  };
+  const auto give_back = [&](uint64_t unit, size_t i, bool gradient) {
+    events.push_back({.op = StepOp::kGiveBack, .key = (gradient ? kGradient : 0) + unit * 16 + i});
+  };
+  const auto gather = [&](uint64_t unit) {
+    for (size_t i = 0; i < bytes_of(unit).size(); ++i) take(unit, i, false);
+  };
+  const auto pass_back = [&](uint64_t unit) {
+    for (size_t i = bytes_of(unit).size(); i-- > 0;) {
+      if (gradients) take(unit, i, true);
+      if (gradients && i + 1 < bytes_of(unit).size()) give_back(unit, i + 1, true);
+      give_back(unit, i, false);
+    }
+    if (gradients) give_back(unit, 0, true);
+  };
+  gather(0);
+  for (uint64_t unit = 0; unit <= layers; ++unit) {
+    gather(unit < layers ? unit + 1 : 0);
+    for (size_t i = 0; i < bytes_of(unit).size(); ++i) give_back(unit, i, false);
+  }
+  gather(layers);
+  pass_back(0);
+  for (uint64_t unit = layers; unit > 0; --unit) {
+    if (unit > 1) gather(unit - 1);
+    pass_back(unit);
+  }
+  return events;
+}
+
+TEST(Planner, SlotsByParameterStayNearTheBound) {
+  const std::vector<uint64_t> root{8'405'385 * 64, 64, 8'405'385 * 64},
+      layer{1'048'576 * 64, 65'536 * 64, 65'536 * 64, 1'048'576 * 64, 3'407'872 * 64, 3'407'872 * 64, 3'407'872 * 64, 64, 64};
+  for (const bool gradients : {false, true}) {
+    const std::vector<StepEvent> events = step_by_parameter(root, layer, 126, gradients);
+    const SlotPlan plan = plan_and_check(requests_of(events), static_cast<int64_t>(events.size()));
+    EXPECT_LE(static_cast<double>(plan.bytes), (gradients ? 1.03 : 1.01) * static_cast<double>(plan.bound)) << gradients;
+  }
+}
+
 TEST(Planner, BytesAreSharedFromTheEventAfterTheLast) {
   EXPECT_EQ(plan_and_check({{.bytes = 64, .first = 0, .last = 1}, {.bytes = 64, .first = 2, .last = 3}}, 4).bytes, 64U);
   EXPECT_EQ(plan_and_check({{.bytes = 64, .first = 0, .last = 2}, {.bytes = 64, .first = 2, .last = 3}}, 4).bytes, 128U);
