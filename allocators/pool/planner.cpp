@@ -17,8 +17,8 @@ namespace {
 
 // Neighbours looked at; 10 million are about 50 ms.
 constexpr int64_t kOrdersEffort = 400'000, kTiledOrdersEffort = 50'000, kTiledSearchEffort = 50'000, kSearchEffort = 750'000,
-                  kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000, kAllTilingsEffort = 2'000'000,
-                  kReduceEffort = int64_t{1} << 23;
+                  kLastSearchEffort = 250'000, kEvictionEffort = 6'000'000, kEvictionEffortOfItem = 3'000,
+                  kAllTilingsEffort = 2'000'000, kReduceEffort = int64_t{1} << 23;
 constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neighbours
 constexpr uint32_t kLongestPeriod = 8;
 // A problem that is hardly reduced, or large, is not worth an exact search.
@@ -41,7 +41,7 @@ class Planner {
       search(fused->problem, {&*fused}, kSearchEffort);
     }
     if (!done()) {
-      int64_t effort = kEvictionEffort;
+      int64_t effort = std::min(kEvictionEffort, kEvictionEffortOfItem * static_cast<int64_t>(problem_.items.size()));
       Eviction(problem_).improve(best_, enough_, effort);
     }
     if (smaller) search(problem_, {}, kLastSearchEffort);
