@@ -20,7 +20,7 @@ void Eviction::improve(Packing& packing, uint64_t enough, int64_t& effort) {
   for (const PackingItem& item : items_) nothing.push_back(item.pinned);
   try_within(enough, std::move(nothing), packing, stage, effort);
   uint64_t low = problem_.target;  // no packing was found within it, or there is none
-  while (packing.bytes > enough && packing.bytes - low > problem_.target / kNear && effort > 0) {
+  while (packing.bytes > enough && packing.bytes > low + problem_.target / kNear && effort > 0) {
     const uint64_t limit = (low + (packing.bytes - low) / 2) / problem_.alignment * problem_.alignment;
     if (!try_within(limit, packing.offset, packing, stage, effort)) low = limit;
   }
