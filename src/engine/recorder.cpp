@@ -20,7 +20,7 @@ using recording::Event;
 
 struct Living {
   std::mutex mutex;
-  std::vector<const Recorder*> recorders;
+  std::vector<Recorder*> recorders;
 };
 Living& living() {
   static Living all;
@@ -46,7 +46,37 @@ Result<Fd> make_file(const std::string& path) {
   return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR", path, std::strerror(errno));
 }
 
+Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::string& path) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t wrote = ::write(fd.get(), static_cast<const std::byte*>(bytes) + done, size - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return fail_errno(errno, fmt::format("writing {}", path));
+    done += static_cast<size_t>(wrote);
+  }
+  return success();
+}
+
+// What lies there, or a record that nobody takes for one if it is being written.
+recording::Words whole_record(recording::Words& from) {
+  recording::Words words;
+  const uint64_t before = std::atomic_ref(from[3]).load(std::memory_order_acquire);
+  for (size_t i = 0; i < 3; i++) words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+  words[3] = std::atomic_ref(from[3]).load(std::memory_order_relaxed);
+  return words[3] == before && before != recording::kWriting ? words : recording::Words{};
+}
+
 }  // namespace
+
+// Tells who reads the file meanwhile that it is being changed. With the lock held.
+class Recorder::Change {
+ public:
+  explicit Change(recording::Header* header) : changes_(header->changes) { changes_.fetch_add(1, std::memory_order_acq_rel); }
+  ~Change() { changes_.fetch_add(1, std::memory_order_release); }
+  Change(const Change&) = delete;
+
+ private:
+  std::atomic_ref<uint64_t> changes_;
+};
 
 std::string Recorder::file_name() const { return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank); }
 
@@ -78,8 +108,10 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
   made->owner_ = getpid();
   made->header_ = reinterpret_cast<recording::Header*>(made->memory_);
   made->table_ = reinterpret_cast<recording::Communicator*>(made->memory_ + recording::kTableAt);
-  made->records_ = reinterpret_cast<recording::Record*>(made->memory_ + recording::kRecordsAt);
+  made->next_ = reinterpret_cast<uint64_t*>(made->memory_ + recording::kNextAt);
+  made->records_ = reinterpret_cast<recording::Words*>(made->memory_ + recording::kRecordsAt);
   made->mask_ = records - 1;
+  made->round_bits_ = std::countr_zero(records);
   *made->header_ = header;
   made->header_->begin = made->header_->last = {ticks(), unix_ns()};
   copy_text(made->table_[0].name, "others");
@@ -112,18 +144,22 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   entry.size = size;
   entry.state = 1;
   copy_text(entry.name, name);
+  const Change change(header_);
   *free = entry;
   return static_cast<uint16_t>(free - table_);
 }
 
 void Recorder::remove(uint16_t communicator) {
   const std::lock_guard lock(mutex_);
-  if (communicator) table_[communicator].state = 2;
+  if (!communicator) return;
+  const Change change(header_);
+  table_[communicator].state = 2;
 }
 
 void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequence) {
   {
     const std::lock_guard lock(mutex_);
+    const Change change(header_);
     recording::Communicator& entry = table_[communicator];
     entry.code = error.code;
     entry.peer = error.peer;
@@ -137,24 +173,37 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
 
 // The two numbers are of one look. Not while another thread is at it, or at the table: the next look comes soon.
 void Recorder::look_at_clock() {
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) header_->last = {ticks(), unix_ns()};
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  const recording::Moment now = {ticks(), unix_ns()};
+  const Change change(header_);
+  header_->last = now;
 }
 
-Status Recorder::write(const std::string& path) const {
+// Others record meanwhile: what they overwrite is missing then, and what is there is whole.
+Status Recorder::write(const std::string& path) {
   FSCCL_ASSIGN(Fd fd, make_file(path));
-  for (size_t done = 0; done < bytes_;) {
-    const ssize_t wrote = ::write(fd.get(), memory_ + done, bytes_ - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return fail_errno(errno, fmt::format("writing {}", path));
-    done += static_cast<size_t>(wrote);
+  std::vector<std::byte> begin(recording::kRecordsAt);
+  {
+    const std::lock_guard lock(mutex_);
+    std::memcpy(begin.data(), memory_, sizeof(recording::Header));
+    std::memcpy(begin.data() + recording::kTableAt, table_, recording::kCommunicators * sizeof *table_);
+  }
+  const uint64_t next = std::atomic_ref(*next_).load(std::memory_order_acquire);
+  std::memcpy(begin.data() + recording::kNextAt, &next, sizeof next);
+  FSCCL_TRY(write_whole(fd, begin.data(), begin.size(), path));
+  std::vector<recording::Words> part(64);  // their number divides that of any ring's
+  for (size_t at = 0; at <= mask_; at += part.size()) {
+    for (size_t i = 0; i < part.size(); i++) part[i] = whole_record(records_[at + i]);
+    FSCCL_TRY(write_whole(fd, part.data(), part.size() * sizeof part[0], path));
   }
   return success();
 }
 
 Status Recorder::write_all(const std::string& folder) {
   const std::lock_guard lock(living().mutex);
-  for (const Recorder* recorder : living().recorders) {
-    const_cast<Recorder*>(recorder)->look_at_clock();
+  for (Recorder* recorder : living().recorders) {
+    recorder->look_at_clock();
     FSCCL_TRY(recorder->write(folder + '/' + recorder->file_name()));
   }
   return success();

@@ -2,10 +2,12 @@
 // always on. With FSCCL_TRACE_DIR the ring is a file there, which outlives the process however that ends; else memory, which
 // fsccl_trace_dump() writes out.
 //
-// Any thread records, without a lock: a record's number is taken from a counter, its stamp is written last. The table of
-// communicators has a lock.
+// Any thread records, without a lock: a record's number is taken from a counter, its place is taken by an exchange of its last
+// word, which is written last. So who reads that word before and after the others has a whole record, or knows that it has none. An
+// event whose place somebody still writes who is a whole ring behind is left out. The table of communicators has a lock.
 #pragma once
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -68,33 +70,34 @@ class Recorder {
 #endif
   }
   void put(recording::Event event, uint16_t communicator, const Fingerprint& what, int peer, uint64_t count) {
-    const uint64_t number = std::atomic_ref(header_->next).fetch_add(1, std::memory_order_relaxed);
-    recording::Record& to = records_[number & mask_];
-    std::atomic_ref(to.stamp).store(0, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_release);
-    to.ticks = ticks();
-    to.count = count;
-    to.sequence = static_cast<uint32_t>(what.sequence);
-    to.peer = peer;
-    to.communicator = communicator;
-    to.event = event;
-    to.op = static_cast<uint8_t>(what.op);
-    to.dtype = what.dtype;
-    to.kind = what.kind;
-    std::atomic_ref(to.stamp).store(recording::stamp_of(number, mask_ + 1), std::memory_order_release);
+    const uint64_t number = std::atomic_ref(*next_).fetch_add(1, std::memory_order_relaxed);
+    recording::Words& to = records_[number & mask_];
+    if (std::atomic_ref(to[3]).exchange(recording::kWriting, std::memory_order_acquire) == recording::kWriting) return;
+    const uint64_t whose = static_cast<uint32_t>(what.sequence) | recording::at_byte(4, static_cast<uint32_t>(peer));
+    const uint64_t which = communicator | recording::at_byte(2, event) | recording::at_byte(3, what.op) |
+                           recording::at_byte(4, what.dtype) | recording::at_byte(5, what.kind) |
+                           recording::at_byte(6, recording::stamp_of(number >> round_bits_));
+    // A recording::Record. Each released: who reads one of these words also sees, afterwards, that the last is being written.
+    std::atomic_ref(to[0]).store(ticks(), std::memory_order_release);
+    std::atomic_ref(to[1]).store(count, std::memory_order_release);
+    std::atomic_ref(to[2]).store(whose, std::memory_order_release);
+    std::atomic_ref(to[3]).store(which, std::memory_order_release);
     if (number % kLookEvery == 0) [[unlikely]]
       look_at_clock();
   }
-  Status write(const std::string& path) const;
+  class Change;  // of the header or the table
+  Status write(const std::string& path);
   std::string file_name() const;
 
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;
   recording::Header* header_ = nullptr;
   recording::Communicator* table_ = nullptr;
-  recording::Record* records_ = nullptr;
+  uint64_t* next_ = nullptr;
+  recording::Words* records_ = nullptr;
   uint32_t mask_ = 0;
-  pid_t owner_ = 0;  // the process that mapped it
+  int round_bits_ = 0;  // a number shifted by these is how often the ring was gone round
+  pid_t owner_ = 0;     // the process that mapped it
   std::mutex mutex_;
 };
 

@@ -1,11 +1,17 @@
 #include "engine/recording.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/dtype.h"
-#include "base/json_file.h"
+#include "base/fd.h"
 #include "engine/fingerprint.h"
 
 namespace fsccl::recording {
@@ -28,13 +34,39 @@ std::string text_of(const char (&field)[N]) {
 }
 
 template <class T>
-T at(const std::string& file, size_t offset) {
+T at(const std::vector<std::byte>& bytes, size_t offset) {
   T value;
-  std::memcpy(static_cast<void*>(&value), file.data() + offset, sizeof value);
+  std::memcpy(static_cast<void*>(&value), bytes.data() + offset, sizeof value);
   return value;
 }
 
-Status check(const Header& header, const std::string& file, const std::string& path) {
+// What another process may write meanwhile: of what is read, each word is whole, and no more.
+class File {
+ public:
+  static Result<File> open(const std::string& path) {
+    File file;
+    file.path_ = path;
+    file.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.fd_.valid()) return fail_errno(errno, path + ": cannot be opened");
+    return file;
+  }
+  Status read(size_t offset, void* to, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t got = pread(fd_.get(), static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return fail_errno(errno, path_ + ": cannot be read");
+      if (got == 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: it is cut off", path_);
+      done += static_cast<size_t>(got);
+    }
+    return success();
+  }
+
+ private:
+  std::string path_;
+  Fd fd_;
+};
+
+Status check(const Header& header, const std::string& path) {
   const auto wrong = [&](const char* what) {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: {}", path, what);
   };
@@ -43,7 +75,6 @@ Status check(const Header& header, const std::string& file, const std::string& p
     return wrong("its records have another form");
   if (header.records == 0 || header.records > kMostRecords || (header.records & (header.records - 1)) != 0)
     return wrong("its number of records");
-  if (file.size() < file_bytes(header.records)) return wrong("it is cut off");
   if (header.rank < 0 || header.rank >= header.ranks) return wrong("its rank");
   if (header.last.ticks < header.begin.ticks) return wrong("its clock runs backwards");
   for (const int64_t unix_ns : {header.begin.unix_ns, header.last.unix_ns})
@@ -51,10 +82,43 @@ Status check(const Header& header, const std::string& file, const std::string& p
   return success();
 }
 
-Json communicators_of(const std::string& file) {
+// The header and the table, of one moment: no change was being made before they were read, and none begun until after.
+Result<std::vector<std::byte>> read_begin(const File& file) {
+  std::vector<std::byte> begin(kRecordsAt);
+  for (int tries = 0; tries < 1000; tries++) {
+    Header after;
+    FSCCL_TRY(file.read(0, begin.data(), begin.size()));
+    FSCCL_TRY(file.read(0, &after, sizeof after));
+    const auto changes = at<Header>(begin, 0).changes;
+    if (changes % 2 == 0 && changes == after.changes) break;
+    sched_yield();
+  }
+  return begin;  // after so many tries: who wrote was killed in the middle
+}
+
+// The records from number `first` to `next`, the oldest first, since it is those that are overwritten. One that is not whole is
+// empty.
+Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first, uint64_t next) {
+  std::vector<Record> found;
+  std::vector<Record> before(64), now(64), after(64);
+  while (first < next) {
+    const uint64_t place = first % records;
+    const size_t count = std::min({uint64_t{64}, next - first, records - place});
+    for (auto* part : {&before, &now, &after})
+      FSCCL_TRY(file.read(kRecordsAt + place * sizeof(Record), part->data(), count * sizeof(Record)));
+    for (size_t i = 0; i < count; i++, first++) {
+      const uint16_t stamp = stamp_of(first / records);
+      const bool whole = before[i].stamp == stamp && after[i].stamp == stamp && now[i].communicator < kCommunicators;
+      found.push_back(whole ? now[i] : Record{});
+    }
+  }
+  return found;
+}
+
+Json communicators_of(const std::vector<std::byte>& begin) {
   Json list = Json::array();
   for (uint32_t i = 0; i < kCommunicators; i++) {
-    const auto entry = at<Communicator>(file, kTableAt + i * sizeof(Communicator));
+    const auto entry = at<Communicator>(begin, kTableAt + i * sizeof(Communicator));
     if (entry.state == 0) continue;
     Json one = {{"id", i},
                 {"tag", fmt::format("{:016x}", entry.tag)},
@@ -102,22 +166,20 @@ const char* event_name(Event event) {
 }
 
 Result<std::string> read(const std::string& path) {
-  FSCCL_ASSIGN(const std::string file, read_text_file(path, file_bytes(kMostRecords)));
-  if (file.size() < kRecordsAt) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is too short for a recording", path);
-  const auto header = at<Header>(file, 0);
-  FSCCL_TRY(check(header, file, path));
-  const uint64_t first = header.next > header.records ? header.next - header.records : 0;
+  FSCCL_ASSIGN(const File file, File::open(path));
+  FSCCL_ASSIGN(const std::vector<std::byte> begin, read_begin(file));
+  const auto header = at<Header>(begin, 0);
+  FSCCL_TRY(check(header, path));
+  Record last;
+  FSCCL_TRY(file.read(file_bytes(header.records) - sizeof last, &last, sizeof last));
+  const auto next = at<uint64_t>(begin, kNextAt);
+  const uint64_t first = next > header.records ? next - header.records : 0;
+  FSCCL_ASSIGN(const std::vector<Record> records, read_records(file, header.records, first, next));
   const double ns_per_tick = tick_ns(header);
   Json events = Json::array();
-  uint64_t torn = 0;
-  for (uint64_t number = first; number < header.next; number++) {
-    const auto record = at<Record>(file, kRecordsAt + number % header.records * sizeof(Record));
-    const bool whole = record.stamp == stamp_of(number, header.records) && record.communicator < kCommunicators;
-    if (!whole)
-      torn++;
-    else
-      events.push_back(event_of(header, record, ns_per_tick));
-  }
+  for (const Record& record : records)
+    if (record.stamp) events.push_back(event_of(header, record, ns_per_tick));
+  const uint64_t torn = records.size() - events.size();
   return Json{{"fsccl_recording", 1},
               {"job", fmt::format("{:016x}", header.job)},
               {"rank", header.rank},
@@ -127,7 +189,7 @@ Result<std::string> read(const std::string& path) {
               {"last_look_ns", header.last.unix_ns},
               {"overwritten", first},
               {"torn", torn},
-              {"communicators", communicators_of(file)},
+              {"communicators", communicators_of(begin)},
               {"events", std::move(events)}}
       .dump();
 }

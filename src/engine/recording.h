@@ -1,18 +1,21 @@
 // What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header, a table of communicators and a
-// ring of records; whoever writes it (recorder.h) may be killed at any moment, so a record counts only if it carries the number
-// that its place should have.
+// ring of records; whoever writes it (recorder.h) may be at it, or be killed at any moment, so a record counts only if it carries
+// the number that its place should have, before and after it was read.
 //
 // The reader trusts nothing: a file may be cut off, be half written, or be anything.
 #pragma once
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "base/status.h"
 
 namespace fsccl::recording {
 
-inline constexpr uint64_t kMagic = 0x31'6365'7243'5346ull;  // "FSCrec1"
+inline constexpr uint64_t kMagic = 0x32'6365'7243'5346ull;  // "FSCrec2"
 inline constexpr uint32_t kCommunicators = 128;             // of which entry 0 stands for all that have no place of their own
 inline constexpr uint32_t kMostRecords = 1u << 22;
 
@@ -41,9 +44,9 @@ struct Header {
   int32_t rank = 0, ranks = 0;  // of the job
   int32_t pid = 0;
   uint32_t communicators = kCommunicators;
-  uint64_t job = 0;  // the same on all ranks
+  uint64_t job = 0;      // the same on all ranks
+  uint64_t changes = 0;  // of the header and the table; odd: one is being made
   Moment begin, last;
-  alignas(64) uint64_t next = 0;  // number of the record that comes next
   char host[64] = {};
 };
 
@@ -68,14 +71,25 @@ struct Record {
   uint8_t op = 0, dtype = 0, kind = 0;
   uint16_t stamp = 0;  // of the record's number, written last: tells it from what lay there before
 };
-static_assert(sizeof(Record) == 32);
+// As it lies in the ring, word by word. The last holds the stamp: kWriting while the others are written, by one thread alone.
+using Words = std::array<uint64_t, 4>;
+static_assert(sizeof(Record) == sizeof(Words) && std::has_unique_object_representations_v<Record>);
+inline constexpr uint64_t kWriting = ~uint64_t{0};
+// A field of a word, by shifts: made of bytes in memory, a word would wait for them.
+template <class Field>
+constexpr uint64_t at_byte(int byte, Field field) {
+  return static_cast<uint64_t>(field) << (8 * byte);
+}
+static_assert(std::endian::native == std::endian::little);
 
-// Never 0 for a record that exists, and another one each time round the ring.
-inline uint16_t stamp_of(uint64_t number, uint32_t records) { return static_cast<uint16_t>(number / records % 65535 + 1); }
+// Never 0 for a record that exists, nor that of kWriting, and another one each time round the ring.
+inline uint16_t stamp_of(uint64_t round) { return static_cast<uint16_t>(round % 65534 + 1); }
 
+inline constexpr size_t kNextAt = 1024;  // the number of the record that comes next: on a line of its own, every event counts it on
 inline constexpr size_t kTableAt = 4096;
 inline constexpr size_t kRecordsAt = kTableAt + kCommunicators * sizeof(Communicator);
 inline constexpr size_t file_bytes(uint32_t records) { return kRecordsAt + size_t{records} * sizeof(Record); }
+static_assert(sizeof(Header) <= kNextAt);
 
 // The file as JSON (its form: fsccl_trace_read in fsccl.h).
 Result<std::string> read(const std::string& path);

@@ -49,6 +49,7 @@ std::string file_of(std::string_view input) {
     input.remove_prefix(bytes);
   };
   place(0, sizeof(recording::Header));
+  place(recording::kNextAt, sizeof(uint64_t));
   for (size_t i = 0; i < kEntries; i++) place(recording::kTableAt + i * sizeof(recording::Communicator), kEntryBytes);
   place(recording::kRecordsAt, kRecords * sizeof(recording::Record));
   return file;
@@ -100,16 +101,17 @@ std::string recording_seed(int rank, int ranks) {
   communicator.size = ranks;
   communicator.state = 1;
   std::memcpy(communicator.name, "world", 6);
+  uint64_t next = 0;
   std::string records;
   const auto record = [&](recording::Event event, uint32_t sequence, int peer) {
     recording::Record one;
-    one.ticks = 1000 * header.next;
+    one.ticks = 1000 * next;
     one.count = 16;
     one.sequence = sequence;
     one.peer = peer;
     one.event = event;
     one.op = sequence ? 1 : 0;
-    one.stamp = recording::stamp_of(header.next++, kRecords);
+    one.stamp = recording::stamp_of(next++ / kRecords);
     records.append(reinterpret_cast<const char*>(&one), sizeof one);
   };
   record(recording::Event::submitted, 1, -1);
@@ -122,9 +124,10 @@ std::string recording_seed(int rank, int ranks) {
   if (rank) record(recording::Event::lost, 0, 0);
   record(recording::Event::failed, 2, 1 - rank);
   std::string all(reinterpret_cast<const char*>(&header), sizeof header);
+  all.append(reinterpret_cast<const char*>(&next), sizeof next);
   for (size_t i = 0; i < kEntries; i++) all.append(reinterpret_cast<const char*>(&communicator), kEntryBytes), communicator.tag++;
   all += records;
-  all.resize(sizeof header + kEntries * kEntryBytes + 12 * sizeof(recording::Record), '\0');
+  all.resize(sizeof header + sizeof next + kEntries * kEntryBytes + 12 * sizeof(recording::Record), '\0');
   return all;
 }
 
