@@ -4,15 +4,20 @@
 # It begins with each target's seeds. What it finds new stays in build-fuzz/corpus; an input that breaks something is named at the
 # end, and belongs into a seed.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=tools/setup.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../tools/setup.sh"
 seconds=${1:-60}
 targets=("${@:2}")
 [ $# -gt 1 ] || targets=(wire tcp mirror settings files trace reshard tables calls)
 folder=$root/build-fuzz
+prepare_machine
+# With their run-time libraries, which are packages of their own.
+echo 'int main() {}' | clang++ -fsanitize=address,undefined -x c++ - -o /dev/null 2>/dev/null || install_packages clang libclang-rt-dev
 if [ ! -f "$folder/build.ninja" ]; then
+  mkdir -p "$folder"
   CC=clang CXX=clang++ meson setup "$folder" "$root" -Dfuzz=true -Dcuda=disabled -Dbuildtype=debugoptimized \
-    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dcpp_args=-fsanitize=fuzzer-no-link >"$root/build-fuzz.log" ||
-    { cat "$root/build-fuzz.log"; exit 1; }
+    -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false -Dcpp_args=-fsanitize=fuzzer-no-link >"$folder/setup.log" ||
+    { cat "$folder/setup.log"; exit 1; }
 fi
 programs=()
 for target in "${targets[@]}"; do programs+=("tests/fuzz/fuzz_$target" "tests/fuzz/seeds_$target"); done
