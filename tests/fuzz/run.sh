@@ -12,7 +12,8 @@ targets=("${@:2}")
 folder=$root/build-fuzz
 prepare_machine
 # With their run-time libraries, which are packages of their own.
-echo 'int main() {}' | clang++ -fsanitize=address,undefined -x c++ - -o /dev/null 2>/dev/null || install_packages clang libclang-rt-dev
+echo 'int main() {}' | clang++ -fsanitize=address -x c++ - -o /dev/null 2>/dev/null ||
+  install_packages clang libclang-rt-dev
 if [ ! -f "$folder/build.ninja" ]; then
   mkdir -p "$folder"
   CC=clang CXX=clang++ meson setup "$folder" "$root" -Dfuzz=true -Dcuda=disabled -Dbuildtype=debugoptimized \
