@@ -33,6 +33,10 @@ constexpr const char* kKindNames[] = {"sum", "avg", "min", "max", "prod", "premu
 const char* kind_name(uint8_t kind) { return kind < std::size(kKindNames) ? kKindNames[kind] : "unknown operator"; }
 bool by_parts(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 
+bool by_tensors(OpCode op) {
+  return op == OpCode::all_gather_list || op == OpCode::reduce_scatter_list || op == OpCode::broadcast_list;
+}
+
 // Of a unit's gradients, parameter by parameter: `root` is the first, `count` how many from there on.
 bool by_parameter(const Fingerprint& f) { return f.op == OpCode::reduce_grads && f.root >= 0; }
 std::string parameters(const Fingerprint& f) {
@@ -41,6 +45,7 @@ std::string parameters(const Fingerprint& f) {
 }
 
 std::string describe_sizes(const Fingerprint& f) {
+  if (by_tensors(f.op)) return fmt::format(" of {} tensors", f.count);
   const char* dtype = dtype_name(static_cast<fsccl_dtype_t>(f.dtype));
   return by_parameter(f) ? fmt::format(" of {} in {}", parameters(f), dtype) : fmt::format(" of {} {}", f.count, dtype);
 }
@@ -81,6 +86,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
     return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls", static_cast<int32_t>(a.history),
                        static_cast<int32_t>(b.history));
   if (text.empty() && a.history != b.history && by_parts(a.op)) return "the counts of the ranks' parts (or the scale)";
+  if (text.empty() && a.history != b.history && by_tensors(a.op)) return "the types or parts of the tensors (or the scale)";
   if (text.empty() && a.history != b.history)
     add(
         std::string("the history of collective memory events (units taken and given back in another order, other definitions, or "

@@ -9,7 +9,6 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kTimeoutMs = 60'000;
 constexpr int64_t kLongestPauseNs = 5 * kSecond, kStoppedNs = 200 * kSecond;
 constexpr int64_t kLongestSliceNs = 200 * kMillisecond;
 constexpr size_t kArenaBytes = 256u << 10;
@@ -154,7 +153,8 @@ void Job::plan_trouble() {
   if (setting_.trouble == Trouble::stopped)
     world_.after(some_time_ns, [this, r = anyone()] {
       world_.note("rank {} is stopped", r);
-      rank(r).asleep_until_ns = world_.now() + kStoppedNs;
+      stopped_ns_ = world_.now();
+      rank(r).asleep_until_ns = stopped_ns_ + kStoppedNs;
       paused_ = true;
     });
   if (setting_.trouble == Trouble::cut) {
@@ -229,7 +229,7 @@ void Job::issue(int r) {
   Rank& me = rank(r);
   const size_t number = me.next++;
   Op op = program_[number];
-  if (number == mismatch_at_ && r == mismatches_) op = differing(world_, op, setting_.ranks);
+  if (number == mismatch_at_ && r == mismatches_) op = differing(world_, op, setting_.ranks), differs_ = op.code;
   if (!op.concerns(r)) return;
   Collectives* collectives = me.collectives.get();
   if (op.code == OpCode::send) {

@@ -17,6 +17,7 @@
 namespace fsccl::sim {
 
 inline constexpr int64_t kSliceNs = 10 * kMillisecond;      // between two looks of one who waits (engine/wait.cpp)
+inline constexpr int64_t kTimeoutMs = 60'000;               // of an operation
 inline constexpr int64_t kDetectionNs = 50 * kMillisecond;  // until a survivor hears of a death through the control tree
 
 struct Outcome {
@@ -93,6 +94,7 @@ class Job {
   void judge();
   void judge_error(int r);
   bool names_damage(const Error& error) const;
+  bool names_both_calls(const Error& error) const;
   bool checked(size_t op) const { return setting_.trouble != Trouble::garbled && op < mismatch_at_; }
 
   World world_;
@@ -100,13 +102,14 @@ class Job {
   std::vector<Op> program_;
   size_t mismatch_at_ = SIZE_MAX;
   int mismatches_ = -1;
+  OpCode differs_ = OpCode::none;  // what that rank calls there
   std::unique_ptr<Network> network_;
   SharedMachine machine_;
   std::vector<Rank> ranks_;
   std::vector<int> dead_;
   std::pair<int, int> cut_{-1, -1};
   int aborted_ = -1;
-  int64_t aborted_ns_ = 0;
+  int64_t aborted_ns_ = 0, stopped_ns_ = 0;
   int64_t last_death_ns_ = 0;
   bool paused_ = false;
   uint64_t operations_ = 0;

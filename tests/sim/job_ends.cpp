@@ -7,6 +7,7 @@ namespace fsccl::sim {
 namespace {
 
 constexpr int64_t kReactionNs = 50 * kMillisecond;  // from a death that is known to the end of what waits
+constexpr int64_t kBeforeNs = 30 * kSecond;         // how long a wait may have begun before the peer stopped, or after
 constexpr int64_t kEndNs = 3600 * kSecond;          // by then all is over
 constexpr int64_t kLingerNs = 50 * kMillisecond;    // from the last operation of a rank to its leaving
 
@@ -124,6 +125,16 @@ bool Job::names_damage(const Error& error) const {
   });
 }
 
+// What the rank called that called something else, and what another did; and no reason that there cannot be.
+bool Job::names_both_calls(const Error& error) const {
+  const auto says = [&](int r, OpCode op) {
+    return error.text.find(fmt::format("rank {} calls {}", r, op_name(op))) != std::string::npos;
+  };
+  bool another = false;
+  for (int r = 0; r < setting_.ranks; r++) another |= r != mismatches_ && says(r, program_[mismatch_at_].code);
+  return another && says(mismatches_, differs_) && error.text.find("memory events") == std::string::npos;
+}
+
 void Job::judge_error(int r) {
   const Rank& me = rank(r);
   const Error& error = *me.error;
@@ -143,7 +154,7 @@ void Job::judge_error(int r) {
       right = (error.code == FSCCL_ERR_LINK || error.code == FSCCL_ERR_PEER_DEAD) && among({cut_.first, cut_.second});
       break;
     case Trouble::mismatch:
-      right = error.code == FSCCL_ERR_MISMATCH;
+      right = error.code == FSCCL_ERR_MISMATCH && names_both_calls(error);
       break;
     case Trouble::garbled:
       right = true;
@@ -158,7 +169,9 @@ void Job::judge_error(int r) {
         return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - aborted_ns_) / kMillisecond));
       break;
     case Trouble::stopped:
-      right = error.code == FSCCL_ERR_TIMEOUT;
+      right = error.code == FSCCL_ERR_TIMEOUT && me.over_ns >= stopped_ns_ + kTimeoutMs * kMillisecond - kBeforeNs;
+      if (right && !me.asleep_until_ns && me.over_ns > stopped_ns_ + kTimeoutMs * kMillisecond + kBeforeNs)
+        return break_down(fmt::format("rank {} took {} ms to end", r, (me.over_ns - stopped_ns_) / kMillisecond));
       break;
   }
   if (!right)

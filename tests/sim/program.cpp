@@ -345,6 +345,10 @@ std::optional<std::string> Call::problem() const {
     for (size_t i = 0; i < kGuard; i++)
       if (*(out.at - 1 - i) != kUntouched || out.at[out.count * size + i] != kUntouched)
         return fmt::format("{} on rank {} wrote beyond its output", op_.text(), rank_);
+    const Buffer& in = inputs_[t];
+    for (size_t i = 0; in.at && i < in.count; i++)
+      if (load(dtype, in.at, i) != value(t, rank_, i))
+        return fmt::format("{} on rank {} wrote to element {} of its input {}", op_.text(), rank_, i, t);
   }
   return std::nullopt;
 }

@@ -53,7 +53,7 @@ class Call {
   // `arena`: null, or where buffers may lie.
   Call(World& world, const Op& op, uint64_t number, int rank, int ranks, Arena* arena);
   Status start(Collectives& collectives, Lists& lists);
-  // Why the buffers are not as they must be.
+  // Why the buffers are not as they must be: the output right, nothing beside it written, the input as it was.
   std::optional<std::string> problem() const;
   // The operation failed: its buffers are the caller's again. Whether they have been written to since.
   void give_back();
