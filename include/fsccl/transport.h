@@ -155,6 +155,10 @@ typedef struct fsccl_transport_ops {
    * never. */
   const char* (*path)(void* channel, int number);
   int (*take_path)(void* channel, int peer, int number);
+
+  /* Of a transport that mirrors slots; NULL: plans that need it are not made. signal() for one peer: what was put for that one is
+   * there when it has polled the line, what was put for others waits for theirs. */
+  void (*signal_to)(void* channel, int peer, const fsccl_transport_line_t* line);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

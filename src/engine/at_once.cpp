@@ -15,7 +15,7 @@ bool small_enough(const Plan& plan, const OperationSettings& settings) {
         return false;
     }
   };
-  return plan.ticks > 0 && plan.rounds == 1 && settings.publishes == 0 &&
+  return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed && settings.publishes == 0 &&
          plan.buffers.size() <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
          std::all_of(plan.slots.begin(), plan.slots.end(), [](uint64_t bytes) { return bytes == 0; }) &&
          std::all_of(plan.steps.begin(), plan.steps.end(), small);

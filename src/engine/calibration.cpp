@@ -22,7 +22,7 @@ constexpr size_t kLarge = Cost::kSizes.back();
 // are no measure.
 constexpr uint32_t kGroup = 6, kSamples = 7, kWarm = 128;
 constexpr size_t kBuffers = 4;  // of the largest size, taken in turn: as in use, the first cache does not hold what is moved
-constexpr uint32_t kTicks = kSamples * kGroup * (3 + 2 * Cost::kSizes.size()) + kWarm + 2;
+constexpr uint32_t kTicks = kSamples * kGroup * (3 + 2 * Cost::kSizes.size()) + kGroup + kWarm + 2;
 constexpr double kSlowExchange = 3000;  // the two share a core for now: the defaults then
 constexpr double kSlowNetwork = 2'000'000;
 constexpr uint8_t kNetworkUnit = 64;  // ns
@@ -30,11 +30,11 @@ constexpr double kBetter = 0.95;      // of the time, or it is no better
 
 // Findings as they travel, in the payload of a line.
 struct Findings {
-  uint16_t exchange = 0;  // in `unit` ns, as all of these
-  std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};
+  uint16_t exchange = 0;                                                    // in `unit` ns, as all of these
+  std::array<uint16_t, Cost::kSizes.size()> cached{}, streaming{}, read{};  // mirrored: read[0] is what a message takes
   uint16_t copy = 0;
   uint8_t unit = 0;  // 0: nothing found
-  uint8_t can_read : 1 = 0, side_by_side : 2 = 0;
+  uint8_t can_read : 1 = 0, side_by_side : 2 = 0, mirrored : 1 = 0;
 };
 static_assert(sizeof(Findings) <= sizeof(fsccl_transport_line_t::payload));
 
@@ -51,6 +51,7 @@ Costs unpack(const Findings& found, const Costs& otherwise) {
   unpack(&costs.slot_cached, found.cached);
   unpack(&costs.slot_streaming, found.streaming);
   if (costs.can_read) unpack(&costs.read, found.read);
+  if (found.mirrored) costs.message = std::min(ns(found.read[0]), costs.exchange / 2);
   costs.copy_per_byte = ns(found.copy) / static_cast<double>(kLarge);
   if (found.side_by_side < kSideBySide.size()) costs.side_by_side = SideBySide{found.side_by_side};
   return costs;
@@ -77,6 +78,10 @@ class Probe {
     const auto pack = [&](double ns) { return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0)); };
     found.can_read = transport_.can_read(meeting_.channel) != 0;
     const double exchange = sample([this] { both_.exchange(); });
+    if (mirrored_) {
+      found.mirrored = 1;
+      found.read[0] = pack(message());
+    }
     const size_t twice = 2 * ring_bytes_ / std::min(kLarge, slot_bytes_);
     for (size_t i = 0; i < std::min<size_t>(mirrored_ ? 2 : kWarm, twice); i++) through_slot(kLarge, Stores::cached);
     for (size_t i = 0; i < Cost::kSizes.size(); i++) {
@@ -103,6 +108,16 @@ class Probe {
       least = std::min(least, now_ns() - begin);
     }
     return static_cast<double>(least) / group;
+  }
+  // Of an exchange, what giving a signal takes, likewise.
+  double message() {
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (uint32_t i = 0; i < kGroup; i++) {
+      const int64_t before = both_.signalling_ns();
+      both_.exchange();
+      least = std::min(least, both_.signalling_ns() - before);
+    }
+    return static_cast<double>(least);
   }
   // In ns, without the exchanges of `exchange` ns that are measured with it.
   double slots(size_t bytes, Stores stores, double exchange, SideBySide way = SideBySide::none) {
@@ -172,11 +187,12 @@ Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint3
   const Costs costs = unpack(found, otherwise);
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
-            "measured{}: exchange {} ns; {} bytes through slots {} ns, pages side by side {}, past the caches {}, read by the "
+            "measured{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, pages side by side {}, past the "
+            "caches {}, read by the "
             "system {}; copy {:.0f} ns/KiB",
-            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, fmt::join(Cost::kSizes, "/"),
-            text(costs.slot_cached), kSideBySide[static_cast<size_t>(costs.side_by_side)], text(costs.slot_streaming),
-            text(costs.read), costs.copy_per_byte * 1024);
+            found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, costs.message,
+            fmt::join(Cost::kSizes, "/"), text(costs.slot_cached), kSideBySide[static_cast<size_t>(costs.side_by_side)],
+            text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);
   return costs;
 }
 

@@ -36,10 +36,7 @@ void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherw
   if (settings->publishes) settings->otherwise = &otherwise;
 }
 
-Collectives::Collectives(Engine& engine, const CollectiveOptions& options)
-    : engine_(engine),
-      options_(options),
-      inline_scratch_(std::make_unique<std::byte[]>(static_cast<size_t>(engine.ranks()) * kInlineBytes)) {}
+Collectives::Collectives(Engine& engine, const CollectiveOptions& options) : engine_(engine), options_(options) {}
 
 Party Collectives::party() const { return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select}; }
 
@@ -86,6 +83,8 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
     const bool scatters = call.op == OpCode::reduce_scatter || call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
     entry->in_place = gathers ? own : scatters ? -own : call.op == OpCode::all_to_all ? INT64_MAX : 0;
   }
+  if (entry->plan.buffers.size() > 2 && !entry->plan.buffers[2].slot)
+    entry->scratch = std::make_unique_for_overwrite<std::byte[]>(entry->plan.buffers[2].bytes);
   OperationSettings& settings = entry->settings;
   set_plans(&settings, entry->plan, entry->otherwise);
   settings.reads = selection.reads;
@@ -225,7 +224,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
 
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
-  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, inline_scratch_.get()};
+  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, entry.scratch.get()};
   if (entry.small && wait && !call.prepare && engine_.begin_at_once()) {
     engine_.tally().moved(entry.bytes_read, entry.bytes_written);
     return engine_.run_at_once({&entry.plan, &entry.settings, &entry.fingerprint, buffers}, state);

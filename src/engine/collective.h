@@ -68,8 +68,9 @@ class Collectives {
     uint64_t input_bytes = 0, output_bytes = 0;
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
-    bool by_hosts = false;  // if the call can
-    bool small = false;     // at_once.h
+    std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
+    bool by_hosts = false;                 // if the call can
+    bool small = false;                    // at_once.h
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
@@ -117,8 +118,7 @@ class Collectives {
   std::array<Recent, kRecent> recent_;
   std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
   std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;  // of the v forms, by hash
-  std::unique_ptr<std::byte[]> inline_scratch_;
-  std::vector<std::pair<uint32_t, bool>> common_;  // arenas seen, and whether every rank here maps them
+  std::vector<std::pair<uint32_t, bool>> common_;                             // arenas seen, and whether every rank here maps them
 };
 
 // What a plan moves, in bytes of operands.

@@ -173,6 +173,11 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
   // told.
   for (uint32_t i = 0; i < pending_count_; i++) {
     const Pending& round = pending_[(pending_begin_ + i) % kWindow];
+    if (round.fingerprint.sequence == theirs.sequence &&
+        !equal(round.fingerprint, &theirs)) {  // of a plan in steps: the peer has told no other tick of it here
+      mismatch(round.fingerprint, peer, theirs);
+      return false;
+    }
     const fsccl_transport_line_t* before = transport_.poll(channel_, peer, round.tick);
     if (!before) continue;
     if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {

@@ -205,6 +205,7 @@ class Engine {
   void check_blocked(Operation& operation) noexcept;  // deadline, lost peers, the failure board
   bool on_our_core(const Blocked& blocked) const;     // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;
+  bool hearsay(const Operation& operation) const;
   std::string missing(const Operation& operation) const;
   std::string silence_of(int rank) const;  // for an error's text: empty, or " (suspect: ...)"
   void record(recording::Event event, const Fingerprint& what, int peer) {

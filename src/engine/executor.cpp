@@ -54,7 +54,10 @@ void Executor::signal(const Step& step) {
   }
   if (sealed) [[unlikely]]
     seal(line);
-  engine_.transport_.signal(engine_.channel_, &line);
+  if (step.peer != kAllPeers)
+    engine_.transport_.signal_to(engine_.channel_, step.peer, &line);
+  else
+    engine_.transport_.signal(engine_.channel_, &line);
 }
 
 // A published buffer of `peer`. Notes when not every rank can touch it, judged alike by all of them.
@@ -93,6 +96,14 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
   return true;
 }
 
+// Who calls something else may have told all of it, and be at the next call by the tick that we wait for.
+bool Executor::enter_relayed(int peer, const fsccl_transport_line_t& line) {
+  if (line.tick != op_.tick && !equal(op_.fingerprint, line.fingerprint))
+    if (const fsccl_transport_line_t* first = engine_.transport_.poll(engine_.channel_, peer, op_.tick))
+      if (!enter(peer, *first)) return false;
+  return enter(peer, line);
+}
+
 bool Executor::wait(const Step& step) {
   const int last = step.peer == kAllPeers ? engine_.ranks_ - 1 : step.peer;
   int peer = step.peer == kAllPeers ? op_.peer : step.peer;
@@ -106,7 +117,7 @@ bool Executor::wait(const Step& step) {
       fetch_ahead(step, peer);
       return false;
     }
-    if (step.tick == 0 && !enter(peer, *line)) return false;
+    if (plan_->relayed ? !enter_relayed(peer, *line) : step.tick == 0 && !enter(peer, *line)) return false;
     if (step.tick && step.count && engine_.options_.checksum && !engine_.check_enter(op_.fingerprint, peer, *line)) return false;
     if (step.count) copy_inline(here(step.dst), line->payload, step.count);
   }

@@ -23,6 +23,7 @@ class Executor {
   void fetch_ahead(const Step& wait, int peer);
   bool wait_released();
   bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint, learns where its buffers are
+  bool enter_relayed(int peer, const fsccl_transport_line_t& line);  // likewise, at any tick
   bool learn_location(int peer, uint32_t index, const Location& location);
   bool go_otherwise();
   bool move(const Step& step);  // copy and cast

@@ -23,11 +23,12 @@ constexpr int kMostImagined = 1 << 16;
 std::string array_of(const Cost& cost) { return fmt::format("[{:.0f}]", fmt::join(cost.ns, ",")); }
 
 std::string text_of(const Costs& costs) {
-  return fmt::format(R"({{"exchange_ns":{},"sizes":[{}],"slots_ns":{},"slots_past_caches_ns":{},"side_by_side":"{}",)"
-                     R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
-                     costs.exchange, fmt::join(Cost::kSizes, ","), array_of(costs.slot_cached), array_of(costs.slot_streaming),
-                     kSideBySide[static_cast<size_t>(costs.side_by_side)], costs.can_read ? array_of(costs.read) : "null",
-                     costs.copy_per_byte * 1024);
+  return fmt::format(
+      R"({{"exchange_ns":{},"message_ns":{},"sizes":[{}],"slots_ns":{},"slots_past_caches_ns":{},"side_by_side":"{}",)"
+      R"("read_ns":{},"copy_ns_per_kib":{:.1f}}})",
+      costs.exchange, costs.message, fmt::join(Cost::kSizes, ","), array_of(costs.slot_cached), array_of(costs.slot_streaming),
+      kSideBySide[static_cast<size_t>(costs.side_by_side)], costs.can_read ? array_of(costs.read) : "null",
+      costs.copy_per_byte * 1024);
 }
 
 std::string text_of(const std::vector<Stage>& stages) {

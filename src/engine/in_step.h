@@ -20,7 +20,9 @@ class InStep {
   std::optional<uint64_t> exchange(uint64_t word = 0) {
     if (stopped_) return std::nullopt;
     const Signal mine{stop_, word};
-    meeting_.signal(tick_, mine);
+    const int64_t before_ns = now_ns();
+    meeting_.signal_to(peer_, tick_, mine);
+    signalling_ns_ += now_ns() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
     for (int tries = 0; !(other = meeting_.transport->poll(meeting_.channel, peer_, tick_)); tries++) {
       if (tries < 1000) continue;
@@ -35,7 +37,8 @@ class InStep {
     return stopped_ ? std::nullopt : std::optional(theirs.word);
   }
   bool stopped() const { return stopped_; }
-  uint32_t tick() const { return tick_; }  // the next one
+  int64_t signalling_ns() const { return signalling_ns_; }  // all exchanges together: what giving the signals took
+  uint32_t tick() const { return tick_; }                   // the next one
   int peer() const { return peer_; }
   const Meeting& meeting() const { return meeting_; }
 
@@ -49,6 +52,7 @@ class InStep {
   uint32_t tick_;
   const int64_t began_ns_ = now_ns();
   bool stop_ = false, stopped_ = false;
+  int64_t signalling_ns_ = 0;
 };
 
 // What rank 0 and `other` find, as `other` has it. Collective. Uses ticks from *tick on, of which `probe`, which gets an InStep,

@@ -20,13 +20,27 @@ struct Meeting {
   bool over() const;  // somebody was lost, or the time has passed
   template <class Payload>
   void signal(uint32_t tick, const Payload& payload) const {
+    const fsccl_transport_line_t line = line_of(tick, payload);
+    transport->signal(channel, &line);
+  }
+  // No other needs to see it.
+  template <class Payload>
+  void signal_to(int peer, uint32_t tick, const Payload& payload) const {
+    const fsccl_transport_line_t line = line_of(tick, payload);
+    if (transport->signal_to)
+      transport->signal_to(channel, peer, &line);
+    else
+      transport->signal(channel, &line);
+  }
+  void signal(uint32_t tick) const { signal(tick, '\0'); }
+  template <class Payload>
+  static fsccl_transport_line_t line_of(uint32_t tick, const Payload& payload) {
     static_assert(sizeof payload <= FSCCL_TRANSPORT_INLINE);
     fsccl_transport_line_t line{};
     line.tick = tick;
     std::memcpy(line.payload, &payload, sizeof payload);
-    transport->signal(channel, &line);
+    return line;
   }
-  void signal(uint32_t tick) const { signal(tick, '\0'); }
   // What `peer` told under `tick`, once it has; null: over().
   const unsigned char* await(int peer, uint32_t tick) const;
   // While others measure: naps, for a sleeper that must be woken would cost them a system call.

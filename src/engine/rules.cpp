@@ -31,7 +31,12 @@ std::vector<Named> plans_of(OpCode op) {
   if (!whole && !one_buffer) plans.push_back({"read", Way::read});
   const bool hierarchical =
       op == OpCode::all_gather || op == OpCode::reduce_scatter || op == OpCode::all_reduce || op == OpCode::broadcast;
-  if (hierarchical) plans.insert(plans.end(), {{"by_hosts", Way::by_hosts}, {"flat", Way::flat}});
+  if (hierarchical)
+    plans.insert(plans.end(), {{"2_steps", Way::two_steps},
+                               {"3_steps", Way::three_steps},
+                               {"4_steps", Way::four_steps},
+                               {"by_hosts", Way::by_hosts},
+                               {"flat", Way::flat}});
   return plans;
 }
 
@@ -125,7 +130,8 @@ Result<Rule> parse_rule(std::string_view text) {
   if (ranges && !parse_range(trimmed(range), &rule))
     return refuse(fmt::format("{} is not FROM-TO, like 64K-1M, 64K- or -1M", quote(range)));
   if (!pieces) return rule;
-  if (rule.of_hosts() || rule.way == Way::read) return refuse(fmt::format("{} does not go in pieces", known->name));
+  if (rule.of_hosts() || rule.in_steps() || rule.way == Way::read)
+    return refuse(fmt::format("{} does not go in pieces", known->name));
   if (!parse_bytes(trimmed(chunk), &rule.chunk) || rule.chunk < kLeastChunk || rule.chunk > kMostChunk || rule.chunk % 64)
     return refuse(fmt::format("piece {} is not a multiple of 64 from 4K to 1G", quote(chunk)));
   return rule;

@@ -26,8 +26,11 @@ namespace fsccl {
 enum class Way : uint8_t {
   slots,        // at once, wherever the buffers lie
   small_slots,  // likewise, and everybody folds everything
-  direct,       // between the buffers where all can touch them, else through slots or as `read`
-  read,         // the same, and private memory is read by the system
+  two_steps,    // between hosts, to few at a time who pass it on (in_steps.cpp)
+  three_steps,
+  four_steps,
+  direct,  // between the buffers where all can touch them, else through slots or as `read`
+  read,    // the same, and private memory is read by the system
   by_hosts,
   flat,
 };
@@ -45,6 +48,7 @@ struct Rule {
   uint64_t chunk = 0;                  // 0: as the cost model finds
   std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
 
+  bool in_steps() const { return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps; }
   bool of_hosts() const { return way == Way::by_hosts || way == Way::flat; }
 };
 

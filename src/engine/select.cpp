@@ -20,7 +20,7 @@ struct ThroughSlots {
   Make make;
 };
 
-// The ways of a collective. `direct` touches peers' buffers.
+// The ways of a collective. `direct` touches peers' buffers; what is never moved has none.
 struct Ways {
   Make direct;
   std::vector<ThroughSlots> through_slots;
@@ -68,6 +68,11 @@ Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&
 
 Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
   switch (op) {
+    case OpCode::barrier: {
+      Ways ways;
+      ways.direct = [](const Shape& at) { return barrier(at.rank, at.ranks); };
+      return ways;
+    }
     case OpCode::all_gather:
     case OpCode::all_gather_v:
       return moving(shape, asked, all_gather_movement);
@@ -96,7 +101,55 @@ Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
   }
 }
 
-// What is so small that it rides in the signals is never better off elsewhere.
+// What a slot must hold for a plan in steps, if there is one.
+std::optional<uint64_t> bytes_in_steps(OpCode op, const Shape& shape) {
+  const auto ranks = static_cast<uint64_t>(shape.ranks);
+  switch (op) {
+    case OpCode::barrier:
+      return 0;
+    case OpCode::broadcast:
+      return shape.count * shape.size();
+    case OpCode::all_gather:
+    case OpCode::all_gather_v:
+      return shape.largest_part_bytes() * ranks;
+    case OpCode::all_reduce:
+      return shape.count * shape.size() * ranks;
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      return shape.whole_bytes() * ranks;
+    default:
+      return std::nullopt;
+  }
+}
+
+Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
+  switch (op) {
+    case OpCode::barrier:
+      return barrier_in_steps(shape.rank, shape.ranks, steps);
+    case OpCode::broadcast:
+      return broadcast_in_steps(shape, steps);
+    case OpCode::all_reduce:
+      return all_reduce_in_steps(shape, steps);
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      return reduce_scatter_in_steps(shape, steps);
+    default:
+      return all_gather_in_steps(shape, steps);
+  }
+}
+
+// One for each number of steps that needs other messages than one step less.
+void add_steps(Ways& ways, OpCode op, const Shape& shape) {
+  const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
+  if (!bytes || *bytes > shape.slot_bytes) return;
+  constexpr std::array kWays{Way::two_steps, Way::three_steps, Way::four_steps};
+  for (int steps = 2; steps <= kMaxTicks; steps++)
+    if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))
+      ways.through_slots.push_back(
+          {kWays[static_cast<size_t>(steps - 2)], 0, [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
+}
+
+// What is so small that it rides in the signals is better off nowhere else, unless each signal is a message to everybody.
 std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
   const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
   if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
@@ -146,7 +199,7 @@ struct Slots {
 };
 
 bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
-  const bool names_slots = rule && (rule->way == Way::slots || rule->way == Way::small_slots);
+  const bool names_slots = rule && (rule->way == Way::slots || rule->way == Way::small_slots || rule->in_steps());
   return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
 }
 
@@ -189,6 +242,9 @@ const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const
     *why_not = "these ranks share no memory, and none but slots carries bytes between them";
   else if (options.only_slots && (rule->way == Way::direct || rule->way == Way::read))
     *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
+  else if (rule->in_steps() && std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
+                                            [&](const ThroughSlots& one) { return one.way == rule->way; }))
+    *why_not = "plans in steps are for ranks of several hosts, enough of them for so many steps, and for what fits a slot of all";
   else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
     *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
   else
@@ -207,10 +263,12 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
   const uint64_t asked =
       named && named->chunk ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks), shape.slot_bytes) : 0;
-  if (!named || named->way == Way::direct || named->way == Way::read)
-    if (std::optional<Plan> tiny = inline_plan(op, shape))
-      return only(std::move(*tiny), options, "it fits into the signals", considered);
-  const Ways ways = ways_of(op, shape, asked);
+  const bool in_signals = (!named || named->way == Way::direct || named->way == Way::read) && inline_plan(op, shape);
+  Ways ways = ways_of(op, shape, asked);
+  if (in_signals) ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
+  if (shape.mirrored) add_steps(ways, op, shape);
+  if (in_signals && (named || ways.through_slots.size() == 1))
+    return only(*inline_plan(op, shape), options, "it fits into the signals", considered);
   if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
 
   const char* why_not = nullptr;

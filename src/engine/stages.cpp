@@ -68,6 +68,7 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
 
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode) {
   whole.select.costs = typical_costs(topo::LinkClass::network);
+  whole.select.costs.message = 0;  // the time of exchanges decides of tiny ones, and keeps the order of their sums
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = (whole.ranks + hosts - 1) / hosts;
   Party lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};

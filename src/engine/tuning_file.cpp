@@ -61,7 +61,8 @@ class Reader : JsonReader {
     const Json& values = json["measured"];
     const std::string inside = place + ".measured";
     if (!object(values, inside,
-                {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side", "read_ns", "copy_ns_per_kib"}))
+                {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side", "read_ns",
+                 "copy_ns_per_kib"}))
       return false;
     if (!values.contains("sizes") || values["sizes"] != Json(Cost::kSizes))
       return wrong("{}.sizes must be {}, the sizes that this library measures", inside, Json(Cost::kSizes).dump());
@@ -69,6 +70,7 @@ class Reader : JsonReader {
     costs.origin = CostsOrigin::tuning_file;
     double per_kib = costs.copy_per_byte * 1024;
     if (!number(values, "exchange_ns", inside, kMostNs, &costs.exchange) ||
+        !number(values, "message_ns", inside, costs.exchange / 2, &costs.message) ||
         !number(values, "copy_ns_per_kib", inside, kMostNs, &per_kib) || !cost(values, "slots_ns", inside, &costs.slot_cached) ||
         !cost(values, "slots_past_caches_ns", inside, &costs.slot_streaming))
       return false;

@@ -31,6 +31,7 @@ constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is, less than a slice of the scheduler's
 constexpr int64_t kNoYieldsNs = 20'000'000;
 constexpr int64_t kUnderWayNs = 2'000'000'000;  // once its sender has left: TCP tries again after 0.2, 0.6 and 1.4 s
+constexpr int64_t kHearsayNs = 100'000'000;     // who waits for a rank itself tells of it before those who wait for others' word
 constexpr int64_t kDriversMs = 2'000;           // longer than any step takes
 constexpr int64_t kSleepSliceNs = 10'000'000;   // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
@@ -173,11 +174,18 @@ void Engine::sleep_blocked(int64_t until_ns) {
   tally_.slept(now_ns() - begin_ns);
 }
 
+// Whether whom it waits for may have entered, and wait itself.
+bool Engine::hearsay(const Operation& op) const {
+  return op.begun && op.plan->relayed && op.step < op.plan->steps.size() && op.plan->steps[op.step].tick > 0;
+}
+
 // Ranks whose signal, or release, the operation still waits for.
 std::string Engine::missing(const Operation& op) const {
   std::string text;
   if (!op.begun) return fmt::format("{} (its own operation before this one)", known_as(rank_));
-  const Step& step = op.plan->steps[op.step];
+  if (hearsay(op)) return fmt::format("{}{}, or one that it waits for", known_as(blocked_.peer), silence_of(blocked_.peer));
+  // Behind its last step it waits for what calls before it left for later.
+  const Step step = op.step < op.plan->steps.size() ? op.plan->steps[op.step] : Step{};
   const bool all = step.kind != StepKind::wait || step.peer == kAllPeers;
   int listed = 0;
   for (int peer = all ? op.peer : step.peer; peer < (all ? ranks_ : step.peer + 1); peer++) {
@@ -254,7 +262,7 @@ void Engine::look_at_blocked(Operation& op) {
     return end(FSCCL_ERR_PEER_DEAD,
                fmt::format("rank {} {} while {} waited for it", peer, lost == 2 ? "has left (destroyed its communicator)" : "died",
                            describe(op.fingerprint)));
-  if (now_ns() < op.deadline_ns) return;
+  if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
                   "they cannot be reached. See FSCCL_TIMEOUT_MS",

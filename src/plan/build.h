@@ -70,6 +70,7 @@ class Builder {
   }
   void lazy() { plan_.lazy = true; }
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
+  void relayed() { plan_.mirrored = plan_.relayed = true; }
 
   Place here(uint32_t buffer, uint64_t offset) const { return {buffer, plan_.rank, offset}; }
   static Place at(int rank, uint32_t buffer, uint64_t offset) { return {buffer, rank, offset}; }
@@ -84,6 +85,10 @@ class Builder {
     step.tick = static_cast<uint16_t>(tick);
     step.src = src;
     step.count = bytes;
+  }
+  void signal_to(int peer, int tick) {
+    signal(tick);
+    plan_.steps.back().peer = peer;
   }
   void wait(int peer, int tick) { wait(peer, tick, {}, 0); }
   void wait(int peer, int tick, Place dst, uint64_t bytes) {

@@ -3,6 +3,7 @@
 //
 //   ..._inline   payload rides in the signals: tiny ones, one exchange
 //   ..._slots    through the slots of the channel, in rounds: small ones (one exchange), and memory that peers cannot touch
+//   ..._steps    between hosts, through slots, to a few others at a time who pass it on: small ones of many ranks
 //   ..._direct   from, and to, peers' buffers where they are: each byte is moved once; not where slots are mirrored
 //
 // All are right, too, when any of the ranks passes input and output that are the same memory as the public header allows: a copy
@@ -49,12 +50,12 @@ struct Movement {
   const char* name = "";  // of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
-  bool same_to_all = false;           // a rank sends the same bytes to everybody
-  bool one_buffer = false;            // broadcast: output is the input
-  bool mutual = false;                // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  bool same_to_all = false;  // a rank sends the same bytes to everybody
+  bool one_buffer = false;   // broadcast: output is the input
+  bool mutual = false;       // everybody sends to everybody: the call ends when all have entered, whatever the counts
   bool mirrored = false;
-  std::vector<Flow> sends, receives;  // of `rank`: to each rank, from each rank; what it keeps is in both
-  uint64_t longest = 0;               // elements of the longest flow between any two ranks
+  std::vector<Flow> sends, receives;                // of `rank`: to each rank, from each rank; what it keeps is in both
+  uint64_t longest = 0;                             // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
 
   const Flow& to(int peer) const { return sends[static_cast<size_t>(peer)]; }
@@ -92,6 +93,15 @@ Plan move_direct(const Movement&);
 Plan move_slots(const Movement&, uint64_t slot_bytes);
 Plan fold_direct(const Folding&);
 Plan fold_slots(const Folding&, uint64_t slot_bytes);
+
+// In at most so many steps, 1 .. kMaxTicks, of as few messages as suffice (in_steps.cpp); mirrored slots that hold all of it.
+Plan all_gather_in_steps(const Shape&, int steps);
+Plan reduce_scatter_in_steps(const Shape&, int steps);
+Plan all_reduce_in_steps(const Shape&, int steps);
+Plan broadcast_in_steps(const Shape&, int steps);
+Plan barrier_in_steps(int rank, int ranks, int steps);
+// By what the ranks that are known of multiply in each step.
+int radix_of(int ranks, int steps);
 
 // Payloads of at most kInlineBytes: each part (all_gather), the whole input (reduce_scatter), the vector (the others).
 Plan all_gather_inline(const Shape&);

@@ -46,6 +46,7 @@ class Follower {
     double& clock = clock_[who];
     switch (step.kind) {
       case StepKind::signal:
+        clock += costs_.message * peers_of(who, step);
         signals_[who][index(who, step)] = clock;
         return true;
       case StepKind::wait: {
@@ -55,10 +56,10 @@ class Follower {
           const double signalled = signals_[peer][index(who, step)];
           if (signalled == kNotYet) return false;
           const double since = costs_.turns ? std::max(clock, signalled) : signalled;
-          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + costs_.exchange);
+          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + costs_.exchange - 2 * costs_.message);
         }
         waited_[who] += seen - clock;
-        clock = seen;
+        clock = seen + costs_.message * peers_of(who, step);
         return true;
       }
       case StepKind::copy:
@@ -80,6 +81,7 @@ class Follower {
     return true;
   }
 
+  double peers_of(size_t who, const Step& step) const { return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1; }
   double copy(uint64_t bytes) const { return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes); }
   size_t index(size_t who, const Step& step) const { return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick; }
   static uint64_t bytes_of(const Plan& plan, const Step& step) {
@@ -128,11 +130,12 @@ double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes)
 // What goes through a slot passes the link twice, but for a network, where the second copy is the receiver's own. The system takes
 // as long as two such copies to read what is large.
 Costs typical_costs(const topo::Connection& link) {
-  constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200;
+  constexpr double kSlotNs = 60, kPastCachesNs = 300, kMessageNs = 1000, kSystemCallNs = 1200, kPerPeer = 0.07;
   const bool network = link.link == topo::LinkClass::network;
   const double per_byte = 1 / link.gb_per_s;
   Costs costs;
   costs.exchange = link.ns;
+  costs.message = network ? kPerPeer * link.ns : 0;
   costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
   for (size_t i = 0; i < Cost::kSizes.size(); i++) {
     const auto bytes = static_cast<double>(Cost::kSizes[i]);

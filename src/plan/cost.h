@@ -27,7 +27,8 @@ inline constexpr std::array<std::string_view, 3> kSideBySide{"none", "from_slots
 enum class CostsOrigin : uint8_t { table, calibration, tuning_file };
 
 struct Costs {
-  double exchange = 300;                   // until signals that were given at the same time are seen
+  double exchange = 300;                   // until signals that were given at the same time are seen, by two ranks
+  double message = 0;                      // of that, what either of them does for each peer: between hosts a signal is a message
   Cost slot_cached{{60, 250, 11000}};      // from a buffer into a slot and from there into a buffer of another core
   Cost slot_streaming{{400, 700, 18000}};  // likewise, with stores that bypass the caches
   Cost read{{1200, 1400, 15000}};          // from a peer's private memory, by the system

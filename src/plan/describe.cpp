@@ -48,6 +48,7 @@ std::string describe(const Plan& plan, const Step& step) {
       return fmt::format("put {} x {} for rank {}: {} <- {}", step.count, from, step.peer, describe(plan, step.dst),
                          describe(plan, step.src));
     case StepKind::signal:
+      if (step.peer != kAllPeers) return fmt::format("signal tick {} to rank {}", step.tick, step.peer);
       if (step.count == 0) return fmt::format("signal tick {}", step.tick);
       return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count, describe(plan, step.src));
     case StepKind::wait: {

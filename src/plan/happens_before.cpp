@@ -8,13 +8,13 @@ HappensBefore::HappensBefore(int ranks, int ticks)
     : ranks_(static_cast<size_t>(ranks)),
       ticks_(ticks),
       clocks_(ranks_, std::vector<uint32_t>(ranks_, 0)),
-      signals_(ranks_ * static_cast<size_t>(ticks)) {}
+      signals_(ranks_ * static_cast<size_t>(ticks) * ranks_) {}
 
 Moment HappensBefore::now(int rank, uint32_t step) const {
   return {rank, step, static_cast<uint32_t>(clocks_[static_cast<size_t>(rank)].size() / ranks_ - 1)};
 }
 
-void HappensBefore::signal(int rank, uint32_t step, int tick) { signals_[index(rank, tick)] = now(rank, step); }
+void HappensBefore::signal(int rank, uint32_t step, int tick, int peer) { signals_[index(rank, tick, peer)] = now(rank, step); }
 
 void HappensBefore::begin_wait(int rank) {
   std::vector<uint32_t>& clock = clocks_[static_cast<size_t>(rank)];
@@ -25,11 +25,17 @@ void HappensBefore::begin_wait(int rank) {
 }
 
 void HappensBefore::wait(int rank, int peer, int tick) {
-  const Moment sent = *signals_[index(peer, tick)];
+  const Moment sent = *signals_[index(peer, tick, rank)];
   uint32_t* mine = &clocks_[static_cast<size_t>(rank)][clocks_[static_cast<size_t>(rank)].size() - ranks_];
   const uint32_t* theirs = &clocks_[static_cast<size_t>(peer)][sent.epoch * ranks_];
   for (size_t q = 0; q < ranks_; ++q) mine[q] = std::max(mine[q], theirs[q]);
   mine[peer] = std::max(mine[peer], sent.step + 1);
+}
+
+bool HappensBefore::knows_entered(int rank, int peer) const {
+  const Moment end = now(rank, 0);
+  const auto* entered = &signals_[index(peer, 0, 0)];
+  return std::any_of(entered, entered + ranks_, [&](const auto& signal) { return signal && before(*signal, end); });
 }
 
 bool HappensBefore::before(const Moment& first, const Moment& second) const {

@@ -18,26 +18,29 @@ class HappensBefore {
  public:
   HappensBefore(int ranks, int ticks);
 
-  void signal(int rank, uint32_t step, int tick);
-  bool signalled(int rank, int tick) const { return signals_[index(rank, tick)].has_value(); }
+  void signal(int rank, uint32_t step, int tick, int peer);
+  bool signalled(int rank, int tick, int peer) const { return signals_[index(rank, tick, peer)].has_value(); }
   // `rank` has seen tick `tick` of `peer`, which has signalled it. Several calls between begin_wait and the next step are one
   // moment.
   void begin_wait(int rank);
   void wait(int rank, int peer, int tick);
 
   Moment now(int rank, uint32_t step) const;
+  // Whether `rank` has seen `peer` signal tick 0, or has it from one who had, at the end of its last step.
+  bool knows_entered(int rank, int peer) const;
   // Whether all of `first` is over when `second` begins. A step is not before itself.
   bool before(const Moment& first, const Moment& second) const;
 
  private:
-  size_t index(int rank, int tick) const {
-    return static_cast<size_t>(rank) * static_cast<size_t>(ticks_) + static_cast<size_t>(tick);
+  size_t index(int rank, int tick, int peer) const {
+    return (static_cast<size_t>(rank) * static_cast<size_t>(ticks_) + static_cast<size_t>(tick)) * ranks_ +
+           static_cast<size_t>(peer);
   }
   size_t ranks_;
   int ticks_;
   // clocks_[r][e * ranks + q]: how many steps of q are over when rank r is in its epoch e. A wait begins an epoch.
   std::vector<std::vector<uint32_t>> clocks_;
-  std::vector<std::optional<Moment>> signals_;  // by (rank, tick)
+  std::vector<std::optional<Moment>> signals_;  // by (rank, tick, whom it is for)
 };
 
 struct Access {

@@ -23,6 +23,11 @@
 //      had them (rule 4).
 //   6. Of peers' memory nothing but slots is touched. Mirrored or not, a rank writes to no slot but its own.
 //
+// Relayed. Between hosts each peer that sees a signal costs a message. In a plan that is `relayed` (mirrored, one round) every
+// signal is for one peer and every wait for one, and a tick may be signalled to several. Rule 1 then holds by hearsay: when its
+// plan ends, a rank knows of every other that it has entered, from itself or from one who knew. Fingerprints are compared wherever
+// one waits.
+//
 // Pieces. What one step brings into a slot is taken out of it by steps that read just that: pieces have sums (engine/sums.h).
 //
 // Rounds. A plan with `rounds` > 1 is run that many times, each time with ticks of its own. Its copies and reduces then move
@@ -73,7 +78,7 @@ struct Step {
   fsccl_dtype_t from = FSCCL_UINT8;
   fsccl_dtype_t to = FSCCL_UINT8;
   uint16_t tick = 0;         // signal, wait
-  int32_t peer = kAllPeers;  // wait, put
+  int32_t peer = kAllPeers;  // wait, put; signal: whom it is for
   Place dst, src;
   uint64_t count = 0;   // elements (signal, wait: bytes)
   uint64_t stride = 0;  // reduce_local: bytes from one block to the next
@@ -115,6 +120,7 @@ struct Plan {
   uint64_t chunk = 0;                       // bytes that a step moves in a round, a multiple of 64; 0: all of them
   bool lazy = false;                        // this rank does not wait for every peer to enter
   bool mirrored = false;                    // slots are seen by those for whom they were put
+  bool relayed = false;                     // signals are for one peer each
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
 };

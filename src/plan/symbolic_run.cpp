@@ -104,9 +104,9 @@ Result<bool> SymbolicRun::advance(int rank) {
 }
 
 bool SymbolicRun::met(int rank, const Step& step) const {
-  if (step.peer != kAllPeers) return order_.signalled(step.peer, step.tick);
+  if (step.peer != kAllPeers) return order_.signalled(step.peer, step.tick, rank);
   for (int q = 0; q < static_cast<int>(plans_.size()); ++q)
-    if (q != rank && !order_.signalled(q, step.tick)) return false;
+    if (q != rank && !order_.signalled(q, step.tick, rank)) return false;
   return true;
 }
 
@@ -205,7 +205,7 @@ Status SymbolicRun::do_put(int rank, uint32_t index, const Step& step) {
   if (!plan.buffers[step.dst.buffer].slot) return fail(FSCCL_ERR_INTERNAL, "puts into what is not a slot");
   if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "puts what lies on another rank");
   if (step.tick >= plan.ticks) return fail(FSCCL_ERR_INTERNAL, "the plan has no such tick");
-  if (order_.signalled(rank, step.tick))
+  if (order_.signalled(rank, step.tick, step.peer))
     return fail(FSCCL_ERR_INTERNAL, "puts into the slot of tick {} after its signal", step.tick);
   const size_t memories[] = {locate(step.src).memory, locate(step.dst).memory};
   const size_t before[] = {accesses_[memories[0]].size(), accesses_[memories[1]].size()};
@@ -293,12 +293,19 @@ Status SymbolicRun::do_fold(int rank, uint32_t index, const Step& step) {
 Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
   const int ticks = plans_[0].ticks;
   if (step.tick >= ticks) return fail(FSCCL_ERR_INTERNAL, "the plan has no such tick");
-  if (order_.signalled(rank, step.tick)) return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
+  const int ranks = plans_[0].ranks, first = step.peer == kAllPeers ? 0 : step.peer,
+            last = step.peer == kAllPeers ? ranks : first + 1;
+  if (plans_[0].relayed && (step.peer < 0 || step.peer >= ranks || step.peer == rank))
+    return fail(FSCCL_ERR_INTERNAL, "a relayed signal is for one peer");
+  if (!plans_[0].relayed && step.peer != kAllPeers) return fail(FSCCL_ERR_INTERNAL, "a signal is for all peers");
   const bool may_skip = plans_[0].mirrored;  // ticks but the first of a round, without which the peers' engines do not go on
-  for (int t = step.tick + 1; t < ticks && may_skip; ++t)
-    if (order_.signalled(rank, t)) return fail(FSCCL_ERR_INTERNAL, "tick {} came before", t);
-  if (step.tick > 0 && !may_skip && !order_.signalled(rank, step.tick - 1))
-    return fail(FSCCL_ERR_INTERNAL, "tick {} is skipped or comes later", step.tick - 1);
+  for (int peer = first; peer < last; ++peer) {
+    if (order_.signalled(rank, step.tick, peer)) return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
+    for (int t = step.tick + 1; t < ticks && may_skip; ++t)
+      if (order_.signalled(rank, t, peer)) return fail(FSCCL_ERR_INTERNAL, "tick {} came before", t);
+    if (step.tick > 0 && !may_skip && !order_.signalled(rank, step.tick - 1, peer))
+      return fail(FSCCL_ERR_INTERNAL, "tick {} is skipped or comes later", step.tick - 1);
+  }
   if (step.count > kInlineBytes) return fail(FSCCL_ERR_INTERNAL, "a signal carries at most {} bytes", kInlineBytes);
   if (step.count > 0) {
     if (step.src.rank != rank) return fail(FSCCL_ERR_INTERNAL, "a signal carries bytes of its own rank");
@@ -310,7 +317,7 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
     FSCCL_ASSIGN(payload.ranges, read(rank, index, step.src, step.count));
     payload.bytes = step.count;
   }
-  order_.signal(rank, index, step.tick);
+  for (int peer = first; peer < last; ++peer) order_.signal(rank, index, step.tick, peer);
   return success();
 }
 

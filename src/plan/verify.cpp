@@ -24,8 +24,10 @@ Status check_shape(const std::vector<Plan>& plans) {
     if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
     if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
     if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk ||
-        plan.mirrored != first.mirrored)
+        plan.mirrored != first.mirrored || plan.relayed != first.relayed)
       return wrong("its algorithm, its ticks, its rounds or its kind of slots differ from rank 0's");
+    if (plan.relayed && (!plan.mirrored || plan.lazy || plan.rounds > 1))
+      return wrong("what is relayed has one round, waits for all, and its slots are mirrored");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
     if (plan.buffers.size() != first.buffers.size()) return wrong("its number of buffers differs from rank 0's");
     size_t published = 0;
@@ -44,12 +46,17 @@ Status check_shape(const std::vector<Plan>& plans) {
   return success();
 }
 
-// Rule 1: every rank entered, reached every moment that it may not leave out, and has itself seen every peer enter.
+// Rule 1: every rank entered (of relayed plans: all know it of all), reached every moment that it may not leave out, and has itself
+// seen every peer enter.
 Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
   for (const Plan& plan : plans) {
     const auto end = static_cast<uint32_t>(plan.steps.size());
+    for (int q = 0; q < plan.ranks && plan.relayed; ++q)
+      if (q != plan.rank && !run.order().knows_entered(plan.rank, q))
+        return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("does not know that rank {} has entered", q)));
+    if (plan.relayed) continue;
     for (int tick = 0; tick < (plan.mirrored ? std::min(1, plan.ticks) : plan.ticks); ++tick)
-      if (!run.order().signalled(plan.rank, tick))
+      if (!run.order().signalled(plan.rank, tick, plan.rank))
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
     for (int q = 0; q < plan.ranks && !plan.lazy; ++q)
       if (q != plan.rank && !run.waited_enter(plan.rank, q))

@@ -18,7 +18,9 @@ std::string random_rules(World& world, bool network, bool can_read) {
     const bool slots = network || world.chance(0.4), one_buffer = op == "broadcast" || op == "send",
                whole = op == "reduce" || op == "all_reduce";
     const char* const straight = can_read && world.chance(0.5) ? "read" : "direct";
-    const std::string way = slots                        ? fmt::format("slots/{}K", 4 << world.below(3))
+    const bool relayed = network && (op.starts_with("all_") || op == "reduce_scatter" || op == "broadcast") && op != "all_to_all";
+    const std::string way = relayed && world.chance(0.4) ? fmt::format("{}_steps", world.between(2, 4))
+                            : slots                      ? fmt::format("slots/{}K", 4 << world.below(3))
                             : one_buffer                 ? "balanced"
                             : whole && world.chance(0.5) ? "small_slots"
                             : whole                      ? "direct"
@@ -70,6 +72,7 @@ Setting random_setting(World& world) {
   if (world.chance(0.5)) made.rules = random_rules(world, made.network, made.can_read);
   made.select.costs.can_read = made.can_read;
   made.select.costs.exchange = static_cast<double>(world.between(50, 20'000));
+  if (made.network && world.chance(0.5)) made.select.costs.message = made.select.costs.exchange / 3;  // then small ones go in steps
   made.select.costs.turns = world.chance(0.3);
   if (world.chance(0.3)) made.select.eager_bytes = static_cast<int64_t>(world.below(20'000));
   made.select.always_read = made.can_read && world.chance(0.3);

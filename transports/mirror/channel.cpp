@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
 constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
+constexpr int32_t kLate = 1 << 20;           // ticks
 constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
 constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
 
@@ -138,20 +139,35 @@ void Channel::signal(const fsccl_transport_line_t& line) {
   const auto ranks = static_cast<int>(peers_.size());
   const auto turn = [&](const Put& put) { return (put.peer - place_.rank + ranks) % ranks; };
   if (puts_.size() > 1) std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
-  // The last bytes for a peer ride with its line.
-  size_t next = 0;
+  const Put* next = puts_.data();
+  const Put* const end = next + puts_.size();
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
-    const Put* last = nullptr;
-    uint64_t sent = 0;
-    for (; next < puts_.size() && puts_[next].peer == peer; next++) {
-      if (last) send(peer, MessageKind::bytes, &mine, last, sent);
-      last = &puts_[next];
-      sent += last->bytes;
-    }
-    send(peer, MessageKind::line, &mine, last, sent);
+    const Put* const first = next;
+    while (next != end && next->peer == peer) next++;
+    send_line(peer, mine, first, next);
   }
   puts_.clear();
+}
+
+void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
+  const std::lock_guard lock(place_.node->mutex());
+  fsccl_transport_line_t mine = line;
+  mine.processor = -1;
+  const auto others = std::stable_partition(puts_.begin(), puts_.end(), [&](const Put& put) { return put.peer == peer; });
+  send_line(peer, mine, puts_.data(), puts_.data() + (others - puts_.begin()));
+  puts_.erase(puts_.begin(), others);
+}
+
+// With what was put for this peer, of which the last bytes ride with the line.
+void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end) {
+  uint64_t sent = 0;
+  for (; puts != end; puts++) {
+    sent += puts->bytes;
+    if (puts + 1 == end) return send(peer, MessageKind::line, &line, puts, sent);
+    send(peer, MessageKind::bytes, &line, puts, sent);
+  }
+  send(peer, MessageKind::line, &line, nullptr, 0);
 }
 
 // ---- what comes in
@@ -185,7 +201,9 @@ std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) cons
 
 Channel::Arrival* Channel::arrival_of(Peer& peer, uint32_t tick) {
   Arrival& arrival = peer.arrivals[tick % FSCCL_TRANSPORT_TICKS];
-  if (static_cast<int32_t>(tick - arrival.tick) < 0) return nullptr;
+  // What lies there may be of long ago, when ticks were as far from now as they can be: nothing comes so late as to be before it
+  // then.
+  if (const auto ahead = static_cast<int32_t>(tick - arrival.tick); ahead < 0 && ahead >= -kLate) return nullptr;
   if (arrival.tick != tick) {
     arrival.tick = tick;
     arrival.has_line = false;

@@ -43,6 +43,7 @@ fsccl_status_t op_pair(void* channel, int from, int to, void** pair, uint32_t* f
 
 void op_close(void* channel) { delete &as_channel(channel); }
 void op_signal(void* channel, const fsccl_transport_line_t* line) { as_channel(channel).signal(*line); }
+void op_signal_to(void* channel, int peer, const fsccl_transport_line_t* line) { as_channel(channel).signal_to(peer, *line); }
 const fsccl_transport_line_t* op_poll(void* channel, int peer, uint32_t tick) { return as_channel(channel).poll(peer, tick); }
 void op_word(void* channel, int, uint32_t, fsccl_transport_word_t* word) { as_channel(channel).word(word); }
 int op_can_read(void*) { return 0; }
@@ -111,7 +112,8 @@ fsccl_transport_ops_t table(const char* name, Available available) {
           .left = op_left,
           .pair = op_pair,
           .path = op_path,
-          .take_path = op_take_path};
+          .take_path = op_take_path,
+          .signal_to = op_signal_to};
 }
 
 }  // namespace fsccl::mirror

@@ -83,6 +83,26 @@ TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 1 << 20), machine()), "broadcast_balanced else broadcast_slots");
 }
 
+// Where each signal is a message, many ranks pass on what is small.
+TEST(Select, InStepsWhereMessagesAreDear) {
+  SelectOptions options = machine();
+  options.costs.exchange = 10'000;
+  options.costs.message = 3000;
+  const auto at = [&](OpCode op, int ranks, uint64_t count) {
+    Shape shape = shape_of(ranks, count);
+    shape.mirrored = true;
+    return chosen(op, shape, options);
+  };
+  EXPECT_EQ(at(OpCode::all_gather, 3, 8), "all_gather_inline");
+  EXPECT_EQ(at(OpCode::all_gather, 16, 8), "all_gather_4_steps");
+  EXPECT_EQ(at(OpCode::all_gather, 16, 1000), "all_gather_4_steps");
+  EXPECT_EQ(at(OpCode::all_gather, 16, 64 << 10), "all_gather_slots");
+  EXPECT_EQ(at(OpCode::all_reduce, 16, 1000), "all_reduce_4_steps");
+  EXPECT_EQ(at(OpCode::barrier, 2, 0), "barrier");
+  EXPECT_EQ(at(OpCode::barrier, 64, 0), "barrier_4_steps");
+  EXPECT_EQ(chosen(OpCode::barrier, shape_of(64, 0), options), "barrier") << "a signal is a store there";
+}
+
 // No peer's buffer can be touched: nothing direct is asked for, and none is a candidate.
 TEST(Select, MirroredSlotsAreTheOnlyWay) {
   SelectOptions options = machine();
@@ -98,7 +118,7 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
       const Selection selection = select(op, shape, options, &considered);
       EXPECT_TRUE(selection.plan.mirrored);
       EXPECT_FALSE(selection.reads);
-      for (const Candidate& candidate : considered) EXPECT_TRUE(candidate.plan.ends_with("_slots")) << candidate.plan;
+      for (const Candidate& one : considered) EXPECT_TRUE(one.plan.ends_with("_slots") || one.plan.ends_with("_steps")) << one.plan;
     }
   Shape tiny = shape_of(4, 4);
   tiny.mirrored = true;
@@ -132,8 +152,8 @@ TEST(Select, RulesAreFollowed) {
 TEST(Select, EveryCandidateCanBeForced) {
   for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast, OpCode::reduce,
                           OpCode::gather, OpCode::scatter, OpCode::all_to_all, OpCode::send})
-    for (const bool mirrored : {false, true}) {
-      Shape shape = shape_of(2, 1 << 20);
+    for (const auto& [mirrored, ranks, count] : {std::tuple{false, 2, 1u << 20}, {true, 2, 1u << 20}, {true, 16, 256u}}) {
+      Shape shape = shape_of(ranks, count);
       shape.root = 0;
       shape.mirrored = mirrored;
       std::vector<Candidate> considered;
@@ -158,6 +178,11 @@ TEST(Select, WhatCannotBeFollowedIsSaid) {
   const Selection selection = select(OpCode::all_gather, shape, ruled("all_gather=direct"), &considered);
   EXPECT_EQ(selection.plan.name, "all_gather_slots");
   EXPECT_NE(selection.why.find("FSCCL_PLAN is not followed: these ranks share no memory"), std::string::npos) << selection.why;
+  for (const bool mirrored : {false, true}) {  // nothing is passed on inside a host, nor what no slot holds
+    shape.mirrored = mirrored;
+    EXPECT_NE(select(OpCode::all_gather, shape, ruled("all_gather=2_steps"), &considered).why.find("not followed: plans in steps"),
+              std::string::npos);
+  }
   SelectOptions blind = ruled("all_gather=read");
   blind.costs.can_read = false;
   EXPECT_EQ(chosen(OpCode::all_gather, shape_of(2, 1 << 20), blind), "all_gather_direct else all_gather_slots");

@@ -189,6 +189,38 @@ TEST(Collectives, WhoOnlyReceivesSignalsOnceForSeveralMirroredSlots) {
   }
 }
 
+TEST(Collectives, BarriersInStepsAreProved) {
+  for (const int ranks : kRankCounts)
+    for (int steps = 1; steps <= kMaxTicks; ++steps) {
+      std::vector<Plan> plans;
+      for (int rank = 0; rank < ranks; ++rank) plans.push_back(barrier_in_steps(rank, ranks, steps));
+      const Status status = verify(plans, {});
+      ASSERT_TRUE(status.ok()) << status.text();
+    }
+}
+
+// Few messages, each with what its receiver lacks and no more.
+TEST(Collectives, StepsTakeFewMessagesAndNoByteTwice) {
+  const auto total = [](const std::vector<Plan>& plans, StepKind kind, auto what) {
+    uint64_t sum = 0;
+    for (const Plan& plan : plans)
+      for (const Step& step : plan.steps) sum += step.kind == kind ? what(step) : 0;
+    return sum;
+  };
+  struct Case {
+    int ranks, steps;
+    uint64_t messages;  // of a rank
+  };
+  for (const Case& one : {Case{4, 2, 2}, {5, 3, 3}, {9, 2, 4}, {16, 4, 4}, {16, 3, 5}, {16, 2, 6}, {64, 3, 9}, {16, 1, 15}}) {
+    const auto plans = for_all_ranks([&](const Shape& shape) { return all_gather_in_steps(shape, one.steps); },
+                                     shape_of(one.ranks, 7, FSCCL_FLOAT32));
+    const auto ranks = static_cast<uint64_t>(one.ranks);
+    EXPECT_EQ(total(plans, StepKind::signal, [](const Step&) { return 1u; }), ranks * one.messages)
+        << one.ranks << " " << one.steps;
+    EXPECT_EQ(total(plans, StepKind::put, [](const Step& step) { return step.count; }), 7 * ranks * (ranks - 1));
+  }
+}
+
 TEST(Collectives, AllReducePartsAreWholeLinesAndEven) {
   for (int ranks = 1; ranks <= 16; ++ranks) {
     for (const uint64_t count : {1, 16, 17, 333, 4096}) {

@@ -51,6 +51,20 @@ TEST(Cost, AllGatherThroughSlots) {
   EXPECT_NEAR(price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns, 10240 + 5120 + 10240, 100);
 }
 
+// Between hosts each peer takes a message, out and in: two of them are in the exchange.
+TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
+  Costs costs = round_numbers();
+  costs.exchange = 5000;
+  costs.message = 2000;
+  const auto of = [&](int ranks, int steps) {
+    return price({barrier_in_steps(0, ranks, steps), barrier_in_steps(1, ranks, steps)}, costs, false).ns;
+  };
+  for (const int ranks : {2, 3, 16}) EXPECT_DOUBLE_EQ(of(ranks, 1), 5000 + (ranks - 2) * 2 * 2000.0) << ranks;
+  EXPECT_DOUBLE_EQ(of(16, 4), 4 * 5000);
+  EXPECT_DOUBLE_EQ(of(16, 2), 2 * (5000 + 2 * 2 * 2000));
+  EXPECT_DOUBLE_EQ(price({barrier(0, 16), barrier(1, 16)}, costs, false).ns, of(16, 1));
+}
+
 // Of ranks that share cores, each wait is a turn of its own: what needs fewer of them wins.
 TEST(Cost, EachWaitIsATurnWhereRanksShareCores) {
   Costs costs = round_numbers();

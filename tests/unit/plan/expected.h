@@ -1,5 +1,7 @@
 // What each collective must leave behind, written down from the public header's words and independently of the builders.
 #pragma once
+#include <fmt/format.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -136,6 +138,17 @@ inline const std::vector<Collective>& collectives() {
         return build(shape);
       };
       made.push_back(std::move(mirrored));
+    }
+    for (int steps = 1; steps <= kMaxTicks; ++steps) {
+      const auto relayed = [&](const char* name, Plan (*plan)(const Shape&, int), auto expect, auto alias, bool rooted,
+                               bool parts) {
+        made.push_back({fmt::format("{}_in_{}_steps", name, steps), [=](const Shape& s) { return plan(s, steps); }, expect, alias,
+                        any, rooted, parts, false});
+      };
+      relayed("all_gather", all_gather_in_steps, expect_all_gather, small_in_output, false, true);
+      relayed("reduce_scatter", reduce_scatter_in_steps, expect_reduce_scatter, small_in_input, false, true);
+      relayed("all_reduce", all_reduce_in_steps, expect_all_reduce, same_buffer, false, false);
+      relayed("broadcast", broadcast_in_steps, expect_broadcast, nullptr, true, false);
     }
     return made;
   }();

@@ -61,6 +61,35 @@ TEST(VerifyMirrored, WhatIsPutIsThere) {
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
+// Four ranks, each of which hears of two from the one before it.
+std::vector<Plan> relayed() {
+  std::vector<Plan> plans;
+  for (int rank = 0; rank < 4; ++rank) plans.push_back(barrier_in_steps(rank, 4, 2));
+  return plans;
+}
+
+TEST(VerifyMirrored, WhoHasEnteredMayBeHeardFromOthers) {
+  EXPECT_TRUE(verify(relayed(), {}).ok());
+  auto plans = relayed();
+  for (Plan& plan : plans) {  // tick 1 leaves before tick 0 is there
+    ASSERT_EQ(plan.steps[1].kind, StepKind::wait);
+    std::swap(plan.steps[1], plan.steps[2]);
+  }
+  expect_error(plans, "does not know that rank 1 has entered");
+  plans = relayed();
+  plans[2].steps[0].peer = kAllPeers;
+  expect_error(plans, "a relayed signal is for one peer");
+  plans = relayed();
+  for (Plan& plan : plans) plan.lazy = true;
+  expect_error(plans, "what is relayed has one round");
+  plans = relayed();
+  plans[0].steps.insert(plans[0].steps.begin(), plans[0].steps[0]);
+  expect_error(plans, "tick 0 is signalled twice");
+  plans = mirrored_ranks(2);
+  plans[0].steps[0].peer = 1;
+  expect_error(plans, "a signal is for all peers");
+}
+
 // All but the first tick may be left out by who puts nothing there; those that are signalled come in order.
 TEST(VerifyMirrored, TicksMayBeLeftOut) {
   auto plans = one_put();
