@@ -42,9 +42,13 @@ Result<Job::Agreed> Communicator::agree_who_is_left(Deadline deadline) {
   question.meeting = meeting();
   question.members = members_;
   question.code = shrinking_.problem.code();
-  // Who has closed its channel before this rank says anything will not take part; later it may be one that has its answer.
+  // Who has closed its channel before this rank says anything will not take part; later it may be one that has its answer. Nor will
+  // who was left out of the last round: it was asked there, and is not here.
+  const auto left_out = [&](int rank) {
+    return shrinking_.failed && std::binary_search(shrinking_.failed->begin(), shrinking_.failed->end(), job_rank(rank));
+  };
   for (int rank = 0; rank < size(); rank++)
-    if (rank != rank_ && engine_->has_left(rank)) question.gone.push_back(job_rank(rank));
+    if (rank != rank_ && (left_out(rank) || engine_->has_left(rank))) question.gone.push_back(job_rank(rank));
   Result<Job::Agreed> agreed = context_->job().agree(question, deadline);
   if (!agreed.ok()) return agreed.take_status().with_peer(rank_, rank_);
   if (agreed.value().reached) return agreed;
