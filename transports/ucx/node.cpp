@@ -83,7 +83,6 @@ Status Node::start() {
   std::memcpy(card_.data(), &head, sizeof head);
   std::memcpy(card_.data() + sizeof head, address, bytes);
   ucx_.worker_release_address(worker_, address);
-  start_service();
   return success();
 }
 
@@ -111,8 +110,11 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
     peers_[rank].address.assign(card + sizeof head, card + sizeof head + head.address_bytes);
     nonces[rank] = head.nonce;
   }
-  const std::lock_guard lock(mutex_);
-  nonces_ = std::move(nonces);
+  {
+    const std::lock_guard lock(mutex_);
+    nonces_ = std::move(nonces);
+  }
+  start_service();  // not before: what peers that were sooner have sent proves nothing without the nonces, and would be dropped
   return success();
 }
 

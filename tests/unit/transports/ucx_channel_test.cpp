@@ -1,6 +1,8 @@
 // That messages over UCX which change on the way are noticed.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <optional>
 
 #include "ucx_ranks.h"
@@ -72,6 +74,29 @@ TEST_F(UcxChannelTest, WithoutSumsNobodyNotices) {
   send(1, 0);
   receive(1);
   EXPECT_EQ(mirror(0)[100], std::byte{0});
+}
+
+// What comes from a rank that was sooner waits until there is something to judge it by.
+class UcxConnectTest : public UcxRanks {
+ protected:
+  static inline std::atomic<int> looks{0};
+  void wrap(UcxLibrary& library) override {
+    looks = 0;
+    library.worker_progress = [](ucp_worker_h worker) {
+      looks++;
+      return real().worker_progress(worker);
+    };
+  }
+  void joined() override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));  // a node's thread looks every 100
+    EXPECT_EQ(looks, 0);
+  }
+};
+
+TEST_F(UcxConnectTest, NobodyTakesMessagesBefore) {
+  send(1, 0);
+  receive(1);
+  EXPECT_GT(looks, 0);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class UcxRanks : public mirror::ChannelPair {
       nodes_[rank] = std::move(made.value());
       std::copy(nodes_[rank]->card().begin(), nodes_[rank]->card().end(), cards.begin() + rank * kCard);
     }
+    joined();
     for (int rank = 0; rank < 2; rank++) {
       ASSERT_TRUE(nodes_[rank]->connect(cards.data(), kCard).ok());
       open(rank);
@@ -44,6 +45,7 @@ class UcxRanks : public mirror::ChannelPair {
     other.join();
   }
   virtual void wrap(UcxLibrary&) {}
+  virtual void joined() {}  // and not yet connected
 
   int checksum_ = 0;
   std::array<uint8_t, 32> key_{};
