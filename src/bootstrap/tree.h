@@ -120,6 +120,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   std::string what_is_missing() const;
 
   // tree_losses.cpp
+  void be_expelled(const Link* from);
   void lose(const LostRank& lost, const Link* from);
   void flush_departures(const Link* but);
   void hear_out(Link& link);

@@ -21,11 +21,15 @@ constexpr int64_t kLeavingTogetherNs = 1'000'000'000;  // as a rule nobody is le
 
 }  // namespace
 
+// Others hold this rank for dead. Its neighbours may not yet: while they count on it, they hear of the others through it alone.
+void TreeJob::be_expelled(const Link* from) {
+  if (std::exchange(expelled_, true)) return;
+  changed_.notify_all();
+  send_all(FrameType::kLoss, encode_losses({{place_.rank, false}}), from);
+}
+
 void TreeJob::lose(const LostRank& lost, const Link* from) {
-  if (lost.rank == place_.rank && !lost.left) {
-    expelled_ = true;
-    changed_.notify_all();
-  }
+  if (lost.rank == place_.rank && !lost.left) be_expelled(from);
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
   if (lost_.contains(lost.rank)) return;
   undelivered_.push_back(lost);  // before it is known, for where memory is short: told twice rather than never

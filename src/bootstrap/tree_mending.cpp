@@ -167,7 +167,7 @@ void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   if (job_.phase_ != Phase::kJoined) return;
   if (reached == Reached::silent) attempt.answer_ms = std::min(2 * attempt.answer_ms, kLongestAnswerMs);
   if (reached == Reached::closed) attempt.closed++;
-  if (reached == Reached::refused) job_.expelled_ = true;
+  if (reached == Reached::refused) job_.be_expelled(nullptr);
   if (reached == Reached::unreachable) silent_hosts_.insert(job_.member(rank).host);
   if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors) return;
   job_.lose({rank, false}, nullptr);
