@@ -57,14 +57,19 @@ void prepare_tcp(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof(user_timeout_ms));
 }
 
+// To be bound there; of IPv6, for IPv4 as well.
+Fd socket_for(const SocketAddress& address, int type) {
+  Fd fd(socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int off = 0;
+  if (fd.valid() && address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  return fd;
+}
+
 Result<Fd> listen_at(const SocketAddress& address) {
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
-  if (!address.is_unix()) {
-    const int on = 1, off = 0;
-    setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  }
+  const int on = 1;
+  if (!address.is_unix()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd.get(), generic(address), address.bytes) != 0 || listen(fd.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) return fail(FSCCL_ERR_INVALID_STATE, "{} is in use", describe(address));
     return fail_errno(errno, fmt::format("listening at {}", describe(address)));
@@ -267,12 +272,11 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
 }
 
 Result<Fd> open_datagrams() {
-  const int off = 0, bytes = kDatagramRoom;
+  const int bytes = kDatagramRoom;
   for (const IpAddress& any : {IpAddress{}, kAnyIp4}) {  // the second for a system without IPv6
     const SocketAddress address = tcp_address(any, 0);
-    Fd fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Fd fd = socket_for(address, SOCK_DGRAM);
     if (!fd.valid()) continue;
-    if (address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     if (bind(fd.get(), generic(address), address.bytes) == 0) return fd;
   }

@@ -49,9 +49,7 @@ class TreeJob::Beats final : public Senses {
   int64_t beat();
   Status hear(const Link& link, ByteView payload);
   void greet(int32_t rank) {  // who has just been linked is there
-    if (!is_far(rank)) return;
-    heard(far(rank));
-    far(rank).unanswered = far(rank).owing = 0;
+    if (is_far(rank)) answered(far(rank));
   }
   Status hear_datagrams();
   bool has_far() const { return here_.size() < job_.members_.size(); }
@@ -81,6 +79,10 @@ class TreeJob::Beats final : public Senses {
   static void heard(Far& far) {
     far.beats++;
     far.heard_ns = now_ns();
+  }
+  static void answered(Far& far) {  // over the link
+    heard(far);
+    far.unanswered = far.owing = 0;
   }
   void send_datagrams();
   void take_datagram(ByteView datagram);
@@ -211,10 +213,7 @@ void TreeJob::Beats::lose_host(int32_t rank, int64_t now) {
 Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
   FSCCL_ASSIGN(const std::vector<Silent> silent, decode_silent(payload, job_.place_.ranks));
   const int64_t now = now_ns();
-  if (is_far(link.rank)) {
-    heard(far(link.rank));
-    far(link.rank).unanswered = far(link.rank).owing = 0;
-  }
+  if (is_far(link.rank)) answered(far(link.rank));
   heart.told(link.rank, silent, now);
   spread(false, now);
   return success();

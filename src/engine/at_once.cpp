@@ -49,6 +49,7 @@ bool AtOnce::run() {
       default:
         if (!fold(step)) return false;
     }
+    // Behind the first signal, since peers wait for that.
     if (step_ == 0) engine_.record(recording::Event::submitted, what_, what_.root);
   }
   return engine_.end_round(plan.lazy, tick_, what_);
@@ -83,39 +84,29 @@ bool AtOnce::wait(const Step& step) {
 }
 
 bool AtOnce::fold(const Step& step) {
-  for (int q = 0; q < engine_.ranks_; q++)
-    engine_.sources_[static_cast<size_t>(q)] = at(step.src) + static_cast<uint64_t>(q) * step.stride;
-  Reduce args = call_.settings->reduction(engine_.ranks_);
-  args.sources = engine_.sources_.data();
-  args.from = step.from;
-  args.dst = at(step.dst);
-  args.to = step.to;
-  args.count = step.count;
-  return reduce(args);
+  const void* const* sources = engine_.blocks(at(step.src), step.stride);
+  return reduce(call_.settings->reduction(step, sources, engine_.ranks_, at(step.dst), step.count));
 }
 
-void AtOnce::go_on_as(Operation* op) const {
-  static_cast<OperationSettings&>(*op) = *call_.settings;
-  op->plan = call_.plan;
-  op->fingerprint = what_;
-  op->bindings = op->inline_bindings.data();
-  for (size_t i = 0; i < call_.buffers.size(); i++) op->inline_bindings[i].base = call_.buffers[i];
-  op->begun = true;
-  op->tick = tick_;
-  op->step = step_;
-  op->peer = peer_;
+void AtOnce::go_on_in_ring() const {
+  Operation& op = engine_.place(what_.sequence, *call_.settings, what_);
+  op.plan = call_.plan;
+  for (size_t i = 0; i < call_.buffers.size(); i++) op.inline_bindings[i].base = call_.buffers[i];
+  op.begun = true;
+  op.tick = tick_;
+  op.step = step_;
+  op.peer = peer_;
+  if (step_ == 0) engine_.record(recording::Event::submitted, what_, what_.root);
 }
 
 Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
   AtOnce small(*this, call, sequence);
   const bool done = small.run();
-  if (done) {
+  if (done)
     next_tick_ += static_cast<uint32_t>(call.plan->ticks);
-  } else {
-    small.go_on_as(&ring_[sequence % kRing]);
-    if (!small.recorded()) record(recording::Event::submitted, small.fingerprint(), small.fingerprint().root);
-  }
+  else
+    small.go_on_in_ring();
   tail_.store(sequence, std::memory_order_release);
   if (done) complete(small.fingerprint());
   stop_driving(Calls::here);

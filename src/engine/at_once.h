@@ -24,9 +24,8 @@ class AtOnce {
   AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence);
   // False: it goes on in the ring.
   bool run();
-  void go_on_as(Operation* op) const;
+  void go_on_in_ring() const;
   const Fingerprint& fingerprint() const { return what_; }
-  bool recorded() const { return step_ > 0; }  // that it was submitted: behind the first signal, which peers wait for
 
  private:
   void signal(const Step& step);

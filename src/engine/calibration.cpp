@@ -188,8 +188,7 @@ Costs calibrate(const Meeting& meeting, int other, const Costs& otherwise, uint3
   const auto text = [](const Cost& cost) { return fmt::format("{}", fmt::join(cost.ns, "/")); };
   FSCCL_LOG(kInfo,
             "measured{}: exchange {} ns, of it {} ns a message; {} bytes through slots {} ns, pages side by side {}, past the "
-            "caches {}, read by the "
-            "system {}; copy {:.0f} ns/KiB",
+            "caches {}, read by the system {}; copy {:.0f} ns/KiB",
             found.unit ? "" : " nothing (the ranks do not run at once), taken", costs.exchange, costs.message,
             fmt::join(Cost::kSizes, "/"), text(costs.slot_cached), kSideBySide[static_cast<size_t>(costs.side_by_side)],
             text(costs.slot_streaming), text(costs.read), costs.copy_per_byte * 1024);

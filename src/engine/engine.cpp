@@ -56,13 +56,17 @@ Status Engine::acquire(Operation** operation, const OperationSettings& settings,
     fsccl_status_t state;
     FSCCL_TRY(wait(sequence - kRing, -1, &state));
   }
+  *operation = &place(sequence, settings, fingerprint);
+  return success();
+}
+
+Operation& Engine::place(uint64_t sequence, const OperationSettings& settings, const Fingerprint& fingerprint) {
   Operation& op = ring_[sequence % kRing];
   static_cast<OperationSettings&>(op) = settings;
   op.fingerprint = fingerprint;
   op.fingerprint.sequence = sequence;
   op.bindings = op.inline_bindings.data();
-  *operation = &op;
-  return success();
+  return op;
 }
 
 Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {

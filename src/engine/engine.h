@@ -151,6 +151,8 @@ class Engine {
     uint32_t data_bytes = 0;
   };
 
+  // In the ring, where there is room for it.
+  Operation& place(uint64_t sequence, const OperationSettings& settings, const Fingerprint& fingerprint);
   void write_board(const Error& error);
   void fail_with(Error& error) noexcept;  // which it takes over
   void fail_without_memory() noexcept;
@@ -178,6 +180,11 @@ class Engine {
   // Where the slots of the round go that comes next when the ring was used up to *ring_at.
   void next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
+  // What a fold takes from one buffer: a block of each rank.
+  const void* const* blocks(const std::byte* first, uint64_t stride) {
+    for (size_t q = 0; q < sources_.size(); q++) sources_[q] = first + q * stride;
+    return sources_.data();
+  }
   bool all_entered(uint32_t tick);
   // False: blocked, or failed. A round of a lazy plan is looked at later.
   bool end_round(bool lazy, uint32_t tick, const Fingerprint& what);

@@ -278,12 +278,7 @@ bool Executor::put(const Step& step) {
 }
 
 bool Executor::fold_range(const Step& step, const void* const* sources, std::byte* dst, uint64_t count, Stores stores) {
-  Reduce args = op_.reduction(engine_.ranks_);
-  args.sources = sources;
-  args.from = step.from;
-  args.dst = dst;
-  args.to = step.to;
-  args.count = count;
+  Reduce args = op_.reduction(step, sources, engine_.ranks_, dst, count);
   args.norm = op_.want_norm ? &op_.norm : nullptr;
   args.stores = op_.accumulate ? Stores::cached : stores;
   if (reduce(args)) return true;
@@ -367,9 +362,7 @@ bool Executor::sum_folded(const Step& step, const Slice& part) {
 
 bool Executor::fold_local(const Step& step) {
   if (op_.dry_run) return true;
-  for (int q = 0; q < engine_.ranks_; q++)
-    engine_.sources_[static_cast<size_t>(q)] = here(step.src) + static_cast<uint64_t>(q) * step.stride;
-  return fold_range(step, engine_.sources_.data(), here(step.dst), step.count, op_.stores);
+  return fold_range(step, engine_.blocks(here(step.src), step.stride), here(step.dst), step.count, op_.stores);
 }
 
 // Some buffer cannot be touched by all: all ranks know, and go on with the plan that needs none.

@@ -113,10 +113,15 @@ struct OperationSettings {
   int32_t peer = 0;          // next peer of a wait for all
   int64_t deadline_ns = 0;   // 0: nobody has slept on it yet
 
-  // The fold of `ranks` sources as these say; what it is of is to be filled in.
-  Reduce reduction(int ranks) const {
+  // The fold of `count` elements of `ranks` sources that a step, `of`, makes.
+  Reduce reduction(const Step& of, const void* const* sources, int ranks, void* dst, uint64_t count) const {
     Reduce args{};
+    args.sources = sources;
     args.n = ranks;
+    args.from = of.from;
+    args.dst = dst;
+    args.to = of.to;
+    args.count = count;
     args.op = kind;
     args.premul = premul;
     args.scale = scale;

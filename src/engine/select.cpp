@@ -263,12 +263,13 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
   const uint64_t asked =
       named && named->chunk ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks), shape.slot_bytes) : 0;
-  const bool in_signals = (!named || named->way == Way::direct || named->way == Way::read) && inline_plan(op, shape);
+  std::optional<Plan> tiny;
+  if (!named || named->way == Way::direct || named->way == Way::read) tiny = inline_plan(op, shape);
   Ways ways = ways_of(op, shape, asked);
-  if (in_signals) ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
+  if (tiny) ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
   if (shape.mirrored) add_steps(ways, op, shape);
-  if (in_signals && (named || ways.through_slots.size() == 1))
-    return only(*inline_plan(op, shape), options, "it fits into the signals", considered);
+  if (tiny && (named || ways.through_slots.size() == 1))
+    return only(std::move(*tiny), options, "it fits into the signals", considered);
   if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
 
   const char* why_not = nullptr;

@@ -50,12 +50,12 @@ struct Movement {
   const char* name = "";  // of the collective
   int rank = 0, ranks = 1;
   fsccl_dtype_t dtype = FSCCL_UINT8;
-  bool same_to_all = false;  // a rank sends the same bytes to everybody
-  bool one_buffer = false;   // broadcast: output is the input
-  bool mutual = false;       // everybody sends to everybody: the call ends when all have entered, whatever the counts
+  bool same_to_all = false;           // a rank sends the same bytes to everybody
+  bool one_buffer = false;            // broadcast: output is the input
+  bool mutual = false;                // everybody sends to everybody: the call ends when all have entered, whatever the counts
   bool mirrored = false;
-  std::vector<Flow> sends, receives;                // of `rank`: to each rank, from each rank; what it keeps is in both
-  uint64_t longest = 0;                             // elements of the longest flow between any two ranks
+  std::vector<Flow> sends, receives;  // of `rank`: to each rank, from each rank; what it keeps is in both
+  uint64_t longest = 0;               // elements of the longest flow between any two ranks
   std::vector<uint64_t> input_bytes, output_bytes;  // by rank
 
   const Flow& to(int peer) const { return sends[static_cast<size_t>(peer)]; }
