@@ -44,7 +44,11 @@ struct Rank {
     const Fingerprint what{.op = op, .count = shape.count};
     fsccl_status_t state = FSCCL_IN_PROGRESS;
     const OperationSettings settings;
-    if (!engine->begin_at_once()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
+    // The service thread may still hold what the ring has just completed.
+    while (!engine->begin_at_once()) {
+      if (engine->failed() || engine->completed() != engine->submitted()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
+      std::this_thread::yield();
+    }
     return engine->run_at_once({&plan, &settings, &what, buffers(input, output)}, &state);
   }
   Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait, fsccl_status_t* state) {
