@@ -19,13 +19,20 @@ namespace fsccl::shm {
 inline constexpr uint64_t kMagic = 0x4653'4343'4c73'686dull;  // "FSCCLshm"
 inline constexpr size_t kPage = 4096;
 
-struct alignas(kPage) Header {
+// What rank 0 offers, and the others check before they map anything. How long rings are is its choice alone: processes of one host
+// may be told other caches (cores of several kinds, an emulator).
+struct Offer {
   uint64_t magic;
   uint32_t ranks;
   uint32_t reserved;
   uint64_t tag;
-  uint64_t bytes;
+  uint64_t asked_slot_bytes;  // of the transport, by the layers above; 0: they leave it to us
+  uint64_t ring_bytes;        // the slots of one rank
   uint64_t slot_bytes;
+};
+
+struct alignas(kPage) Header {
+  Offer offer;
   alignas(64) uint32_t failure_state;  // 0 none, 1 being written, 2 written
   fsccl_transport_failure_t failure;
 };

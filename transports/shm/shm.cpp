@@ -48,15 +48,20 @@ size_t wanted_ring(const fsccl_transport_request_t& request) {
   return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(request.ranks));
 }
 // As asked for, else what such a ring holds. A slot has room for a line of every rank.
-size_t slot_bytes(const fsccl_transport_request_t& request) {
+size_t least_slot_bytes(int ranks) { return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage); }
+Offer offer_of(const fsccl_transport_request_t& request) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
-  const size_t fits = std::clamp(wanted_ring(request) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
-  return round_up(
-      std::max(request.slot_bytes ? request.slot_bytes : fits, static_cast<size_t>(request.ranks) * sizeof(fsccl_transport_line_t)),
-      kPage);
-}
-size_t ring_bytes(const fsccl_transport_request_t& request) {
-  return std::max(round_up(wanted_ring(request), kPage), FSCCL_TRANSPORT_SLOTS * slot_bytes(request));
+  const size_t ring = round_up(wanted_ring(request), kPage);
+  const size_t slot = request.slot_bytes ? request.slot_bytes : std::clamp(ring / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  Offer offer{.magic = kMagic,
+              .ranks = static_cast<uint32_t>(request.ranks),
+              .reserved = 0,
+              .tag = request.tag,
+              .asked_slot_bytes = request.slot_bytes,
+              .ring_bytes = ring,
+              .slot_bytes = std::max(round_up(slot, kPage), least_slot_bytes(request.ranks))};
+  offer.ring_bytes = std::max(offer.ring_bytes, FSCCL_TRANSPORT_SLOTS * offer.slot_bytes);
+  return offer;
 }
 
 // In large groups there are many pairs, and each is rarely used.
@@ -64,9 +69,7 @@ size_t pair_slot_bytes(int ranks) { return (ranks <= 16 ? 8 : 1) * kPage; }
 size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SLOTS * pair_slot_bytes(ranks); }
 
 // Of what all ranks use; the file grows beyond it with the pairs that do.
-size_t segment_bytes(const fsccl_transport_request_t& request) {
-  return sizeof(Header) + static_cast<size_t>(request.ranks) * (sizeof(RankBlock) + ring_bytes(request));
-}
+size_t segment_bytes(const Offer& offer) { return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes); }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
   if (bytes == 0) return success();
@@ -76,45 +79,51 @@ Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
   return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}", bytes, what)) : success();
 }
 
-Result<Fd> create_segment(const fsccl_transport_request_t& request) {
+Result<Fd> create_segment(const Offer& offer) {
   Fd fd(memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
-  if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(request)))) return fail_errno(errno, "cannot size a shm channel");
+  if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(offer)))) return fail_errno(errno, "cannot size a shm channel");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
-  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + static_cast<size_t>(request.ranks) * sizeof(RankBlock),
-                    "the signals of a communicator"));
+  FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock), "the signals of a communicator"));
   return fd;
 }
 
 // Before it is mapped, let alone written.
-Status check_segment(int fd, const fsccl_transport_request_t& request) {
-  const size_t bytes = segment_bytes(request);
-  struct {
-    uint64_t tag, bytes;
-  } offered{};
-  static_assert(offsetof(Header, bytes) == offsetof(Header, tag) + sizeof offered.tag);
-  const bool complete = pread(fd, &offered, sizeof offered, offsetof(Header, tag)) == sizeof offered;
-  if (complete && offered.tag != request.tag)
+Result<Offer> check_segment(int fd, const fsccl_transport_request_t& request) {
+  Offer offer{};
+  static_assert(offsetof(Header, offer) == 0);
+  const bool complete = pread(fd, &offer, sizeof offer, 0) == sizeof offer;
+  if (!complete || offer.magic != kMagic)
+    return fail(FSCCL_ERR_PROTOCOL,
+                "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
+  if (offer.tag != request.tag || offer.ranks != static_cast<uint32_t>(request.ranks))
     return fail(FSCCL_ERR_MISMATCH, "the first of the ranks makes a communicator of other ranks");
+  if (offer.asked_slot_bytes != request.slot_bytes)
+    return fail(FSCCL_ERR_MISMATCH, "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
+                offer.asked_slot_bytes, request.rank, request.slot_bytes);
   struct stat st {};
   const int seals = fcntl(fd, F_GET_SEALS);
-  if (!complete || fstat(fd, &st) || !S_ISREG(st.st_mode) || offered.bytes != bytes || static_cast<size_t>(st.st_size) < bytes ||
-      seals < 0 || !(seals & F_SEAL_SHRINK))
+  const bool sealed = !fstat(fd, &st) && S_ISREG(st.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK);
+  const uint64_t room = sealed && st.st_size > 0 ? static_cast<uint64_t>(st.st_size) : 0;  // of the file
+  const auto pages = [&](uint64_t bytes) { return bytes % kPage == 0 && bytes <= room; };
+  if (!pages(offer.ring_bytes) || !pages(offer.slot_bytes) || offer.slot_bytes < least_slot_bytes(request.ranks) ||
+      offer.slot_bytes > offer.ring_bytes / FSCCL_TRANSPORT_SLOTS ||
+      (room - sizeof(Header)) / offer.ranks < sizeof(RankBlock) + offer.ring_bytes)
     return fail(FSCCL_ERR_PROTOCOL,
-                "rank 0 offered a shared segment of {} bytes where {} sealed bytes are expected: set FSCCL_SLOT_BYTES "
-                "alike on all ranks, and run the same version",
-                offered.bytes, bytes);
-  return success();
+                "rank 0 offered {} sealed bytes of shared memory for rings of {} bytes and slots of {}, which do not fit together: "
+                "run the same version on all ranks",
+                room, offer.ring_bytes, offer.slot_bytes);
+  return offer;
 }
 
-Status map_segment(Channel& channel, int fd, const fsccl_transport_request_t& request) {
-  FSCCL_ASSIGN(channel.mapping, Mapping::of(fd, 0, segment_bytes(request)));
+Status map_segment(Channel& channel, int fd, const Offer& offer) {
+  FSCCL_ASSIGN(channel.mapping, Mapping::of(fd, 0, segment_bytes(offer)));
   std::byte* const base = channel.mapping->base();
   channel.header = reinterpret_cast<Header*>(base);
   channel.blocks = reinterpret_cast<RankBlock*>(base + sizeof(Header));
-  channel.slots = base + sizeof(Header) + static_cast<size_t>(channel.ranks) * sizeof(RankBlock);
-  channel.ring_bytes = ring_bytes(request);
-  channel.slot_bytes = slot_bytes(request);
+  channel.slots = base + sizeof(Header) + offer.ranks * sizeof(RankBlock);
+  channel.ring_bytes = offer.ring_bytes;
+  channel.slot_bytes = offer.slot_bytes;
   return success();
 }
 
@@ -199,27 +208,17 @@ Status open_segment(Channel& channel, const fsccl_transport_request_t& request) 
   Fd& fd = channel.fd;
   char error[256] = "";
   if (request.rank == 0) {
-    FSCCL_ASSIGN(fd, create_segment(request));
-    FSCCL_TRY(map_segment(channel, fd.get(), request));
-    *channel.header = Header{.magic = kMagic,
-                             .ranks = static_cast<uint32_t>(request.ranks),
-                             .tag = request.tag,
-                             .bytes = segment_bytes(request),
-                             .slot_bytes = request.slot_bytes};
+    const Offer offer = offer_of(request);
+    FSCCL_ASSIGN(fd, create_segment(offer));
+    FSCCL_TRY(map_segment(channel, fd.get(), offer));
+    *channel.header = Header{.offer = offer};
     if (request.publish_fd(request.context, fd.get(), error, sizeof error)) return fail(FSCCL_ERR_LINK, "{}", error);
     return success();
   }
   fd = Fd(request.fetch_fd(request.context, 0, error, sizeof error));
   if (!fd.valid()) return fail(FSCCL_ERR_LINK, "cannot get the shared memory channel from rank 0: {}", error);
-  FSCCL_TRY(check_segment(fd.get(), request));
-  FSCCL_TRY(map_segment(channel, fd.get(), request));
-  if (channel.header->magic != kMagic || channel.header->ranks != static_cast<uint32_t>(request.ranks))
-    return fail(FSCCL_ERR_PROTOCOL,
-                "the shared memory channel of rank 0 has another form than expected: the ranks run different versions");
-  if (channel.header->slot_bytes != request.slot_bytes)
-    return fail(FSCCL_ERR_MISMATCH, "rank 0 has FSCCL_SLOT_BYTES {}, rank {} has {}: set it alike on all ranks",
-                channel.header->slot_bytes, request.rank, request.slot_bytes);
-  return success();
+  FSCCL_ASSIGN(const Offer offer, check_segment(fd.get(), request));
+  return map_segment(channel, fd.get(), offer);
 }
 
 Status open_channel(const fsccl_transport_request_t& request, std::unique_ptr<Channel>& result, uint32_t& tick) {

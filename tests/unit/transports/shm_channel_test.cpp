@@ -1,0 +1,120 @@
+// What rank 0 offers to the other ranks of a channel in shared memory, and what they take of it.
+#include "transports/shm/shm.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "transports/shm/segment.h"
+
+namespace fsccl::shm {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr uint64_t kTag = 7;
+constexpr uint64_t kSlot = 4 * kPage, kRing = FSCCL_TRANSPORT_SLOTS * kSlot + kPage;
+
+Offer offer() {
+  return {.magic = kMagic, .ranks = kRanks, .reserved = 0, .tag = kTag, .asked_slot_bytes = 0, .ring_bytes = kRing,
+          .slot_bytes = kSlot};
+}
+uint64_t bytes_of(const Offer& offer) { return sizeof(Header) + kRanks * (sizeof(RankBlock) + offer.ring_bytes); }
+
+struct Opened {
+  fsccl_status_t code = FSCCL_OK;
+  std::string error;
+  size_t ring_bytes = 0, slot_bytes = 0;
+};
+
+// As rank 1 opens what another has made.
+Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEAL_SHRINK | F_SEAL_SEAL) {
+  Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(file_bytes)), 0);
+  EXPECT_GE(pwrite(file.get(), &offered, std::min<uint64_t>(sizeof offered, file_bytes), 0), 0);
+  EXPECT_TRUE(seals == 0 || fcntl(file.get(), F_ADD_SEALS, seals) == 0);
+  const int32_t pids[kRanks] = {getpid(), getpid()};
+  fsccl_transport_request_t request{};
+  request.size = sizeof request;
+  request.rank = 1;
+  request.ranks = kRanks;
+  request.pids = pids;
+  request.tag = kTag;
+  request.deadline_ns = now_ns() + 20'000'000'000;
+  request.known = 1;
+  request.context = &file;
+  request.fetch_fd = [](void* context, int, char*, size_t) {
+    return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0);
+  };
+  request.cancelled = [](void*) { return 0; };
+  Opened opened;
+  void* channel = nullptr;
+  uint32_t tick = 0;
+  char error[512] = "";
+  opened.code = shm_transport()->open(&request, &channel, &tick, error, sizeof error);
+  opened.error = error;
+  if (opened.code == FSCCL_OK) {
+    shm_transport()->slots(channel, 1, &opened.ring_bytes, &opened.slot_bytes);
+    shm_transport()->close(channel);
+  }
+  return opened;
+}
+
+TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
+  const Opened opened = open_offered(offer(), bytes_of(offer()));
+  ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
+  EXPECT_EQ(opened.ring_bytes, kRing);
+  EXPECT_EQ(opened.slot_bytes, kSlot);
+}
+
+TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
+  const std::pair<const char*, std::function<void(Offer&)>> cases[] = {
+      {"rings of no whole pages", [](Offer& o) { o.ring_bytes -= 64; }},
+      {"slots of no whole pages", [](Offer& o) { o.slot_bytes -= 64; }},
+      {"slots of nothing", [](Offer& o) { o.slot_bytes = 0; }},
+      {"rings of nothing", [](Offer& o) { o.ring_bytes = 0; }},
+      {"slots beyond their ring", [](Offer& o) { o.slot_bytes = 2 * kSlot; }},
+      {"rings beyond the file", [](Offer& o) { o.ring_bytes += kPage; }},
+      {"rings whose sum overflows", [](Offer& o) { o.ring_bytes = uint64_t{1} << 63; }},
+      {"the largest numbers", [](Offer& o) { o.ring_bytes = o.slot_bytes = ~uint64_t{0} - kPage + 1; }},
+  };
+  for (const auto& [what, change] : cases) {
+    Offer bad = offer();
+    change(bad);
+    const Opened opened = open_offered(bad, bytes_of(offer()));
+    EXPECT_EQ(opened.code, FSCCL_ERR_PROTOCOL) << what;
+    EXPECT_NE(opened.error.find("do not fit together"), std::string::npos) << what << ": " << opened.error;
+  }
+}
+
+TEST(ShmChannel, AFileThatMayShrinkOrIsShortIsRefused) {
+  EXPECT_EQ(open_offered(offer(), bytes_of(offer()), 0).code, FSCCL_ERR_PROTOCOL);
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{16}, uint64_t{kPage}, bytes_of(offer()) - 1})
+    EXPECT_EQ(open_offered(offer(), bytes).code, FSCCL_ERR_PROTOCOL) << bytes;
+}
+
+TEST(ShmChannel, AnotherVersionGroupOrSettingIsNamed) {
+  Offer other = offer();
+  other.magic++;
+  EXPECT_NE(open_offered(other, bytes_of(other)).error.find("different versions"), std::string::npos);
+  other = offer();
+  other.tag++;
+  EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
+  other = offer();
+  other.ranks++;
+  EXPECT_EQ(open_offered(other, bytes_of(other)).code, FSCCL_ERR_MISMATCH);
+  other = offer();
+  other.asked_slot_bytes = 65536;
+  const Opened opened = open_offered(other, bytes_of(other));
+  EXPECT_EQ(opened.code, FSCCL_ERR_MISMATCH);
+  EXPECT_NE(opened.error.find("FSCCL_SLOT_BYTES 65536, rank 1 has 0"), std::string::npos) << opened.error;
+}
+
+}  // namespace
+}  // namespace fsccl::shm
