@@ -140,6 +140,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   };
   std::vector<Wanted> wanted_links() const;
   bool linked(int32_t rank) const;
+  bool by_unix(const MemberRecord& member) const { return member.via_unix && place_.self.via_unix; }
+  IpAddress ip_to(const MemberRecord& member) const;
   enum class Reached : uint8_t { yes, gone, unreachable, closed, silent, refused };
   Reached reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const;
 

@@ -6,6 +6,11 @@
 // network lets it pass. It says that this rank lives, for which either is enough, and nothing else. Whatever does not prove that a
 // neighbour made it is dropped, without an answer and with nothing kept.
 //
+// Whether a rank is silent its own host tells best, whose system knows who runs, or would if it could: there each rank is watched
+// by those beside it. From afar silence counts by hosts: as long as anybody of a host is heard anywhere on this one, that host
+// speaks for all its ranks. So that one rank without a processor is no host without a voice, those beside it send datagrams to its
+// neighbours, too.
+//
 // A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
 // is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.
 #include <algorithm>
@@ -16,6 +21,7 @@
 #include "bootstrap/beat_table.h"
 #include "bootstrap/heartbeat.h"
 #include "bootstrap/member_info.h"
+#include "bootstrap/neighbourhood.h"
 #include "bootstrap/tree.h"
 #include "wire/beat.h"
 
@@ -32,8 +38,6 @@ constexpr int64_t kGoodbyesWayNs = 1'000'000'000;
 constexpr int kDatagramsAtOnce = 32;              // so that whoever floods the socket does not keep the service thread
 constexpr uint64_t kBeats = 0x6265'6174'7300ull;  // no communicator's number
 
-bool same_process(const Member& a, const Member& b) { return a.host == b.host && a.pid == b.pid && a.start_time == b.start_time; }
-
 }  // namespace
 
 std::string describe(const PeerLife& life) {
@@ -49,16 +53,16 @@ class TreeJob::Beats final : public Senses {
   int64_t beat();
   Status hear(const Link& link, ByteView payload);
   void greet(int32_t rank) {  // who has just been linked is there
-    if (is_far(rank)) answered(far(rank));
+    if (is_far(rank)) answered(rank);
   }
   Status hear_datagrams();
-  bool has_far() const { return here_.size() < job_.members_.size(); }
+  bool has_far() const { return where_.hosts() > 1; }
   bool take(std::pair<int, PeerLife>* change);
   void leave() {
-    if (table_) table_->leave(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]));
+    if (table_) table_->leave(where_.line_of(mine()));
   }
   const LifeHandler& handler() const { return handler_; }
-  bool begun() { return due_ns_ != 0 || next_to(job_.place_.rank).empty(); }
+  bool begun() { return due_ns_ != 0 || next_to(mine()).empty(); }
   Heart heart;
 
   std::vector<int32_t> next_to(int32_t rank) override;
@@ -67,8 +71,7 @@ class TreeJob::Beats final : public Senses {
   bool host_silent(int32_t rank, int64_t ns) override;
 
  private:
-  struct Far {  // a neighbour on another host
-    uint64_t beats = 0;
+  struct Far {  // a neighbour on another host, or who stands beside one
     int64_t heard_ns = 0;
     int unanswered = 0;  // frames since its last one
     int owing = 0;       // looks at which its system owed an answer, in a row
@@ -76,19 +79,26 @@ class TreeJob::Beats final : public Senses {
     uint64_t count = 0;  // of its last one
   };
   Far& far(int32_t rank);
-  static void heard(Far& far) {
-    far.beats++;
-    far.heard_ns = now_ns();
+  void heard(int32_t rank) {
+    const int64_t now = now_ns();
+    far(rank).heard_ns = now;
+    if (table_) table_->beat(host_line(rank), now, 0);
+    hosts_heard_ns_[where_.host_of(rank)] = now;
   }
-  static void answered(Far& far) {  // over the link
-    heard(far);
-    far.unanswered = far.owing = 0;
+  void answered(int32_t rank) {  // over the link
+    heard(rank);
+    far(rank).unanswered = far(rank).owing = 0;
   }
+  size_t host_line(int32_t rank) const { return here().size() + where_.host_of(rank); }
   void send_datagrams();
+  bool beats_here(int32_t rank) const;
   void take_datagram(ByteView datagram);
+  const MemberRecord& record(int32_t rank) const { return job_.records_[static_cast<size_t>(rank)]; }
   const Member& member(int32_t rank) const { return job_.members_[static_cast<size_t>(rank)]; }
-  const Member& self() const { return member(job_.place_.rank); }
-  bool is_far(int32_t rank) const { return member(rank).host != self().host; }
+  int32_t mine() const { return job_.place_.rank; }
+  const Member& self() const { return member(mine()); }
+  bool is_far(int32_t rank) const { return where_.far(rank, mine()); }
+  const std::vector<int32_t>& here() const { return where_.mates(mine()); }
   int64_t next_beat(int64_t now) const { return now - (now - phase_ns_) % times_.beat_ns + times_.beat_ns; }
   void spread(bool beats, int64_t now);
   void lose_host(int32_t rank, int64_t now);
@@ -96,11 +106,10 @@ class TreeJob::Beats final : public Senses {
   TreeJob& job_;
   const HeartbeatTimes times_;
   const LifeHandler handler_;
-  int64_t phase_ns_ = 0;         // processes do not all wake at once, but the ranks of one do
-  std::vector<int32_t> orders_;  // of arrival, by rank
-  std::vector<int32_t> here_;    // ranks of this host
-  std::vector<int32_t> lines_;   // by rank: place in here_, -1
+  const Neighbourhood where_;
+  int64_t phase_ns_ = 0;  // processes do not all wake at once, but the ranks of one do
   std::unique_ptr<BeatTable> table_;
+  std::vector<int64_t> hosts_heard_ns_;  // by host: what this rank has heard by itself
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
   uint64_t datagrams_ = 0;                       // sent, of all neighbours
@@ -114,68 +123,66 @@ TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler han
       job_(job),
       times_(times),
       handler_(std::move(handler)),
-      orders_(job.members_.size()),
-      lines_(job.members_.size(), -1) {
+      where_(job.members_, job.arrivals_),
+      hosts_heard_ns_(where_.hosts()) {
   phase_ns_ = static_cast<int64_t>(mix_hash(0, static_cast<uint64_t>(self().pid)) % static_cast<uint64_t>(times.beat_ns));
-  for (size_t order = 0; order < job.arrivals_.size(); ++order)
-    orders_[static_cast<size_t>(job.arrivals_[order])] = static_cast<int32_t>(order);
-  for (int32_t rank = 0; rank < job.place_.ranks; ++rank) {
-    if (is_far(rank)) continue;
-    lines_[static_cast<size_t>(rank)] = static_cast<int32_t>(here_.size());
-    here_.push_back(rank);
-  }
 }
 
-// The first rank of the host makes the table. If it is gone by then, those of the host are not watched: the job has lost it, and
-// whoever called learns that where it matters to him.
+// The first rank of the host makes the table. If it is gone by then, those of the host are not watched there: the job has lost it,
+// and whoever called learns that where it matters to him.
 Status TreeJob::Beats::share(Deadline deadline) {
   const bool one_process =
-      std::all_of(here_.begin(), here_.end(), [&](int32_t rank) { return same_process(member(rank), self()); });
+      std::all_of(here().begin(), here().end(), [&](int32_t rank) { return same_process(member(rank), self()); });
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
-  const bool makes = here_.front() == job_.place_.rank;
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here_.size()) : job_.fetch_fd(here_.front(), tag, deadline);
+  const bool makes = here().front() == mine();
+  const size_t lines = here().size() + where_.hosts();
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), lines) : job_.fetch_fd(here().front(), tag, deadline);
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
-  FSCCL_ASSIGN(table_, BeatTable::map(fd.value(), job_.id(), here_.size()));
-  return makes ? job_.publish_fd(tag, fd.value().get()) : success();
+  FSCCL_ASSIGN(std::unique_ptr<BeatTable> table, BeatTable::map(fd.value(), job_.id(), lines));
+  if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
+  const std::lock_guard lock(job_.mutex_);
+  table_ = std::move(table);
+  for (size_t host = 0; host < hosts_heard_ns_.size(); ++host)
+    if (hosts_heard_ns_[host] != 0) table_->beat(here().size() + host, hosts_heard_ns_[host], 0);
+  due_ns_ = 0;  // those of its host have heard nothing yet
+  return success();
 }
 
 std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
   std::vector<int32_t> ranks;
-  const bool mine = rank == job_.place_.rank;
+  const bool own = rank == mine();
   const auto add = [&](int32_t other) {
-    const bool visible = (mine || !is_far(other)) && !same_process(member(other), self());
+    const bool visible = (own || !is_far(other)) && !same_process(member(other), self());
     if (visible && std::find(ranks.begin(), ranks.end(), other) == ranks.end()) ranks.push_back(other);
   };
-  const auto add_order = [&](int64_t order) {
-    if (order >= 0 && order < job_.place_.ranks) add(job_.arrivals_[static_cast<size_t>(order)]);
-  };
-  const int64_t order = orders_[static_cast<size_t>(rank)];
-  if (order > 0) add_order(parent_order(static_cast<int32_t>(order)));
-  for (int64_t child = order * kFanOut + 1; child <= order * kFanOut + kFanOut; ++child) add_order(child);
+  for (const int32_t other : where_.in_tree(rank)) add(other);
+  for (const int32_t other : where_.beside(rank)) add(other);
   for (const LinkPtr& link : job_.links_)  // also those in the place of others (tree_mending.cpp)
-    if (mine && link->rank >= 0) add(link->rank);
+    if (own && link->rank >= 0) add(link->rank);
   return ranks;
 }
 
 Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
-  if (is_far(rank)) return {far(rank).beats, now_ns() - far(rank).heard_ns};
+  const int64_t now = now_ns(), heard_ns = hosts_heard_ns_[where_.host_of(rank)];
+  if (is_far(rank) && far(rank).heard_ns == 0) return {};  // it has not begun
+  if (is_far(rank) && !table_) return {static_cast<uint64_t>(heard_ns), now - heard_ns};
   if (!table_) return {};
-  const auto line = static_cast<size_t>(lines_[static_cast<size_t>(rank)]);
-  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()), table_->has_left(line)};
+  const size_t line = is_far(rank) ? host_line(rank) : where_.line_of(rank);
+  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now), !is_far(rank) && table_->has_left(line)};
 }
 
 char TreeJob::Beats::state(int32_t rank) {
   if (is_far(rank) || !table_) return 0;
-  const int32_t thread = table_->thread(static_cast<size_t>(lines_[static_cast<size_t>(rank)]));
+  const int32_t thread = table_->thread(where_.line_of(rank));
   return state_of(member(rank).pid, member(rank).start_time, thread);
 }
 
 bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
   if (!is_far(rank)) return false;
   Far& other = far(rank);
-  const bool owes = other.unanswered < kMostUnanswered &&
+  const bool owes = other.heard_ns != 0 && now_ns() - other.heard_ns >= ns && other.unanswered < kMostUnanswered &&
                     std::any_of(job_.links_.begin(), job_.links_.end(),
                                 [&](const LinkPtr& link) { return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns; });
   other.owing = owes ? other.owing + 1 : 0;
@@ -186,10 +193,10 @@ int64_t TreeJob::Beats::beat() {
   const int64_t now = now_ns();
   const bool due = now >= due_ns_;
   if (!due && now < look_ns_) return std::min(due_ns_, look_ns_) - now;
-  if (due && next_to(job_.place_.rank).empty()) return -1;  // all neighbours are this process
+  if (due && next_to(mine()).empty()) return -1;  // all neighbours are this process
   if (due) {
     if (std::exchange(due_ns_, next_beat(now)) == 0) job_.changed_.notify_all();  // begin_beats() waits for the first
-    if (table_) table_->beat(static_cast<size_t>(lines_[static_cast<size_t>(job_.place_.rank)]), now, thread_number());
+    if (table_) table_->beat(where_.line_of(mine()), now, thread_number());
   }
   const Heart::Findings findings = heart.look(now, *this);
   look_ns_ = findings.next_ns;
@@ -203,8 +210,7 @@ int64_t TreeJob::Beats::beat() {
 }
 
 void TreeJob::Beats::lose_host(int32_t rank, int64_t now) {
-  for (int32_t other = 0; other < job_.place_.ranks; ++other) {
-    if (member(other).host != member(rank).host) continue;
+  for (const int32_t other : where_.mates(rank)) {
     heart.lost(other, true, now);
     job_.lose({other, false}, nullptr);
   }
@@ -213,7 +219,7 @@ void TreeJob::Beats::lose_host(int32_t rank, int64_t now) {
 Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
   FSCCL_ASSIGN(const std::vector<Silent> silent, decode_silent(payload, job_.place_.ranks));
   const int64_t now = now_ns();
-  if (is_far(link.rank)) answered(far(link.rank));
+  if (is_far(link.rank)) answered(link.rank);
   heart.told(link.rank, silent, now);
   spread(false, now);
   return success();
@@ -222,10 +228,8 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
 TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
   const auto [found, made] = far_.try_emplace(rank);
   if (made) {
-    const MemberRecord &mine = job_.records_[static_cast<size_t>(job_.place_.rank)],
-                       &its = job_.records_[static_cast<size_t>(rank)];
-    found->second.to = beat_key(job_.place_.credentials.key, job_.id(), mine, its);
-    found->second.from = beat_key(job_.place_.credentials.key, job_.id(), its, mine);
+    found->second.to = beat_key(job_.place_.credentials.key, job_.id(), record(mine()), record(rank));
+    found->second.from = beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
   }
   return found->second;
 }
@@ -233,14 +237,21 @@ TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
 // What does not leave is lost, as any datagram may be.
 void TreeJob::Beats::send_datagrams() {
   if (!job_.datagrams_.valid()) return;
-  datagrams_++;
+  std::map<int32_t, IpAddress> to;
   for (const LinkPtr& link : job_.links_) {
-    const uint16_t port = link->rank < 0 ? 0 : job_.records_[static_cast<size_t>(link->rank)].beat_port;
-    if (port == 0 || !is_far(link->rank)) continue;
-    const SocketAddress peer = peer_address(link->channel->fd());
-    if (peer.is_unix()) continue;
-    const BeatDatagram datagram = seal_beat(far(link->rank).to, job_.place_.rank, datagrams_);
-    (void)send_datagram(job_.datagrams_.get(), tcp_address(ip_of(peer), port), datagram.data(), datagram.size());
+    if (link->rank < 0 || !is_far(link->rank)) continue;
+    if (const SocketAddress peer = peer_address(link->channel->fd()); !peer.is_unix()) to.emplace(link->rank, ip_of(peer));
+  }
+  for (const int32_t mate : where_.beside(mine())) {
+    if (same_process(member(mate), self()) || job_.lost_.contains(mate)) continue;
+    for (const int32_t rank : where_.in_tree(mate))
+      if (is_far(rank) && !job_.lost_.contains(rank) && !job_.by_unix(record(rank))) to.emplace(rank, job_.ip_to(record(rank)));
+  }
+  datagrams_++;
+  for (const auto& [rank, ip] : to) {
+    if (record(rank).beat_port == 0) continue;
+    const BeatDatagram datagram = seal_beat(far(rank).to, mine(), datagrams_);
+    (void)send_datagram(job_.datagrams_.get(), tcp_address(ip, record(rank).beat_port), datagram.data(), datagram.size());
   }
 }
 
@@ -254,14 +265,20 @@ Status TreeJob::Beats::hear_datagrams() {
   return success();
 }
 
+// Whether that one, of another host, is a neighbour, or stands beside one.
+bool TreeJob::Beats::beats_here(int32_t rank) const {
+  const std::vector<int32_t> mates = where_.beside(rank);
+  return job_.linked(rank) || std::any_of(mates.begin(), mates.end(), [&](int32_t mate) { return job_.linked(mate); });
+}
+
 void TreeJob::Beats::take_datagram(ByteView datagram) {
   const int32_t rank = claimed_rank(datagram);
-  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !job_.linked(rank)) return;
+  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !beats_here(rank)) return;
   Far& other = far(rank);
   const uint64_t count = open_beat(other.from, datagram, other.count);
   if (count == 0) return;
   other.count = count;
-  heard(other);
+  heard(rank);
 }
 
 void TreeJob::Beats::spread(bool beats, int64_t now) {
@@ -297,16 +314,20 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
     return success();
   }
   auto beats = std::make_shared<Beats>(*this, times, std::move(handler));
-  FSCCL_TRY(beats->share(deadline));
-  std::unique_lock lock(mutex_);
-  if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
-  for (const int32_t rank : early_beats_) beats->greet(rank);
-  for (const auto& [rank, left] : lost_) beats->heart.lost(rank, false, now_ns());
-  beats_ = beats;
-  if (!beats->has_far()) datagrams_.reset();
-  if (datagrams_.valid() && !watch_datagrams().ok()) datagrams_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
+    for (const int32_t rank : early_beats_) beats->greet(rank);
+    for (const auto& [rank, left] : lost_) beats->heart.lost(rank, false, now_ns());
+    beats_ = beats;
+    if (!beats->has_far()) datagrams_.reset();
+    if (datagrams_.valid() && !watch_datagrams().ok()) datagrams_.reset();
+  }
+  Reactor::instance().kick();
+  FSCCL_TRY(beats->share(deadline));  // other hosts hear of this rank already: it may wait here for one that is late
   Reactor::instance().kick();
   // Who has never beaten is not missed: nobody is in the job without having done so once.
+  std::unique_lock lock(mutex_);
   changed_.wait_for(lock, deadline.left_ns(kFirstBeatNs), [&] { return beats->begun() || phase_ == Phase::kLeft; });
   return success();
 }

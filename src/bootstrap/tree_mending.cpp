@@ -188,18 +188,22 @@ void TreeJob::mend() {
   changed_.notify_all();
 }
 
+// Over TCP. Who met the registrar on a host of its own has told no address that others can use: it is where that is.
+IpAddress TreeJob::ip_to(const MemberRecord& member) const {
+  const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
+  return with_registrar ? place_.registrar : member.ip;
+}
+
 // gone: nobody listens. unreachable: its system does not answer, or lets nobody more wait. closed: somebody listens and has closed
 // the connection, so it may be that it is not ready yet. silent: stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const {
-  const bool by_unix = member.via_unix && place_.self.via_unix;
-  const bool with_registrar = !place_.self.via_unix && (member.via_unix || is_loopback(member.ip));
-  const SocketAddress address = by_unix ? unix_address(listener_name(member.listener))
-                                        : tcp_address(with_registrar ? place_.registrar : member.ip, member.port);
+  const bool near = by_unix(member);
+  const SocketAddress address = near ? unix_address(listener_name(member.listener)) : tcp_address(ip_to(member), member.port);
   const int64_t host_lost_ms = config()->host_lost_ms;
-  Result<Fd> connected = connect_to(address, Deadline::in_ms(by_unix || host_lost_ms == 0 ? answer_ms : host_lost_ms));
+  Result<Fd> connected = connect_to(address, Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {
     if (connected.status().code() == FSCCL_ERR_LINK) return Reached::gone;
-    const bool in_vain = connected.status().code() == FSCCL_ERR_TIMEOUT && !by_unix && host_lost_ms != 0;
+    const bool in_vain = connected.status().code() == FSCCL_ERR_TIMEOUT && !near && host_lost_ms != 0;
     return in_vain ? Reached::unreachable : Reached::silent;
   }
   if (!channel) return Reached::yes;

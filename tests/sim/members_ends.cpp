@@ -6,10 +6,11 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kEndNs = 600 * kSecond;      // by then all is over
-constexpr int64_t kHostFoundNs = 6 * kSecond;  // until all know who is gone with it
-constexpr uint64_t kMostEvents = 3'000'000;    // by then all has come to rest
-constexpr int64_t kLateMs = 2500;              // of whoever reports that it cannot join
+constexpr int64_t kEndNs = 600 * kSecond;        // by then all is over
+constexpr int64_t kHostFoundNs = 6 * kSecond;    // until all know who is gone with it
+constexpr uint64_t kMostEvents = 3'000'000;      // by then all has come to rest
+constexpr int64_t kLateMs = 2500;                // of whoever reports that it cannot join
+constexpr int64_t kSpeaksAfterNs = 2 * kSecond;  // after a pause, by when what was said of others meanwhile is taken back
 
 }  // namespace
 
@@ -194,8 +195,8 @@ void Members::judge_joining(int r) {
   if (code == FSCCL_ERR_PEER_DEAD && (me.error->peer < 0 || !gone(me.error->peer))) return wrong("that one lives");
 }
 
-// Where beats come, only who does nothing is silent, or did nothing just now; and not to those on its host who see that
-// it would run if it could.
+// Where beats come, only who does nothing is silent, or did nothing just now; and not where somebody sees, and can say, that it
+// would run if it could.
 void Members::judge_suspicion(int r, int other) {
   const bool narrow = setting_.weather.room <= 16384 &&
                       setting_.weather.most_ns > 2 * kMillisecond;  // a frame may wait long behind what is gathered
@@ -204,8 +205,22 @@ void Members::judge_suspicion(int r, int other) {
       rank(other).process->over())
     return;
   const Process& process = *rank(other).process;
-  if (!process.paused() || (setting_.hosts == 1 && !process.was_stopped()))
+  if (!process.paused() || (!process.was_stopped() && (setting_.hosts == 1 || spoken_for(other))))
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
+}
+
+// Who stands beside it on its host, and sees that it would run if it could, is heard by its neighbours on others.
+bool Members::spoken_for(int r) const {
+  std::vector<int> ring;
+  for (int other = 0; other < setting_.ranks; other++)
+    if (as_known(other).process->host == as_known(r).process->host) ring.push_back(other);
+  const size_t at = static_cast<size_t>(std::find(ring.begin(), ring.end(), r) - ring.begin());
+  const auto speaks = [&](int other) {
+    const Rank& one = as_known(other);
+    return other != r && one.joined && !one.leaving && !one.process->over() &&
+           world_.now() - std::max(one.ended_ns, one.process->paused_until_ns()) > kSpeaksAfterNs;
+  };
+  return setting_.weather.datagrams && (speaks(ring[(at + 1) % ring.size()]) || speaks(ring[(at + ring.size() - 1) % ring.size()]));
 }
 
 void Members::judge_losses(int r) {

@@ -57,6 +57,7 @@ class Process : public std::enable_shared_from_this<Process> {
   void pause(int64_t ns, bool stopped);
   bool paused() const { return paused_; }  // ever
   bool was_stopped() const { return stopped_; }
+  int64_t paused_until_ns() const { return asleep_until_ns_; }  // the last time
   void kill();
   // The same, when it sends something for the n-th time from now on.
   void pause_at_send(uint64_t count, int64_t ns, bool stopped);
