@@ -174,7 +174,8 @@ Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
 }
 
 char TreeJob::Beats::state(int32_t rank) {
-  if (is_far(rank) || !table_) return 0;
+  if (is_far(rank)) return where_.others_beside(rank) ? 'S' : 0;
+  if (!table_) return 0;
   const int32_t thread = table_->thread(where_.line_of(rank));
   return state_of(member(rank).pid, member(rank).start_time, thread);
 }
