@@ -5,7 +5,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kMostWidened = 4096;               // items; the sets of neighbours of so many take 2 MiB
+constexpr size_t kMostWidened = 16384;              // items; the sets of neighbours of so many take 32 MiB
 constexpr int64_t kWidenEffort = int64_t{1} << 26;  // words and items looked at; about 50 ms
 
 class Sets {  // of neighbours, a bit each

@@ -33,7 +33,8 @@ class Planner {
   Packing run() {
     fit(problem_, {}, kOrdersEffort);
     if (done()) return best_;
-    const std::optional<Reduction> fused = fuse_twins(problem_);
+    std::optional<Reduction> fused;
+    if (effort_of(problem_) <= kReduceEffort) fused = fuse_twins(problem_);
     const bool smaller = !fused || fused->problem.items.size() < problem_.items.size();
     if (fused) {
       if (smaller) fit(fused->problem, {&*fused}, kOrdersEffort);
@@ -91,9 +92,9 @@ class Planner {
       for (uint32_t period = 1; period <= kLongestPeriod; ++period) {
         if (done() || effort <= 0 || reduce_effort <= 0) return;
         reduce_effort -= neighbours;
-        const std::optional<Reduction> tiled = periods.reduce(reach, period);
+        const std::optional<Reduction> tiled = periods.reduce(reach, period, kMostTiledItems);
         effort -= static_cast<int64_t>(fused.problem.items.size());
-        if (!tiled || tiled->problem.items.size() > kMostTiledItems) continue;
+        if (!tiled) continue;
         effort -= kTiledOrdersEffort;
         fit(tiled->problem, {&*tiled, &fused}, kTiledOrdersEffort);
         search(tiled->problem, {&*tiled, &fused}, kTiledSearchEffort);

@@ -38,7 +38,7 @@ struct SlotPlan {
   uint64_t clique_bound = 0;     // most bytes found that must not overlap in pairs: no plan can be smaller; >= bound
 };
 // Pairs of occurrences that are compared for the graph of conflicts; a step that has more to compare is planned without it.
-inline constexpr int64_t kMostCompared = int64_t{1} << 24;
+inline constexpr int64_t kMostCompared = int64_t{1} << 25;
 // `events`: number of events in the step. The effort is counted, never timed, so that every rank finds the same plan.
 SlotPlan plan_slots(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                     int64_t most_compared = kMostCompared);

@@ -34,7 +34,7 @@ bool connect(Reduction& reduction, const PackingProblem& whole) {
       if (a != b) items[a].meets.push_back(b);
     }
   }
-  for (PackingItem& item : items) make_set(item.meets);
+  make_sets_of_neighbours(items);
   for (std::vector<uint32_t> crowd : whole.crowds) {
     for (uint32_t& item : crowd) item = reduction.item_of[item];
     make_set(crowd);
@@ -111,7 +111,7 @@ Periods::Periods(const std::vector<SlotRequest>& requests, int64_t events, const
   }
 }
 
-std::optional<Reduction> Periods::reduce(int reach, uint32_t period) const {
+std::optional<Reduction> Periods::reduce(int reach, uint32_t period, size_t most_items) const {
   const std::vector<uint64_t>& likeness = likeness_[static_cast<size_t>(reach)];
   const size_t count = whole_.items.size();
   std::vector<uint32_t> by_start(count);
@@ -143,7 +143,7 @@ std::optional<Reduction> Periods::reduce(int reach, uint32_t period) const {
     }
     reduction.item_of[i] = group.places[turn];
   }
-  if (reduction.problem.items.size() == count || !connect(reduction, whole_)) return std::nullopt;
+  if (reduction.problem.items.size() > std::min(most_items, count - 1) || !connect(reduction, whole_)) return std::nullopt;
   return reduction;
 }
 

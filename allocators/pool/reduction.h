@@ -26,8 +26,8 @@ class Periods {
   Periods(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& whole);
   static constexpr int kLargestReach = 8;
   // Items whose neighbourhood in the step is alike for 2^`reach` events are numbered in order, and those with equal numbers modulo
-  // `period` become one. Nothing when two of them meet, or nothing becomes smaller.
-  std::optional<Reduction> reduce(int reach, uint32_t period) const;
+  // `period` become one. Nothing when two of them meet, nothing becomes smaller, or more than `most_items` are left.
+  std::optional<Reduction> reduce(int reach, uint32_t period, size_t most_items) const;
 
  private:
   const PackingProblem& whole_;

@@ -61,10 +61,7 @@ class Conflicts {
       }
       if (!here.next) active.push_back(here);
     }
-    for (PackingItem& item : items) {
-      std::sort(item.meets.begin(), item.meets.end());
-      item.meets.erase(std::unique(item.meets.begin(), item.meets.end()), item.meets.end());
-    }
+    make_sets_of_neighbours(items);
     return true;
   }
 
@@ -243,6 +240,17 @@ void find_crowds(PackingProblem& problem, const std::vector<Times>& times) {
 }
 
 }  // namespace
+
+// Item by item, in order, each is noted with all that it meets.
+void make_sets_of_neighbours(std::vector<PackingItem>& items) {
+  std::vector<std::vector<uint32_t>> noted(items.size());
+  for (uint32_t a = 0; a < items.size(); ++a) {
+    for (const uint32_t b : items[a].meets)
+      if (noted[b].empty() || noted[b].back() != a) noted[b].push_back(a);
+    items[a].meets = {};
+  }
+  for (size_t i = 0; i < items.size(); ++i) items[i].meets = std::move(noted[i]);
+}
 
 PackingProblem make_packing_problem(const std::vector<SlotRequest>& requests, int64_t events, uint64_t alignment,
                                     int64_t most_compared) {

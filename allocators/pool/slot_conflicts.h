@@ -17,6 +17,9 @@ struct PackingItem {
   std::vector<uint32_t> meets;  // items that must not overlap it, ascending
 };
 
+// Neighbours noted in any order, and several times, but each with the other: ascending and once. Nothing is sorted for that.
+void make_sets_of_neighbours(std::vector<PackingItem>& items);
+
 struct PackingProblem {
   std::vector<PackingItem> items;
   std::vector<uint32_t> item_of;  // request -> item

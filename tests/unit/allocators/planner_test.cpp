@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <iterator>
 #include <map>
 #include <random>
@@ -217,9 +217,40 @@ bool valid_in_order(const std::vector<SlotRequest>& requests, const SlotPlan& pl
 }
 
 double seconds_of(const std::vector<SlotRequest>& requests, int64_t events, SlotPlan& plan) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of the processor: other work on the machine does not count
   plan = plan_slots(requests, events, kAlignment);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+// Three slots that meet in pairs, one pair after the other, take three places, however many slots come and go in the step besides.
+TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
+  constexpr uint64_t kUnit = 1 << 20;
+  std::vector<SlotRequest> requests;
+  for (int64_t pair = 0; pair < 3; ++pair)
+    for (const int64_t key : {pair, (pair + 1) % 3})
+      requests.push_back({.bytes = kUnit, .first = 2 * pair, .last = 2 * pair + 1, .key = key});
+  int64_t events = 6;
+  for (; events < 10'000; ++events) requests.push_back({.bytes = kAlignment, .first = events, .last = events});
+  const SlotPlan plan = plan_slots(requests, events, kAlignment);
+  EXPECT_EQ(plan.bound, 2 * kUnit);
+  EXPECT_EQ(plan.clique_bound, 3 * kUnit);
+  EXPECT_EQ(plan.bytes, 3 * kUnit);
+  EXPECT_TRUE(valid_in_order(requests, plan));
+}
+
+// Between two occurrences of a slot another one has its bytes: found where the graph of conflicts is made, which several steps of a
+// model of some thousand parameters must get.
+TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
+  constexpr int64_t kLive = 3800;  // 20 million pairs to be compared
+  std::vector<SlotRequest> requests;
+  for (int64_t event = 0; event < kLive; ++event) requests.push_back({.bytes = kAlignment, .first = event, .last = kLive + 3});
+  constexpr uint64_t kUnit = 1 << 20;
+  requests.push_back({.bytes = kUnit, .first = kLive, .last = kLive, .key = 1});
+  requests.push_back({.bytes = kUnit, .first = kLive + 1, .last = kLive + 1});
+  requests.push_back({.bytes = kUnit, .first = kLive + 2, .last = kLive + 2, .key = 1});
+  const SlotPlan plan = plan_slots(requests, kLive + 4, kAlignment);
+  EXPECT_EQ(plan.bytes, kLive * kAlignment + kUnit);
+  EXPECT_TRUE(valid_in_order(requests, plan));
 }
 
 // The work on a long step is bounded, whatever is live at once. The limit is loose: sanitizers are slow.
