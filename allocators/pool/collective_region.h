@@ -68,19 +68,23 @@ class CollectiveRegion {
   }
   // The same while the step goes by its table; else nothing happens.
   const StepTable::Row* take_by_table(uint64_t key, uint64_t bytes, bool stable, uint32_t stream = 0) {
-    const StepTable::Row* row = table_.find(next_);
-    if (!row || !row->is_take(key, bytes, stable, stream)) [[unlikely]]
+    if (next_ >= table_.size()) [[unlikely]]
+      return nullptr;
+    const StepTable::Row& row = table_[next_];
+    if (!row.is_take(key, bytes, stable, stream)) [[unlikely]]
       return nullptr;
     ++next_;
-    return row;
+    return &row;
   }
   uint64_t free_since(const StepTable::Row& taken) const { return positions_[taken.freed_by]; }
-  bool give_back_by_table(uint64_t key, uint64_t position) {
-    const StepTable::Row* row = table_.find(next_);
-    if (!row || !row->is_give_back(key)) [[unlikely]]
-      return false;
+  const StepTable::Row* give_back_by_table(uint64_t key, uint64_t position) {
+    if (next_ >= table_.size()) [[unlikely]]
+      return nullptr;
+    const StepTable::Row& row = table_[next_];
+    if (!row.is_give_back(key)) [[unlikely]]
+      return nullptr;
     positions_[next_++] = position;
-    return true;
+    return &row;
   }
   // Work that touches the slot is put on the stream (a take says so for its own stream). An event between streams is a number that
   // means the same in every step, such as one a unit and purpose; to record it again replaces it.
@@ -141,8 +145,7 @@ class CollectiveRegion {
   Status order_off_table(const Event& event);
 
   Status order(StepOp op, uint64_t key, uint32_t stream) {
-    const StepTable::Row* row = table_.find(next_);
-    if (!row || !row->is_order(op, key, stream)) [[unlikely]]
+    if (next_ >= table_.size() || !table_[next_].is_order(op, key, stream)) [[unlikely]]
       return order_off_table({.op = op, .stream = stream, .key = key});
     ++next_;
     return success();

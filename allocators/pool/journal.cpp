@@ -34,7 +34,7 @@ Result<std::unique_ptr<Journal>> Journal::open(size_t history, const std::string
   using std::chrono::system_clock;
   const int64_t now = std::chrono::duration_cast<std::chrono::microseconds>(system_clock::now().time_since_epoch()).count();
   journal->clock_ahead_ = now - now_ns() / 1000;
-  journal->program_locks_ = journal->watched() ? 1 : 0;
+  journal->asked_ = journal->watched() ? kLock : 0;
   return journal;
 }
 
@@ -112,7 +112,8 @@ void Journal::slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t byt
   live.events.store(++live.counted, std::memory_order_relaxed);
   use_in(*slot.use, part);
   live.alone = std::has_single_bit(slot.use->parts);
-  take(*slot.use, slots_live_, {address, bytes, requested, slot.use_number});
+  ask_for_peak();
+  take(*slot.use, slots_live_[part], {address, bytes, requested, slot.use_number});
 }
 
 void Journal::slot_given_back(Slot& slot, size_t part) {
@@ -120,7 +121,9 @@ void Journal::slot_given_back(Slot& slot, size_t part) {
   count(*slot.use);
   LiveSlot& live = slot.live[part];
   live.events.store(++live.counted, std::memory_order_relaxed);
-  give_back(*slot.use, slots_live_, {live.address.load(std::memory_order_relaxed), live.bytes, live.requested, slot.use_number}, 0);
+  ask_for_peak();
+  const uint64_t address = live.address.load(std::memory_order_relaxed);
+  give_back(*slot.use, slots_live_[part], {address, live.bytes, live.requested, slot.use_number}, 0);
 }
 
 void Journal::slot_refused(uint64_t key, uint64_t bytes, uint64_t free) {
@@ -132,6 +135,7 @@ void Journal::block_taken(const Owner& owner, uint64_t address, uint64_t bytes, 
   const std::lock_guard lock(mutex_);
   const LiveMemory memory{address, bytes, requested, use_of(owner, false)};
   blocks_[address] = memory;
+  ask_for_peak();
   take(uses_[memory.use], blocks_live_, memory);
 }
 
@@ -177,7 +181,7 @@ void Journal::give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory&
 // Slots and blocks are counted by two threads, each of which may not see yet what the other has just added; so whoever gives back
 // looks once more. What was there for less than a store takes to be seen, beside another, may go unnoticed.
 void Journal::note_peak() {
-  const uint64_t live = slots_live_.load(std::memory_order_relaxed) + blocks_live_.load(std::memory_order_relaxed);
+  const uint64_t live = live_in_slots() + blocks_live_.load(std::memory_order_relaxed);
   uint64_t peak = live_peak_.load(std::memory_order_relaxed);
   while (live > peak && !live_peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
   }
@@ -211,6 +215,8 @@ void Journal::changed(size_t part, uint64_t part_address, uint64_t reach, Journa
 }
 
 void Journal::step() {
+  const uint32_t over = asked_.load(std::memory_order_relaxed) & kPeakNow ? kPeakNow : kPeakNext;
+  if (asked_.load(std::memory_order_relaxed) & over) asked_.fetch_and(~over, std::memory_order_relaxed);
   if (!watched()) return;
   const std::lock_guard lock(mutex_);
   note(JournalAction::kStep, {}, 0, time_us());
@@ -223,8 +229,7 @@ void Journal::note(JournalAction action, const LiveMemory& memory, uint64_t stre
 }
 
 uint64_t Journal::live_peak() const {
-  return std::max(live_peak_.load(std::memory_order_relaxed),
-                  slots_live_.load(std::memory_order_relaxed) + blocks_live_.load(std::memory_order_relaxed));
+  return std::max(live_peak_.load(std::memory_order_relaxed), live_in_slots() + blocks_live_.load(std::memory_order_relaxed));
 }
 
 // Up to so many events of the slot, whose bytes have not changed meanwhile.
@@ -251,7 +256,7 @@ std::vector<LiveMemory> Journal::count_all() const {
     uint64_t events = ~uint64_t{0}, address = 0;
   };
   std::vector<Seen> seen(slots_.size() * kSlotParts);
-  program_locks_.fetch_add(1, std::memory_order_relaxed);
+  asked_.fetch_add(kLock, std::memory_order_relaxed);
   for (bool changed = true; changed;) {
     changed = false;
     auto last = seen.begin();
@@ -263,7 +268,7 @@ std::vector<LiveMemory> Journal::count_all() const {
         ++last;
       }
   }
-  program_locks_.fetch_sub(1, std::memory_order_relaxed);
+  asked_.fetch_sub(kLock, std::memory_order_relaxed);
   std::vector<LiveMemory> held;
   auto at = seen.begin();
   for (auto& [key, slot] : slots_)

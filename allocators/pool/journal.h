@@ -5,7 +5,8 @@
 // Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread, under the
 // lock. While steps repeat, the program takes no lock either: it adds to one word of the slot (LiveSlot::events), and whoever asks
 // for figures counts what the words say since they were counted last. Peaks need no counting then: that a step repeats means that
-// all it holds at once was held before. Where events or a log are kept, or somebody asks just now, the program takes the lock.
+// all it holds at once was held before; only when blocks were taken, or an event was none of a step that repeats, the program looks
+// at the peak until a whole step is over. Where events or a log are kept, or somebody asks just now, the program takes the lock.
 #pragma once
 #include <array>
 #include <atomic>
@@ -88,9 +89,10 @@ class Journal {
   void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
   void slot_given_back(Slot& slot, size_t part);
   void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
-  // The same of a step that repeats: it holds at no time what no step has held before.
-  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
-  void slot_given_back_again(Slot& slot, size_t part);
+  // The same of a step that repeats: it holds at no time what no step has held before. `live`: bytes of slots in that part, with
+  // what was taken and without what was given back.
+  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested, uint64_t live);
+  void slot_given_back_again(Slot& slot, size_t part, uint64_t live);
 
   void block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested);
   void block_given_back(uint64_t address, uint64_t stream = 0);
@@ -103,7 +105,9 @@ class Journal {
   void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes);
   void step();
 
-  uint64_t live_in_slots() const { return slots_live_.load(std::memory_order_relaxed); }
+  uint64_t live_in_slots() const {
+    return slots_live_[0].load(std::memory_order_relaxed) + slots_live_[1].load(std::memory_order_relaxed);
+  }
   uint64_t live_peak() const;  // the most bytes live at once
   std::vector<MemoryUse> uses() const;
   JournalCopy copy() const;
@@ -149,6 +153,7 @@ class Journal {
   void take(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory);
   void give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory, uint64_t stream);
   void note_peak();
+  void ask_for_peak() { asked_.fetch_or(kPeakNow | kPeakNext, std::memory_order_relaxed); }
   std::vector<MemoryUse> list_uses() const;
   void refuse(uint32_t use, uint64_t bytes, uint64_t free);
   void note(JournalAction action, const LiveMemory& memory, uint64_t stream, int64_t time_us);
@@ -156,8 +161,12 @@ class Journal {
   int64_t time_us() const;
 
   mutable std::mutex mutex_;
-  mutable std::atomic<int> program_locks_{0};             // who wants the program to take it
-  std::atomic<uint64_t> slots_live_{0}, blocks_live_{0};  // bytes; each is written by one thread at a time
+  // What the program must do besides: look at the peak, in this step and in the next one; and take the lock, once for each who
+  // wants that.
+  static constexpr uint32_t kPeakNow = 1, kPeakNext = 2, kLock = 4;
+  mutable std::atomic<uint32_t> asked_{0};
+  std::array<std::atomic<uint64_t>, kSlotParts> slots_live_{};  // bytes, by part; each, as that of blocks, is written
+  std::atomic<uint64_t> blocks_live_{0};                        // by one thread at a time
   std::atomic<uint64_t> live_peak_{0};
   mutable std::deque<Use> uses_;
   struct Earlier {  // also of keys that only look at a name
@@ -179,24 +188,25 @@ class Journal {
 };
 
 // What of a use lies in two parts is counted at once: its peak may be new.
-inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested) {
-  LiveSlot& live = slot.live[part];
-  if (program_locks_.load(std::memory_order_relaxed) || live.requested != requested || !live.alone) [[unlikely]]
+inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested,
+                                      uint64_t live) {
+  LiveSlot& of = slot.live[part];
+  const uint32_t asked = asked_.load(std::memory_order_relaxed);
+  if (asked >= kLock || of.requested != requested || !of.alone) [[unlikely]]
     return slot_taken(slot, part, address, bytes, requested);
-  live.address.store(address, std::memory_order_release);
-  live.events.store(live.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  const uint64_t all = slots_live_.load(std::memory_order_relaxed) + bytes;
-  slots_live_.store(all, std::memory_order_relaxed);
-  if (all + blocks_live_.load(std::memory_order_relaxed) > live_peak_.load(std::memory_order_relaxed)) [[unlikely]]
+  of.address.store(address, std::memory_order_release);
+  of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slots_live_[part].store(live, std::memory_order_relaxed);
+  if (asked) [[unlikely]]
     note_peak();
 }
 
-inline void Journal::slot_given_back_again(Slot& slot, size_t part) {
-  LiveSlot& live = slot.live[part];
-  if (program_locks_.load(std::memory_order_relaxed)) [[unlikely]]
+inline void Journal::slot_given_back_again(Slot& slot, size_t part, uint64_t live) {
+  LiveSlot& of = slot.live[part];
+  if (asked_.load(std::memory_order_relaxed) >= kLock) [[unlikely]]
     return slot_given_back(slot, part);
-  live.events.store(live.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-  slots_live_.store(slots_live_.load(std::memory_order_relaxed) - live.bytes, std::memory_order_relaxed);
+  of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slots_live_[part].store(live, std::memory_order_relaxed);
 }
 
 }  // namespace fsccl

@@ -12,6 +12,7 @@ uint64_t StepTable::digest(const StepEvent& event, uint64_t offset) {
 void StepTable::build(const StepSchedule& plan, const HeldSlots& held, size_t first_early) {
   const size_t count = plan.events.size();
   rows_.resize(count);
+  size_ = count;
   struct Slot {
     uint64_t offset, bytes;
   };

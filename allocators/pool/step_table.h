@@ -48,14 +48,14 @@ class StepTable {
   // A step that begins and ends with `held` and goes as planned. Positions of early takes lie behind `first_early`, in order.
   void build(const StepSchedule& plan, const HeldSlots& held, size_t first_early);
   const std::vector<Early>& early() const { return early_; }
-  bool empty() const { return rows_.empty(); }
+  bool empty() const { return size_ == 0; }
   uint64_t takes_before(size_t row) const { return row == 0 ? 0 : rows_[row - 1].takes_so_far; }
-  size_t size() const { return rows_.size(); }
-  const Row* find(size_t row) const { return row < rows_.size() ? &rows_[row] : nullptr; }
+  size_t size() const { return size_; }
   const Row& operator[](size_t row) const { return rows_[row]; }
 
  private:
   std::vector<Row> rows_;
+  size_t size_ = 0;  // of rows_, which to ask takes a division
   std::vector<Early> early_;
 };
 

@@ -438,7 +438,7 @@ typedef struct fsccl_pool_stats_s {
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
-  uint64_t plan_hits, plan_misses; /* slot requests served from the plan, and beside it */
+  uint64_t plan_hits, plan_misses; /* slot requests served from the plan, and beside it; those of a step when it is over */
   uint64_t allocations, frees;
   uint64_t growths; /* times memory was asked of the system */
   uint64_t steps;   /* fsccl_pool_step() calls */

@@ -328,8 +328,7 @@ Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName
     journal_->slot_refused(key, asked, memory_->left());
     return grown;
   }
-  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, grant.value().offset),
-                       round_up(bytes, CollectiveRegion::kAlignment), asked);
+  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, begin), room, asked);
   const Slot slot{grant.value().offset + zone, grant.value().free_since};
   if (watch_) [[unlikely]]
     watch_->taken(part, key, address(part, host_rank, slot.offset), asked, round_up(bytes, CollectiveRegion::kAlignment) - zone);

@@ -68,18 +68,18 @@ class Pool {
   Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with) {
     if (goes_on(part, host_rank)) [[likely]]
       if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable)) [[likely]] {
-        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), location(part, host_rank, row->offset), row->event.bytes,
-                                   bytes);
-        slot_figures_.hits.store(slot_figures_.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        const uint64_t address = base_[static_cast<size_t>(part)] + row->offset;
+        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes, bytes, row->live);
         return Slot{row->offset, region(part).free_since(*row)};
       }
     return take_otherwise(part, host_rank, name, bytes, stable, with);
   }
   // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
   Status give_back(Part part, const SlotName& name, uint64_t position) {
-    if (watch_ || !region(part).give_back_by_table(name.key, position)) [[unlikely]]
+    const StepTable::Row* row = watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
+    if (!row) [[unlikely]]
       return give_back_otherwise(part, name, position);
-    journal_->slot_given_back_again(*name.of, static_cast<size_t>(part));
+    journal_->slot_given_back_again(*name.of, static_cast<size_t>(part), row->live);
     return success();
   }
   uint64_t open_position() { return ledger_.next(); }
@@ -183,7 +183,8 @@ class Pool {
   };
   SlotFigures slot_figures_;
   std::atomic<int> shared_host_{-1};
-  std::array<bool, 2> ready_{};  // by part; since the last event that no table had
+  std::array<bool, 2> ready_{};     // by part; since the last event that no table had
+  std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
   std::set<int> sharers_;
   std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
   uint64_t unit_keys_ = 0;

@@ -5,7 +5,7 @@
 namespace fsccl {
 
 // What the regions know, which only the thread of the pool's program may ask. A step that goes by its table adds hits to it, and
-// nothing else.
+// nothing else; they are published when it ends.
 void Pool::publish() {
   const auto set = [&](std::atomic<uint64_t>& figure, uint64_t (CollectiveRegion::*of)() const) {
     figure.store((shared_.get()->*of)() + (own_.get()->*of)(), std::memory_order_relaxed);
@@ -24,8 +24,12 @@ void Pool::publish() {
 }
 
 void Pool::look_if_ready() {
-  for (const Part part : {Part::shared, Part::own})
-    ready_[static_cast<size_t>(part)] = !watch_ && memory_->whole(part) >= region(part).extent();
+  for (const Part part : {Part::shared, Part::own}) {
+    const auto p = static_cast<size_t>(part);
+    const int host = part == Part::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
+    ready_[p] = !watch_ && host >= 0 && memory_->whole(part) >= region(part).extent();
+    if (ready_[p]) base_[p] = location(part, host, 0);
+  }
 }
 
 void Pool::stats(fsccl_pool_stats_t* out) const {

@@ -73,10 +73,10 @@ TEST(Journal, CountsWhatComesAgainWhenSomebodyAsks) {
     j->slot_taken(three, kOwn, 0x1000, 4096, 4096);
     j->slot_given_back(three, kOwn);
     for (int step = 0; step < 3; step++) {
-      j->slot_taken_again(two, kOwn, 0x10000, 8192, 5000);
-      j->slot_given_back_again(two, kOwn);
-      j->slot_taken_again(three, kOwn, 0x20000, 4096, 4096);
-      if (step < 2) j->slot_given_back_again(three, kOwn);
+      j->slot_taken_again(two, kOwn, 0x10000, 8192, 5000, 8192);
+      j->slot_given_back_again(two, kOwn, 0);
+      j->slot_taken_again(three, kOwn, 0x20000, 4096, 4096, 4096);
+      if (step < 2) j->slot_given_back_again(three, kOwn, 0);
     }
     EXPECT_EQ(j->live_in_slots(), 4096u);
     const JournalCopy copy = j->copy();
@@ -106,12 +106,12 @@ TEST(Journal, SeesPeaksThatComeOfSlotsElsewhere) {
     j->slot_given_back(slot, part);
   }
   EXPECT_EQ(j->uses()[0].peak, 4096u);
-  j->slot_taken_again(slot, kShared, 0x1000, 4096, 4096);
+  j->slot_taken_again(slot, kShared, 0x1000, 4096, 4096, 4096);
   j->block_taken({}, 0x50000, 1024, 1000);
-  j->slot_taken_again(slot, kOwn, 0x9000, 4096, 4096);
+  j->slot_taken_again(slot, kOwn, 0x9000, 4096, 4096, 4096);
   EXPECT_EQ(j->live_peak(), 8192u + 1024);
-  j->slot_given_back_again(slot, kShared);
-  j->slot_given_back_again(slot, kOwn);
+  j->slot_given_back_again(slot, kShared, 0);
+  j->slot_given_back_again(slot, kOwn, 0);
   EXPECT_EQ(use_of(j->uses(), UseKind::kParameters, "a").peak, 8192u);
 }
 
@@ -167,6 +167,27 @@ TEST(Journal, LogsAndFlushesAtAStepsEnd) {
   EXPECT_NE(directory.read("log").find(",free,0x3000,4096,0x0\n"), std::string::npos);
 }
 
+// Steps that repeat look at the peak where blocks were taken since the step before began, at whatever place of the step.
+TEST(Journal, SeesThePeakOfBlocksBesideAStepThatRepeats) {
+  const auto j = journal();
+  j->name_slot(2, UseKind::kParameters, "a");
+  Journal::Slot& slot = j->slot(2);
+  j->slot_taken(slot, kOwn, 0x1000, 4096, 4096);
+  j->slot_given_back(slot, kOwn);
+  for (uint64_t blocks = 1; blocks < 4; blocks++) {
+    j->step();
+    j->step();
+    for (const bool before : {false, true}) {
+      if (before) j->block_taken({}, 0x50000 * blocks, 1024, 1000);
+      j->slot_taken_again(slot, kOwn, 0x1000, 4096, 4096, 4096);
+      j->slot_given_back_again(slot, kOwn, 0);
+      EXPECT_EQ(j->live_peak(), 4096u + (before ? blocks : blocks - 1) * 1024);
+      j->step();
+    }
+    EXPECT_EQ(j->live_peak(), 4096u + blocks * 1024);
+  }
+}
+
 // Each slot is taken before the one before it is given back: whoever copies meanwhile sees one of them, or two that follow each
 // other. A copy that is not of one moment sees none, or others.
 TEST(Journal, CopiesAreOfOneMoment) {
@@ -185,8 +206,8 @@ TEST(Journal, CopiesAreOfOneMoment) {
   std::thread program([&] {
     for (uint64_t at = 0; !over; at = (at + 1) % kSlots) {
       const uint64_t next = (at + 1) % kSlots;
-      j->slot_taken_again(*slots[next], kOwn, 4096 * next, 4096, 4096);
-      j->slot_given_back_again(*slots[at], kOwn);
+      j->slot_taken_again(*slots[next], kOwn, 4096 * next, 4096, 4096, 2 * 4096);
+      j->slot_given_back_again(*slots[at], kOwn, 4096);
       events++;
     }
   });
@@ -228,9 +249,9 @@ TEST_P(JournalInUse, IsReadWhileItIsWritten) {
       if (i < kSlots || i % 1000 < kSlots)
         j->slot_taken(slot, kOwn, 0x10000 * key, bytes, bytes - 96);
       else
-        j->slot_taken_again(slot, kOwn, 0x10000 * key, bytes, bytes - 96);
+        j->slot_taken_again(slot, kOwn, 0x10000 * key, bytes, bytes - 96, bytes);
       if (i % 64 == 0) j->name_slot(100 + i, UseKind::kGradients, "later" + std::to_string(i % 5));
-      i % 1000 < kSlots ? j->slot_given_back(slot, kOwn) : j->slot_given_back_again(slot, kOwn);
+      i % 1000 < kSlots ? j->slot_given_back(slot, kOwn) : j->slot_given_back_again(slot, kOwn, 0);
       if (i % 64 == 0) j->forget_slot(100 + i);
     }
   });
