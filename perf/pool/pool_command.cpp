@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pool/peers.h"
+#include "pool/rmm_pool.h"
 #include "pool/row.h"
 
 namespace fsccl::perf {
@@ -21,6 +22,9 @@ void PoolCommand::add_to(CLI::App* command) {
       ->check(CLI::IsMember({"declared", "recorded"}))
       ->type_name("HOW");
   command->add_flag("!--no-peers", options_.peers, "the pool alone, without other allocators");
+  command->add_option("--rmm", rmm_, "beside it the pool of RMM, which perf/pool/rmm/build.sh makes")
+      ->type_name("LIBRARY")
+      ->default_str("");
   command->add_option("--peer", peer_)->group("");  // for run_peer() alone
   command->footer(
       "A trace whose steps are alike is declared (or recorded), then repeated. One whose steps differ is run twice: with all steps "
@@ -41,10 +45,15 @@ int PoolCommand::run() {
     fmt::print(stderr, "fsccl-perf: --peer is this program's own\n");
     return 2;
   }
+  std::string error;
+  const rmm_peer* const rmm = rmm_.empty() ? nullptr : load_rmm(rmm_, &error);
+  if (!error.empty()) {
+    fmt::print(stderr, "fsccl-perf: {}\n", error);
+    return 2;
+  }
   if (!options_.json && peer_.empty()) fmt::print("{}", table_head());
   bool failed = false;
   for (const std::string& file : files_) {
-    std::string error;
     const std::optional<Trace> trace = read_trace(file, &error);
     if (!trace) {
       fmt::print(stderr, "fsccl-perf: {}\n", error);
@@ -58,6 +67,7 @@ int PoolCommand::run() {
     std::vector<ReplayRow> rows = replay_pool(*trace, options_);
     failed |= std::any_of(rows.begin(), rows.end(), [](const ReplayRow& row) { return row.failed; });
     rows.push_back(replay_array(*trace, options_));
+    if (rmm) rows.push_back(replay_rmm(*rmm, *trace, options_));
     if (options_.peers) {
       for (const Peer& peer : malloc_peers()) rows.push_back(run_peer(peer, file, *trace, options_));
       for (ReplayRow& row : replay_policies(*trace, options_)) rows.push_back(std::move(row));

@@ -11,11 +11,11 @@ namespace fsccl::perf {
 class PoolCommand {
  public:
   void add_to(CLI::App* command);
-  int run();  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace
+  int run();  // exit status: 0, 1 when a replay failed, 2 for a file that is not a trace, or no library
 
  private:
   std::vector<std::string> files_;
-  std::string schedule_ = "declared", peer_;
+  std::string schedule_ = "declared", peer_, rmm_;
   ReplayOptions options_;
 };
 

@@ -1,6 +1,6 @@
 """What `fsccl-perf pool` measures, prints and refuses, over made traces. usage: pool_test.py PROGRAM CASE
 
-CASE is steady, unseen, peers or refused.
+CASE is steady, unseen, peers, rmm or refused.
 """
 import json
 import pathlib
@@ -14,6 +14,7 @@ from program import expect
 program, case = sys.argv[1:]
 KEYS = {'trace', 'live', 'clique_bound', 'reserved', 'ratio', 'most_reserved', 'most_ratio', 'plan_us', 'system_calls',
         'added_waits', 'growths', 'alloc_free_ns_p50', 'alloc_free_ns_p99'}
+POOLED = {'ag_out', 'param', 'grad', 'rs_in', 'rs_out'}
 PAGE = 4096
 MODELS = {
     'equal': [[90 * PAGE]] + [[8 * PAGE, 30 * PAGE, PAGE]] * 12 + [[88 * PAGE]],
@@ -84,6 +85,41 @@ def check_peers(folder):
         expect(found[name]['how'] == 'simulated' and found[name]['ratio'] >= 1, f'{name}: {found[name]}')
 
 
+# In place of what perf/pool/rmm/build.sh makes: nothing is ever used again.
+STACK = """
+#include "perf/pool/rmm/peer.h"
+static char memory[1];
+static uint64_t bytes, calls;
+static void make(void) { bytes = calls = 0; }
+static void* take(uint64_t more, uint32_t stream) { (void)stream; bytes += more; ++calls; return memory; }
+static void give_back(void* block, uint64_t size, uint32_t stream) { (void)block; (void)size; (void)stream; }
+static uint64_t reserved(void) { return bytes; }
+static uint64_t growths(void) { return calls; }
+static uint64_t waits(void) { return 2 * calls; }
+static const struct rmm_peer peer = {make, take, give_back, reserved, growths, waits};
+const struct rmm_peer* fsccl_perf_rmm_peer(void) { return &peer; }
+"""
+
+
+def check_rmm(folder):
+    source, library = pathlib.Path(folder) / 'stack.c', pathlib.Path(folder) / 'stack.so'
+    source.write_text(STACK, encoding='utf-8')
+    root = pathlib.Path(__file__).resolve().parents[2]
+    subprocess.run(['cc', '-shared', '-fPIC', f'-I{root}', str(source), '-o', str(library)], check=True)
+    text = fsdp_trace.make('equal', MODELS['equal'])
+    records = [json.loads(line) for line in text.splitlines()]
+    taken = [record for record in records if record['op'] == 'alloc' and record['kind'] in POOLED]
+    steps = sum(record['op'] == 'mark' for record in records)
+    found = [row for row in rows(folder, {'equal': text}, '--no-peers', '--rmm', str(library)) if row['allocator'] == 'rmm']
+    expect(len(found) == 1, found)
+    row = found[0]
+    in_step = sum(block['bytes'] for block in taken) // steps
+    warm_up = -(-4 // steps) * steps
+    expect(row['reserved'] == (warm_up + 100) * in_step and row['growths'] * steps == 100 * len(taken), row)
+    expect(row['added_waits'] == 2 * row['growths'] and row['system_calls'] in (0, None), row)
+    expect(0 < row['alloc_free_ns_p50'] <= row['alloc_free_ns_p99'], row)
+
+
 def check_refused(folder):
     good = fsdp_trace.make('good', MODELS['equal'])
     lines = good.splitlines()
@@ -113,7 +149,9 @@ def check_refused(folder):
     missing = subprocess.run([program, 'pool', str(pathlib.Path(folder) / 'none')], capture_output=True, text=True,
                              check=False)
     expect(missing.returncode == 2 and 'no such file' in missing.stderr, missing.stderr)
+    error = run(folder, {'good': good}, '--rmm', f'{folder}/none.so', status=2)
+    expect('none.so' in error and 'perf/pool/rmm/build.sh' in error, error)
 
 
 with tempfile.TemporaryDirectory() as place:
-    {'steady': check_steady, 'unseen': check_unseen, 'peers': check_peers, 'refused': check_refused}[case](place)
+    {'steady': check_steady, 'unseen': check_unseen, 'peers': check_peers, 'rmm': check_rmm, 'refused': check_refused}[case](place)

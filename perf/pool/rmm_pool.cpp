@@ -1,0 +1,100 @@
+#include "pool/rmm_pool.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "numbers.h"
+#include "pool/system_calls.h"
+#include "pool/timing.h"
+
+namespace fsccl::perf {
+namespace {
+
+// A pool made anew, and the blocks that a trace holds of it.
+class Blocks {
+ public:
+  Blocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) { peer_.open(); }
+  ~Blocks() {
+    for (Block& block : blocks_)
+      if (block.at) peer_.give_back(block.at, block.bytes, block.stream);
+  }
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+
+  bool apply(const StepEvent& event) {
+    if (!event.moves_slot()) return true;  // RMM leaves it to the program to give back when no other stream uses a block
+    Block& block = blocks_[event.key];
+    if (event.takes()) {
+      block = {peer_.take(event.bytes, event.stream), event.bytes, event.stream};
+      return block.at != nullptr;
+    }
+    peer_.give_back(block.at, block.bytes, block.stream);
+    block.at = nullptr;
+    return true;
+  }
+  bool steps(const Trace& trace, size_t count) {
+    for (size_t nth = 0; nth < count; ++nth)
+      for (const StepEvent& event : trace.steps[nth % trace.steps.size()])
+        if (!apply(event)) return false;
+    return true;
+  }
+
+ private:
+  struct Block {
+    void* at = nullptr;
+    uint64_t bytes = 0;
+    uint32_t stream = 0;
+  };
+  const rmm_peer& peer_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace
+
+const rmm_peer* load_rmm(const std::string& library, std::string* error) {
+  void* loaded = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* peer = loaded ? dlsym(loaded, "fsccl_perf_rmm_peer") : nullptr;
+  if (!peer) {
+    *error = fmt::format("--rmm: {} (perf/pool/rmm/build.sh makes the library)", dlerror());
+    return nullptr;
+  }
+  return reinterpret_cast<decltype(&fsccl_perf_rmm_peer)>(peer)();
+}
+
+ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptions& options) {
+  ReplayRow row{.trace = trace.name, .allocator = "rmm", .how = "run", .live = trace.live_bytes};
+  const size_t warm_up = whole_rounds(trace.steps.size(), 4), measured = static_cast<size_t>(options.steps);
+  const auto failed = [&] {
+    row.note = "failed";
+    return row;
+  };
+  {
+    Blocks blocks(peer, trace);
+    if (!blocks.steps(trace, warm_up)) return failed();
+    const uint64_t growths = peer.growths(), waits = peer.waits(), bytes = peer.reserved();
+    BatchTimes times;
+    for (size_t nth = 0; nth < measured; ++nth)
+      if (!times.run(trace.steps[nth % trace.steps.size()], [&](const StepEvent& event) { return blocks.apply(event); }))
+        return failed();
+    row.reserved = peer.reserved();  // it gives nothing back
+    row.variance = *row.reserved - bytes;
+    row.growths = peer.growths() - growths;
+    row.added_waits = peer.waits() - waits;
+    row.p50_ns = percentile(times.samples_ns(), 0.5);
+    row.p99_ns = percentile(times.samples_ns(), 0.99);
+  }
+  row.system_calls = count_system_calls([&](const CallCounter& counter) {
+    Blocks blocks(peer, trace);
+    if (!blocks.steps(trace, warm_up)) return false;
+    counter.begin();
+    const bool good = blocks.steps(trace, measured);
+    counter.end();
+    return good;
+  });
+  row.note = "its pool, without a device: events cost nothing";
+  return row;
+}
+
+}  // namespace fsccl::perf

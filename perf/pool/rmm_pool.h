@@ -1,0 +1,14 @@
+// The pool of RMM itself, without a device (rmm/peer.cpp), on a trace: a peer for who has built it.
+#pragma once
+#include <string>
+
+#include "perf/pool/rmm/peer.h"
+#include "pool/replay.h"
+
+namespace fsccl::perf {
+
+// What rmm/build.sh made; null, and *error says why, when it is no such library.
+const rmm_peer* load_rmm(const std::string& library, std::string* error);
+ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptions& options);
+
+}  // namespace fsccl::perf
