@@ -2,10 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How soon ranks learn that one of them has died or given up, and go on without it:
 
-    failures.py --library build/libfsccl.so.0 [--ranks 8] [--hosts 1] [--rounds 50] [--aborts 200] [--shrink-ranks 64] [--shrinks 5]
+    failures.py --library build/libfsccl.so.0 [--ranks 8] [--hosts 1] [--rounds 50] [--stops 20] [--cuts 0] [--aborts 200]
+                [--shrink-ranks 64] [--shrinks 5]
 
 kill:    from kill -9 of one rank, for which the others wait in a barrier, until all of them have returned with FSCCL_ERR_PEER_DEAD
          and its number. A job for each round; the ranks are killed in turn.
+stop:    from SIGSTOP of one rank until all others call it a suspect (fsccl_comm_peer_state). It goes on when they do, and nobody
+         else may have been one.
+cut:     from when the last host's network card is down until all ranks have returned with FSCCL_ERR_PEER_DEAD. For --hosts of
+         tests/hosts/hosts.py.
 abort:   from fsccl_comm_abort() on one rank until the others have returned from the barrier in which they waited.
 shrink:  from the kill until all survivors have made a new communicator and gathered the right ranks on it.
 
@@ -17,11 +22,14 @@ import argparse
 import ctypes
 import os
 import signal
+import subprocess
 import time
 
 from ranks import Job, say, show
 
 PEER_DEAD = -60
+SUSPECT = 1
+QUIET = {"FSCCL_LOG_LEVEL": "error"}
 
 
 def until_killed(rank, victim):
@@ -70,6 +78,65 @@ def aborts(rank, rounds):
     rank.must(rank.lib.fsccl_comm_destroy(rank.comm))
 
 
+def watch(rank, _):
+    """Tells whom it takes for a suspect, and for alive again."""
+    rank.must(rank.barrier(rank.comm))
+    say("ready", 0)
+    states, state = [0] * rank.ranks, ctypes.c_int()
+    while True:
+        for other in range(rank.ranks):
+            rank.must(rank.lib.fsccl_comm_peer_state(rank.comm, other, ctypes.byref(state)))
+            if state.value != states[other]:
+                states[other] = state.value
+                say(f"{'suspect' if state.value == SUSPECT else 'alive'}_{other}", time.monotonic_ns())
+        time.sleep(0.002)
+
+
+def until_cut(rank, _):
+    rank.must(rank.barrier(rank.comm))
+    say("ready", 0)
+    if rank.rank == 0:
+        time.sleep(3600)  # so that the barrier waits
+    status = rank.barrier(rank.comm)
+    if status != PEER_DEAD:
+        raise SystemExit(f"rank {rank.rank}: barrier ended with {status} where a host was cut off")
+    say("told", time.monotonic_ns())
+
+
+def stops(options):
+    times, job = [], Job(options, options.ranks, watch, None, lambda rank: QUIET)
+    job.expect("ready")
+    for number in range(options.stops):
+        victim, count = number % options.ranks, number // options.ranks + 1
+        time.sleep(0.05 + 0.013 * (number % 8))  # anywhere between two beats
+        begin = time.monotonic_ns()
+        os.kill(job.processes[victim], signal.SIGSTOP)
+        seen = job.expect(f"suspect_{victim}", count, but=victim)
+        times.append(max(seen) - begin)
+        os.kill(job.processes[victim], signal.SIGCONT)
+        job.expect(f"alive_{victim}", count, but=victim)
+    job.end()
+    words = sum(text.count("suspect_") for text in job.text)
+    if words != options.stops * (options.ranks - 1):
+        raise SystemExit(f"{words} words of suspects, for {options.stops} stops of one of {options.ranks} ranks")
+    return times
+
+
+def cuts(options):
+    times = []
+    for _ in range(options.cuts):
+        card = ["ip", "-n", f"host{options.hosts - 1}", "link", "set", "eth0"]
+        job = Job(options, options.ranks, until_cut, None, lambda rank: QUIET)
+        job.expect("ready")
+        time.sleep(0.02)
+        begin = time.monotonic_ns()
+        subprocess.run([*card, "down"], check=True)
+        times.append(max(job.expect("told", but=0)) - begin)
+        job.end()
+        subprocess.run([*card, "up"], check=True)
+    return times
+
+
 def after_kills(options, ranks, rounds, body, word):
     """From a kill until all others have said `word`, in ns, of a job each; the ranks are killed in turn."""
     times = []
@@ -86,7 +153,8 @@ def after_kills(options, ranks, rounds, body, word):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
-    for name, value in (("ranks", 8), ("hosts", 1), ("rounds", 50), ("aborts", 200), ("shrink-ranks", 64), ("shrinks", 5)):
+    for name, value in (("ranks", 8), ("hosts", 1), ("rounds", 50), ("stops", 20), ("cuts", 0), ("aborts", 200),
+                        ("shrink-ranks", 64), ("shrinks", 5)):
         parser.add_argument(f"--{name}", type=int, default=value)
     options = parser.parse_args()
     network = os.environ.get('FSCCL_NETWORK', 'auto')
@@ -96,6 +164,10 @@ def main():
     killed = after_kills(options, options.ranks, options.rounds, until_killed, "told")
     if killed:
         show(f"kill, {options.ranks} {where}", killed)
+    if options.stops:
+        show(f"stop, {options.ranks} {where}", stops(options))
+    if options.cuts:
+        show(f"cut, {options.ranks} {where}", cuts(options))
     if options.aborts:
         job = Job(options, options.ranks, aborts, options.aborts)
         show(f"abort, {options.ranks} {where}", job.expect("abort", options.aborts, of=0))

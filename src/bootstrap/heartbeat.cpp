@@ -51,7 +51,8 @@ bool Heart::watch(int32_t rank, int64_t now_ns, int64_t waking_ns, Senses& sense
   pulse.look(beat.mark, beat.age_ns, waking_ns);
   if (first) watched.seen = senses.state(rank) != 'X';
   int64_t silent_ns = pulse.silent_ns(waking_ns);
-  if (times_.host_lost_ns && senses.host_silent(rank, times_.host_lost_ns)) findings.cut_off.push_back(rank);
+  if (times_.host_lost_ns && silent_ns >= times_.host_lost_ns && senses.host_silent(rank, times_.host_lost_ns))
+    findings.cut_off.push_back(rank);
   const char state = silent_ns < times_.suspect_ns ? 0 : senses.state(rank);
   if (state == 'R') {
     silent_ns = times_.suspect_ns - times_.beat_ns;

@@ -9,7 +9,7 @@
 // What counts. A rank shows a mark that changes with every beat. Its silence is counted in the watcher's waking time, of which a
 // pause between two looks is one beat at most: who was stopped itself, or got no processor, blames nobody for what it missed. And
 // who runs, or would if it got a processor, is not silent, as far as the watcher's system can tell; who sleeps, and is not stopped,
-// gets twice the time: a lock or a page takes long on an overloaded machine. So does a host of which nobody is heard.
+// gets twice the time: a lock or a page takes long on an overloaded machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -63,12 +63,11 @@ class Senses {
     int64_t age_ns = 0;
     bool left = false;  // there will be none any more, as it should be
   };
-  // Of a rank of another host: of anybody there, for its own host knows better than its watcher from afar.
   virtual Beat last_beat(int32_t rank) = 0;
   // Of the thread that beats, as its system has it: R runs or could, T stopped, Z its process has ended, X that cannot
-  // be seen, for it has ended or is out of sight; 0: unknown. Of another host, S: others there watch it, and say it sooner.
+  // be seen, for it has ended or is out of sight; 0: unknown.
   virtual char state(int32_t rank) = 0;
-  // Of another host's: nothing was heard of itself, and the system of its host owes an answer, for so long.
+  // The system of its host owes an answer for so long.
   virtual bool host_silent(int32_t rank, int64_t ns) = 0;
 };
 

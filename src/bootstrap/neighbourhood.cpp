@@ -1,6 +1,5 @@
 #include "bootstrap/neighbourhood.h"
 
-#include <algorithm>
 #include <map>
 
 #include "bootstrap/tree_steps.h"
@@ -35,13 +34,6 @@ std::vector<int32_t> Neighbourhood::beside(int32_t rank) const {
   walk(1);
   walk(ring.size() - 1);
   return ranks;
-}
-
-bool Neighbourhood::others_beside(int32_t rank) const {
-  const auto other = [&](int32_t mate) {
-    return !same_process(members_[static_cast<size_t>(mate)], members_[static_cast<size_t>(rank)]);
-  };
-  return std::any_of(mates(rank).begin(), mates(rank).end(), other);
 }
 
 std::vector<int32_t> Neighbourhood::in_tree(int32_t rank) const {

@@ -24,7 +24,6 @@ class Neighbourhood {
 
   // The ranks of a host stand in a ring. In either direction: all up to the first of another process, with that.
   std::vector<int32_t> beside(int32_t rank) const;
-  bool others_beside(int32_t rank) const;  // of another process
   // Above and below it, as the tree was at first.
   std::vector<int32_t> in_tree(int32_t rank) const;
 

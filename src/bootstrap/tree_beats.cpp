@@ -6,10 +6,8 @@
 // network lets it pass. It says that this rank lives, for which either is enough, and nothing else. Whatever does not prove that a
 // neighbour made it is dropped, without an answer and with nothing kept.
 //
-// Whether a rank is silent its own host tells best, whose system knows who runs, or would if it could: there each rank is watched
-// by those beside it. From afar silence counts by hosts: as long as anybody of a host is heard anywhere on this one, that host
-// speaks for all its ranks. So that one rank without a processor is no host without a voice, those beside it send datagrams to its
-// neighbours, too.
+// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its neighbours on other hosts: as
+// long as their system says that it runs, or would if it could.
 //
 // A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
 // is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.
@@ -71,27 +69,26 @@ class TreeJob::Beats final : public Senses {
   bool host_silent(int32_t rank, int64_t ns) override;
 
  private:
-  struct Far {  // a neighbour on another host, or who stands beside one
+  struct Far {  // a neighbour on another host
+    uint64_t beats = 0;
     int64_t heard_ns = 0;
     int unanswered = 0;  // frames since its last one
     int owing = 0;       // looks at which its system owed an answer, in a row
-    SecretKey to, from;  // of datagrams
-    uint64_t count = 0;  // of its last one
+    SecretKey key;       // of datagrams from there
+    uint64_t count = 0;  // of the last one
   };
   Far& far(int32_t rank);
   void heard(int32_t rank) {
-    const int64_t now = now_ns();
-    far(rank).heard_ns = now;
-    if (table_) table_->beat(host_line(rank), now, 0);
-    hosts_heard_ns_[where_.host_of(rank)] = now;
+    far(rank).beats++;
+    far(rank).heard_ns = now_ns();
   }
   void answered(int32_t rank) {  // over the link
     heard(rank);
     far(rank).unanswered = far(rank).owing = 0;
   }
-  size_t host_line(int32_t rank) const { return here().size() + where_.host_of(rank); }
+  bool runs(int32_t rank);
+  void send_datagram_of(int32_t from, int32_t to, const IpAddress& ip);
   void send_datagrams();
-  bool beats_here(int32_t rank) const;
   void take_datagram(ByteView datagram);
   const MemberRecord& record(int32_t rank) const { return job_.records_[static_cast<size_t>(rank)]; }
   const Member& member(int32_t rank) const { return job_.members_[static_cast<size_t>(rank)]; }
@@ -109,22 +106,16 @@ class TreeJob::Beats final : public Senses {
   const Neighbourhood where_;
   int64_t phase_ns_ = 0;  // processes do not all wake at once, but the ranks of one do
   std::unique_ptr<BeatTable> table_;
-  std::vector<int64_t> hosts_heard_ns_;  // by host: what this rank has heard by itself
   int64_t due_ns_ = 0, look_ns_ = INT64_MAX;
   std::map<int32_t, Far> far_;
-  uint64_t datagrams_ = 0;                       // sent, of all neighbours
-  std::map<int32_t, int64_t> left_since_;        // by rank: when the table first said so
-  std::map<int32_t, std::vector<Silent>> said_;  // by neighbour
+  std::map<std::pair<int32_t, int32_t>, SecretKey> keys_;  // of datagrams that this rank sends, by whose they are and for whom
+  std::map<int32_t, int64_t> left_since_;                  // by rank: when the table first said so
+  std::map<int32_t, std::vector<Silent>> said_;            // by neighbour
   std::deque<std::pair<int, PeerLife>> changes_;
 };
 
 TreeJob::Beats::Beats(TreeJob& job, const HeartbeatTimes& times, LifeHandler handler)
-    : heart(times, job.place_.rank),
-      job_(job),
-      times_(times),
-      handler_(std::move(handler)),
-      where_(job.members_, job.arrivals_),
-      hosts_heard_ns_(where_.hosts()) {
+    : heart(times, job.place_.rank), job_(job), times_(times), handler_(std::move(handler)), where_(job.members_, job.arrivals_) {
   phase_ns_ = static_cast<int64_t>(mix_hash(0, static_cast<uint64_t>(self().pid)) % static_cast<uint64_t>(times.beat_ns));
 }
 
@@ -136,16 +127,13 @@ Status TreeJob::Beats::share(Deadline deadline) {
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
   const bool makes = here().front() == mine();
-  const size_t lines = here().size() + where_.hosts();
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), lines) : job_.fetch_fd(here().front(), tag, deadline);
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size()) : job_.fetch_fd(here().front(), tag, deadline);
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
-  FSCCL_ASSIGN(std::unique_ptr<BeatTable> table, BeatTable::map(fd.value(), job_.id(), lines));
+  FSCCL_ASSIGN(std::unique_ptr<BeatTable> table, BeatTable::map(fd.value(), job_.id(), here().size()));
   if (makes) FSCCL_TRY(job_.publish_fd(tag, fd.value().get()));
   const std::lock_guard lock(job_.mutex_);
   table_ = std::move(table);
-  for (size_t host = 0; host < hosts_heard_ns_.size(); ++host)
-    if (hosts_heard_ns_[host] != 0) table_->beat(here().size() + host, hosts_heard_ns_[host], 0);
   due_ns_ = 0;  // those of its host have heard nothing yet
   return success();
 }
@@ -158,24 +146,20 @@ std::vector<int32_t> TreeJob::Beats::next_to(int32_t rank) {
     if (visible && std::find(ranks.begin(), ranks.end(), other) == ranks.end()) ranks.push_back(other);
   };
   for (const int32_t other : where_.in_tree(rank)) add(other);
-  for (const int32_t other : where_.beside(rank)) add(other);
   for (const LinkPtr& link : job_.links_)  // also those in the place of others (tree_mending.cpp)
     if (own && link->rank >= 0) add(link->rank);
   return ranks;
 }
 
 Senses::Beat TreeJob::Beats::last_beat(int32_t rank) {
-  const int64_t now = now_ns(), heard_ns = hosts_heard_ns_[where_.host_of(rank)];
-  if (is_far(rank) && far(rank).heard_ns == 0) return {};  // it has not begun
-  if (is_far(rank) && !table_) return {static_cast<uint64_t>(heard_ns), now - heard_ns};
+  if (is_far(rank)) return {far(rank).beats, now_ns() - far(rank).heard_ns};
   if (!table_) return {};
-  const size_t line = is_far(rank) ? host_line(rank) : where_.line_of(rank);
-  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now), !is_far(rank) && table_->has_left(line)};
+  const size_t line = where_.line_of(rank);
+  return {static_cast<uint64_t>(table_->last(line)), table_->age_ns(line, now_ns()), table_->has_left(line)};
 }
 
 char TreeJob::Beats::state(int32_t rank) {
-  if (is_far(rank)) return where_.others_beside(rank) ? 'S' : 0;
-  if (!table_) return 0;
+  if (is_far(rank) || !table_) return 0;
   const int32_t thread = table_->thread(where_.line_of(rank));
   return state_of(member(rank).pid, member(rank).start_time, thread);
 }
@@ -183,7 +167,7 @@ char TreeJob::Beats::state(int32_t rank) {
 bool TreeJob::Beats::host_silent(int32_t rank, int64_t ns) {
   if (!is_far(rank)) return false;
   Far& other = far(rank);
-  const bool owes = other.heard_ns != 0 && now_ns() - other.heard_ns >= ns && other.unanswered < kMostUnanswered &&
+  const bool owes = other.unanswered < kMostUnanswered &&
                     std::any_of(job_.links_.begin(), job_.links_.end(),
                                 [&](const LinkPtr& link) { return link->rank == rank && owed_for_ns(link->channel->fd()) >= ns; });
   other.owing = owes ? other.owing + 1 : 0;
@@ -228,31 +212,40 @@ Status TreeJob::Beats::hear(const Link& link, ByteView payload) {
 
 TreeJob::Beats::Far& TreeJob::Beats::far(int32_t rank) {
   const auto [found, made] = far_.try_emplace(rank);
-  if (made) {
-    found->second.to = beat_key(job_.place_.credentials.key, job_.id(), record(mine()), record(rank));
-    found->second.from = beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
-  }
+  if (made) found->second.key = beat_key(job_.place_.credentials.key, job_.id(), record(rank), record(mine()));
   return found->second;
 }
 
-// What does not leave is lost, as any datagram may be.
+// Of this host: whether it beats, or would if it got a processor.
+bool TreeJob::Beats::runs(int32_t rank) {
+  const size_t line = where_.line_of(rank);
+  if (!table_ || table_->last(line) == 0 || table_->has_left(line)) return false;
+  const char its_state = state(rank);
+  const bool sleeps = its_state == 'S' || its_state == 'D' || its_state == 0;
+  return its_state == 'R' || (sleeps && table_->age_ns(line, now_ns()) < 2 * times_.beat_ns);
+}
+
+// The count is the time of the host, which grows whoever of it sends. What does not leave is lost, as any datagram may be.
+void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress& ip) {
+  if (record(to).beat_port == 0) return;
+  const auto [key, made] = keys_.try_emplace({from, to});
+  if (made) key->second = beat_key(job_.place_.credentials.key, job_.id(), record(from), record(to));
+  const BeatDatagram datagram = seal_beat(key->second, from, static_cast<uint64_t>(now_ns()));
+  (void)send_datagram(job_.datagrams_.get(), tcp_address(ip, record(to).beat_port), datagram.data(), datagram.size());
+}
+
 void TreeJob::Beats::send_datagrams() {
   if (!job_.datagrams_.valid()) return;
-  std::map<int32_t, IpAddress> to;
   for (const LinkPtr& link : job_.links_) {
     if (link->rank < 0 || !is_far(link->rank)) continue;
-    if (const SocketAddress peer = peer_address(link->channel->fd()); !peer.is_unix()) to.emplace(link->rank, ip_of(peer));
+    if (const SocketAddress peer = peer_address(link->channel->fd()); !peer.is_unix())
+      send_datagram_of(mine(), link->rank, ip_of(peer));
   }
   for (const int32_t mate : where_.beside(mine())) {
-    if (same_process(member(mate), self()) || job_.lost_.contains(mate)) continue;
+    if (same_process(member(mate), self()) || job_.lost_.contains(mate) || !runs(mate)) continue;
     for (const int32_t rank : where_.in_tree(mate))
-      if (is_far(rank) && !job_.lost_.contains(rank) && !job_.by_unix(record(rank))) to.emplace(rank, job_.ip_to(record(rank)));
-  }
-  datagrams_++;
-  for (const auto& [rank, ip] : to) {
-    if (record(rank).beat_port == 0) continue;
-    const BeatDatagram datagram = seal_beat(far(rank).to, mine(), datagrams_);
-    (void)send_datagram(job_.datagrams_.get(), tcp_address(ip, record(rank).beat_port), datagram.data(), datagram.size());
+      if (is_far(rank) && !job_.lost_.contains(rank) && !job_.by_unix(record(rank)))
+        send_datagram_of(mate, rank, job_.ip_to(record(rank)));
   }
 }
 
@@ -266,17 +259,11 @@ Status TreeJob::Beats::hear_datagrams() {
   return success();
 }
 
-// Whether that one, of another host, is a neighbour, or stands beside one.
-bool TreeJob::Beats::beats_here(int32_t rank) const {
-  const std::vector<int32_t> mates = where_.beside(rank);
-  return job_.linked(rank) || std::any_of(mates.begin(), mates.end(), [&](int32_t mate) { return job_.linked(mate); });
-}
-
 void TreeJob::Beats::take_datagram(ByteView datagram) {
   const int32_t rank = claimed_rank(datagram);
-  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !beats_here(rank)) return;
+  if (rank < 0 || rank >= job_.place_.ranks || !is_far(rank) || !job_.linked(rank)) return;
   Far& other = far(rank);
-  const uint64_t count = open_beat(other.from, datagram, other.count);
+  const uint64_t count = open_beat(other.key, datagram, other.count);
   if (count == 0) return;
   other.count = count;
   heard(rank);

@@ -4,7 +4,7 @@
 //     offset  bytes  field
 //          0      4  magic 0x62435346 ("FSCb")
 //          4      4  the rank that beats
-//          8      8  count: larger with each beat, from 1
+//          8      8  count: larger with each beat, whoever of its host sends it: that host's time
 //         16     32  proof: HMAC-SHA256 of what stands before it
 //
 // The proof's key follows from the job's secret and from what both ranks drew for this job: what was recorded in another job, from

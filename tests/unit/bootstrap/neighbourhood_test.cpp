@@ -46,10 +46,8 @@ TEST(Neighbourhood, BesideARankIsAlsoSomebodyOfAnotherProcess) {
   const Neighbourhood where(members, in_order(members.size()));
   EXPECT_THAT(where.beside(1), ElementsAre(2, 3, 0, 4));
   EXPECT_THAT(where.beside(3), ElementsAre(4, 0, 2));
-  EXPECT_TRUE(where.others_beside(1));
   const std::vector<Member> alone = members_of({{7, 1}, {7, 1}});
   EXPECT_THAT(Neighbourhood(alone, in_order(2)).beside(0), ElementsAre(1, 1));
-  EXPECT_FALSE(Neighbourhood(alone, in_order(2)).others_beside(0));
 }
 
 TEST(Neighbourhood, TheTreeIsThatOfArrival) {
