@@ -205,7 +205,8 @@ void Members::judge_suspicion(int r, int other) {
       rank(other).process->over())
     return;
   const Process& process = *rank(other).process;
-  if (!process.paused() || (!process.was_stopped() && (setting_.hosts == 1 || spoken_for(other))))
+  const bool backlog = world_.now() - rank(r).process->paused_until_ns() <= kSpeaksAfterNs;  // what it was told while it slept
+  if (!process.paused() || (!process.was_stopped() && (setting_.hosts == 1 || (!backlog && spoken_for(other)))))
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
 }
 
