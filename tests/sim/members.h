@@ -73,6 +73,7 @@ class Members {
   void judge_joining(int r);
   void judge_losses(int r);
   void judge_suspicion(int r, int other);
+  bool all_run_but(int r) const;
   bool spoken_for(int r) const;
   void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
   bool gone(int r) const;  // or about to go

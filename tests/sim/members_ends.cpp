@@ -205,9 +205,15 @@ void Members::judge_suspicion(int r, int other) {
       rank(other).process->over())
     return;
   const Process& process = *rank(other).process;
-  const bool backlog = world_.now() - rank(r).process->paused_until_ns() <= kSpeaksAfterNs;  // what it was told while it slept
-  if (!process.paused() || (!process.was_stopped() && (setting_.hosts == 1 || (!backlog && spoken_for(other)))))
+  if (!process.paused() || (!process.was_stopped() && (setting_.hosts == 1 || (all_run_but(other) && spoken_for(other)))))
     break_down(fmt::format("rank {} suspects rank {} without a reason", r, other));
+}
+
+// For long enough that nobody passes on what it was told while it slept.
+bool Members::all_run_but(int r) const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& one) {
+    return &one == &as_known(r) || world_.now() - one.process->paused_until_ns() > kSpeaksAfterNs;
+  });
 }
 
 // Who stands beside it on its host, and sees that it would run if it could, is heard by its neighbours on others.
