@@ -241,7 +241,7 @@ TEST(Planner, TheCliqueBoundHoldsForStepsOfManySlots) {
 // Between two occurrences of a slot another one has its bytes: found where the graph of conflicts is made, which several steps of a
 // model of some thousand parameters must get.
 TEST(Planner, StepsOfManySlotsLiveAtOnceHaveAGraph) {
-  constexpr int64_t kLive = 3800;  // 20 million pairs to be compared
+  constexpr int64_t kLive = 6500;  // 21 million pairs to be compared
   std::vector<SlotRequest> requests;
   for (int64_t event = 0; event < kLive; ++event) requests.push_back({.bytes = kAlignment, .first = event, .last = kLive + 3});
   constexpr uint64_t kUnit = 1 << 20;
