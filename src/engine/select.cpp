@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "plan/turn.h"
+
 namespace fsccl {
 namespace {
 
@@ -28,20 +30,23 @@ struct Ways {
   uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
 };
 
-// Pieces of what a slot holds: smaller ones overlap sooner, larger ones need fewer exchanges. Of many ranks a slot holds small
-// pieces anyway, and their plans are long.
-std::vector<uint64_t> chunks_of(const Shape& shape) {
-  std::vector<uint64_t> sizes{shape.slot_bytes};
+// Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer exchanges. Of many ranks a slot
+// holds small pieces anyway, and their plans are long.
+std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
+  std::vector<uint64_t> sizes{most};
   if (shape.ranks > kManyRanks || shape.mirrored) return sizes;  // a message costs what a large piece does
   const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
   for (const uint64_t part : {4, 16})
-    if (shape.slot_bytes / part >= least && shape.whole_bytes() > shape.slot_bytes / part) sizes.push_back(shape.slot_bytes / part);
+    if (most / part >= least && shape.whole_bytes() > most / part) sizes.push_back(most / part);
   return sizes;
 }
 
+uint64_t turn_bytes_of(const Shape& shape) { return turn_bytes(shape.slot_bytes, shape.mirrored); }
+
 // Also in pieces of `asked` bytes, if that is not 0.
-void add_slots(Ways& ways, const Shape& shape, uint64_t asked, Way way, const std::function<Plan(const Shape&, uint64_t)>& make) {
-  std::vector<uint64_t> pieces = chunks_of(shape);
+void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Way way,
+               const std::function<Plan(const Shape&, uint64_t)>& make) {
+  std::vector<uint64_t> pieces = chunks_of(shape, most);
   if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end()) pieces.push_back(asked);
   for (const uint64_t bytes : pieces)
     ways.through_slots.push_back({way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
@@ -51,7 +56,8 @@ Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape
   Ways ways;
   ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
   ways.payload = shape.largest_part_bytes();
-  add_slots(ways, shape, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
+  const uint64_t most = movement(shape).mutual ? turn_bytes_of(shape) : shape.slot_bytes;
+  add_slots(ways, shape, most, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
   return ways;
 }
 
@@ -60,9 +66,12 @@ Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&
   ways.direct = [=](const Shape& at) { return fold_direct(folding(at)); };
   ways.payload = folding(shape).input_bytes;
   ways.readable = folding(shape).deliver == Deliver::self;
-  add_slots(ways, shape, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return fold_slots(folding(at), bytes); });
-  if (whole)
-    add_slots(ways, shape, asked, Way::small_slots, [=](const Shape& at, uint64_t bytes) { return fold_slots(whole(at), bytes); });
+  const uint64_t most = turn_bytes_of(shape);
+  const auto add = [&](Way way, Folding (*kind)(const Shape&)) {
+    add_slots(ways, shape, most, asked, way, [=](const Shape& at, uint64_t bytes) { return fold_slots(kind(at), bytes); });
+  };
+  add(Way::slots, folding);
+  if (whole) add(Way::small_slots, whole);
   return ways;
 }
 
@@ -141,7 +150,7 @@ Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
 // One for each number of steps that needs other messages than one step less.
 void add_steps(Ways& ways, OpCode op, const Shape& shape) {
   const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
-  if (!bytes || *bytes > shape.slot_bytes) return;
+  if (!bytes || *bytes > turn_bytes_of(shape)) return;
   constexpr std::array kWays{Way::two_steps, Way::three_steps, Way::four_steps};
   for (int steps = 2; steps <= kMaxTicks; steps++)
     if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/collective.h"
+#include "plan/turn.h"
 
 namespace fsccl {
 namespace {
@@ -95,7 +96,7 @@ Completion table_is_here(Operation& op) {
   }
   const Movement movement = movement_of(x);
   const uint64_t most = movement.longest * dtype_size(movement.dtype);
-  x.otherwise = move_slots(movement, x.engine.slot_bytes());
+  x.otherwise = move_slots(movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored()));
   const SelectOptions& select = x.options.select;
   const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
   x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);

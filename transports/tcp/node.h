@@ -23,8 +23,9 @@
 
 namespace fsccl::tcp {
 
-// Measured between two hosts: larger pieces cost fewer calls and signals, smaller ones stay in the caches.
-inline constexpr size_t kMostSlotBytes = 256u << 10;
+// Between hosts each message costs calls, a packet that is not full, and now and then a signal of who receives. What plans use of
+// it where several send at once: src/plan/turn.h.
+inline constexpr size_t kMostSlotBytes = 1u << 20;
 
 class Node : public mirror::Node {
  public:

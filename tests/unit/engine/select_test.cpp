@@ -125,6 +125,19 @@ TEST(Select, MirroredSlotsAreTheOnlyWay) {
   EXPECT_EQ(chosen(OpCode::all_gather, tiny, options), "all_gather_inline");
 }
 
+// Each piece is a message there: who sends alone fills its slot, and several who send at once send less before they read.
+TEST(Select, WhoSendsAloneFillsMirroredSlots) {
+  for (const OpCode op : {OpCode::broadcast, OpCode::gather, OpCode::all_gather, OpCode::all_reduce, OpCode::reduce_scatter}) {
+    Shape shape = shape_of(2, 8 << 20);
+    shape.slot_bytes = 1 << 20;
+    shape.mirrored = true;
+    const bool alone = op == OpCode::broadcast || op == OpCode::gather;
+    const Plan plan = select(op, shape, machine()).plan;
+    EXPECT_EQ(plan.slots[0], alone ? 1u << 20 : 256u << 10) << plan.name;
+    EXPECT_EQ(plan.chunk, plan.slots[0]) << plan.name;
+  }
+}
+
 SelectOptions ruled(const char* rules) {
   SelectOptions options = machine();
   options.rules = std::make_shared<const std::vector<Rule>>(parse_rules(rules, "FSCCL_PLAN").take());
