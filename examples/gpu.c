@@ -35,7 +35,9 @@ static int run(fsccl_comm_config_t where) {
   }
   if (status == FSCCL_ERR_NOT_AVAILABLE) {
     if (where.rank == 0) failed("there is nothing to run on here");
-    return 2; /* the process ends: so does what it holds */
+    if (config.pool) CHECK(fsccl_pool_destroy(config.pool));
+    CHECK(fsccl_comm_destroy(config.shard_comm)); /* a process that just ends has died, for the others */
+    return 2;
   }
   CHECK(status);
   CHECK(fsccl_unit_set_stream(unit, stream));

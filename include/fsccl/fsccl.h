@@ -1094,11 +1094,13 @@ FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
  *    "communicators": [{"id", "tag", "name", "rank", "size", "lives", "error": {"code", "peer", "text"}}],
  *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype", "silent_ms", "stopped"}]}
  * job, tag: the same on all ranks. at_ns, last_look_ns: since 1970, by the host's clock. overwritten: older events that are gone;
- * torn: events that were just being written. event: "submitted" (peer: the root), "completed", "blocked" (peer: the rank of the job
- * that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left" (peer), "suspect" and
- * "alive" again (peer: a rank of the job; silent_ms: for how long, stopped: its host says so). Later releases may have more. Calls
- * take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the call. The file is not
- * trusted: FSCCL_ERR_INVALID_ARGUMENT says what is wrong with it; FSCCL_ERR_SYSTEM: it cannot be read. Any thread.
+ * torn: events that were just being written. Of operations that were over at once, after few looks, the last 64 of each
+ * communicator are there, with one time for both events. event: "submitted" (peer: the root), "completed", "blocked" (peer: the
+ * rank of the job that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left"
+ * (peer), "suspect" and "alive" again (peer: a rank of the job; silent_ms: for how long, stopped: its host says so). Later releases
+ * may have more. Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the
+ * call. The file is not trusted: FSCCL_ERR_INVALID_ARGUMENT says what is wrong with it; FSCCL_ERR_SYSTEM: it cannot be read. Any
+ * thread.
  */
 FSCCL_API fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* context, const char* json, size_t bytes),
                                           void* context);

@@ -49,8 +49,8 @@ bool AtOnce::run() {
       default:
         if (!fold(step)) return false;
     }
-    // Behind the first signal, since peers wait for that.
-    if (step_ == 0) engine_.record(recording::Event::submitted, what_, what_.root);
+    if (step_ == 0 && engine_.options_.recorder)  // behind the first signal, since peers wait for that
+      engine_.options_.recorder->at_once(engine_.options_.recorded_as, what_);
   }
   return engine_.end_round(plan.lazy, tick_, what_);
 }
@@ -96,7 +96,7 @@ void AtOnce::go_on_in_ring() const {
   op.tick = tick_;
   op.step = step_;
   op.peer = peer_;
-  if (step_ == 0) engine_.record(recording::Event::submitted, what_, what_.root);
+  engine_.record(recording::Event::submitted, what_, what_.root);
 }
 
 Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
@@ -108,7 +108,7 @@ Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
   else
     small.go_on_in_ring();
   tail_.store(sequence, std::memory_order_release);
-  if (done) complete(small.fingerprint());
+  if (done) count_completed(call.fingerprint->op);
   stop_driving(Calls::here);
   if (!done) [[unlikely]]
     return wait(sequence, -1, state);

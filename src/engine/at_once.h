@@ -25,7 +25,6 @@ class AtOnce {
   // False: it goes on in the ring.
   bool run();
   void go_on_in_ring() const;
-  const Fingerprint& fingerprint() const { return what_; }
 
  private:
   void signal(const Step& step);

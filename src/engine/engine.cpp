@@ -122,9 +122,13 @@ Engine::Outcome Engine::drive_on() {
 }
 
 uint64_t Engine::complete(const Fingerprint& what) {
-  const uint64_t head = completed() + 1;
-  tally_.completed(what.op);
   record(recording::Event::completed, what, -1);
+  return count_completed(what.op);
+}
+
+uint64_t Engine::count_completed(OpCode op) {
+  const uint64_t head = completed() + 1;
+  tally_.completed(op);
   done_.reach(head);
   return head;
 }

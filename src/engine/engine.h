@@ -190,6 +190,7 @@ class Engine {
   bool end_round(bool lazy, uint32_t tick, const Fingerprint& what);
   // The operation at the head is over; returns its number.
   uint64_t complete(const Fingerprint& what);
+  uint64_t count_completed(OpCode op);
   // False: they disagree, or the line is not what was sent, and we failed.
   bool check_enter(const Fingerprint& mine, int peer, const fsccl_transport_line_t& line) {
     if (!options_.checksum && equal(mine, line.fingerprint)) [[likely]]

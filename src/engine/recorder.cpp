@@ -109,6 +109,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
   made->header_ = reinterpret_cast<recording::Header*>(made->memory_);
   made->table_ = reinterpret_cast<recording::Communicator*>(made->memory_ + recording::kTableAt);
   made->next_ = reinterpret_cast<uint64_t*>(made->memory_ + recording::kNextAt);
+  made->at_once_ = reinterpret_cast<recording::Words*>(made->memory_ + recording::kAtOnceAt);
   made->records_ = reinterpret_cast<recording::Words*>(made->memory_ + recording::kRecordsAt);
   made->mask_ = records - 1;
   made->round_bits_ = std::countr_zero(records);
@@ -144,9 +145,11 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   entry.size = size;
   entry.state = 1;
   copy_text(entry.name, name);
+  const auto communicator = static_cast<uint16_t>(free - table_);
   const Change change(header_);
   *free = entry;
-  return static_cast<uint16_t>(free - table_);
+  std::fill_n(at_once_ + communicator * recording::kAtOnce, recording::kAtOnce, recording::Words{});
+  return communicator;
 }
 
 void Recorder::remove(uint16_t communicator) {
@@ -183,7 +186,7 @@ void Recorder::look_at_clock() {
 // Others record meanwhile: what they overwrite is missing then, and what is there is whole.
 Status Recorder::write(const std::string& path) {
   FSCCL_ASSIGN(Fd fd, make_file(path));
-  std::vector<std::byte> begin(recording::kRecordsAt);
+  std::vector<std::byte> begin(recording::kAtOnceAt);
   {
     const std::lock_guard lock(mutex_);
     std::memcpy(begin.data(), memory_, sizeof(recording::Header));
@@ -192,9 +195,10 @@ Status Recorder::write(const std::string& path) {
   const uint64_t next = std::atomic_ref(*next_).load(std::memory_order_acquire);
   std::memcpy(begin.data() + recording::kNextAt, &next, sizeof next);
   FSCCL_TRY(write_whole(fd, begin.data(), begin.size(), path));
+  const size_t places = (bytes_ - recording::kAtOnceAt) / sizeof(recording::Words);
   std::vector<recording::Words> part(64);  // their number divides that of any ring's
-  for (size_t at = 0; at <= mask_; at += part.size()) {
-    for (size_t i = 0; i < part.size(); i++) part[i] = whole_record(records_[at + i]);
+  for (size_t at = 0; at < places; at += part.size()) {
+    for (size_t i = 0; i < part.size(); i++) part[i] = whole_record(at_once_[at + i]);
     FSCCL_TRY(write_whole(fd, part.data(), part.size() * sizeof part[0], path));
   }
   return success();

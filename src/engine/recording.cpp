@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -22,7 +24,8 @@ using Json = nlohmann::json;
 constexpr double kMostNs = 1e18;                       // thirty years
 constexpr int64_t kLatestNs = int64_t{1} << 62;        // since 1970; so the difference of any two moments is a number
 constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
-constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive"};
+constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed",
+                                       "lost", "left",      "suspect",   "alive",   "at_once"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
 template <size_t N>
@@ -84,7 +87,7 @@ Status check(const Header& header, const std::string& path) {
 
 // The header and the table, of one moment: no change was being made before they were read, and none begun until after.
 Result<std::vector<std::byte>> read_begin(const File& file) {
-  std::vector<std::byte> begin(kRecordsAt);
+  std::vector<std::byte> begin(kAtOnceAt);
   for (int tries = 0; tries < 1000; tries++) {
     Header after;
     FSCCL_TRY(file.read(0, begin.data(), begin.size()));
@@ -96,23 +99,43 @@ Result<std::vector<std::byte>> read_begin(const File& file) {
   return begin;  // after so many tries: who wrote was killed in the middle
 }
 
-// The records from number `first` to `next`, the oldest first, since it is those that are overwritten. One that is not whole is
-// empty.
-Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first, uint64_t next) {
+// Up to 64 places that follow each other; those that are not whole are empty.
+Status read_places(const File& file, size_t offset, size_t count, std::array<Record, 64>* found) {
+  std::array<Record, 64> before, after;
+  for (auto* part : {&before, found, &after}) FSCCL_TRY(file.read(offset, part->data(), count * sizeof(Record)));
+  for (size_t i = 0; i < count; i++) {
+    Record& now = (*found)[i];
+    if (before[i].stamp != now.stamp || after[i].stamp != now.stamp || now.communicator >= kCommunicators) now = {};
+  }
+  return success();
+}
+
+// Those from number `first` to `next`, the oldest first, since it is those that are overwritten. Counts what is not whole.
+Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first, uint64_t next, uint64_t* torn) {
   std::vector<Record> found;
-  std::vector<Record> before(64), now(64), after(64);
+  std::array<Record, 64> part;
   while (first < next) {
     const uint64_t place = first % records;
     const size_t count = std::min({uint64_t{64}, next - first, records - place});
-    for (auto* part : {&before, &now, &after})
-      FSCCL_TRY(file.read(kRecordsAt + place * sizeof(Record), part->data(), count * sizeof(Record)));
-    for (size_t i = 0; i < count; i++, first++) {
-      const uint16_t stamp = stamp_of(first / records);
-      const bool whole = before[i].stamp == stamp && after[i].stamp == stamp && now[i].communicator < kCommunicators;
-      found.push_back(whole ? now[i] : Record{});
-    }
+    FSCCL_TRY(read_places(file, kRecordsAt + place * sizeof(Record), count, &part));
+    for (size_t i = 0; i < count; i++, first++)
+      if (part[i].stamp == stamp_of(first / records))
+        found.push_back(part[i]);
+      else
+        ++*torn;
   }
   return found;
+}
+
+Status read_at_once(const File& file, std::vector<Record>* found) {
+  static_assert(kAtOnce == 64);
+  std::array<Record, 64> part;
+  for (uint32_t communicator = 0; communicator < kCommunicators; communicator++) {
+    FSCCL_TRY(read_places(file, kAtOnceAt + communicator * kAtOnce * sizeof(Record), kAtOnce, &part));
+    for (const Record& record : part)
+      if (record.event == Event::at_once && record.communicator == communicator) found->push_back(record);
+  }
+  return success();
 }
 
 Json communicators_of(const std::vector<std::byte>& begin) {
@@ -158,6 +181,28 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
   return event;
 }
 
+// In the order of their times. What was done at once is told as two events; and where it was not, after all, as what follows of it.
+Json events_of(const Header& header, std::vector<Record> records, double ns_per_tick) {
+  std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
+  std::vector<bool> done(records.size());
+  std::array<uint32_t, kCommunicators> later{};  // sequence of the next operation that is told of
+  for (size_t i = records.size(); i-- > 0;)
+    if (records[i].sequence) done[i] = std::exchange(later[records[i].communicator], records[i].sequence) != records[i].sequence;
+  Json events = Json::array();
+  for (size_t i = 0; i < records.size(); i++) {
+    Record& record = records[i];
+    if (record.event == Event::at_once) {
+      if (!done[i]) continue;
+      record.event = Event::submitted;
+      events.push_back(event_of(header, record, ns_per_tick));
+      record.event = Event::completed;
+      record.peer = -1;
+    }
+    events.push_back(event_of(header, record, ns_per_tick));
+  }
+  return events;
+}
+
 }  // namespace
 
 const char* event_name(Event event) {
@@ -174,12 +219,9 @@ Result<std::string> read(const std::string& path) {
   FSCCL_TRY(file.read(file_bytes(header.records) - sizeof last, &last, sizeof last));
   const auto next = at<uint64_t>(begin, kNextAt);
   const uint64_t first = next > header.records ? next - header.records : 0;
-  FSCCL_ASSIGN(const std::vector<Record> records, read_records(file, header.records, first, next));
-  const double ns_per_tick = tick_ns(header);
-  Json events = Json::array();
-  for (const Record& record : records)
-    if (record.stamp) events.push_back(event_of(header, record, ns_per_tick));
-  const uint64_t torn = records.size() - events.size();
+  uint64_t torn = 0;
+  FSCCL_ASSIGN(std::vector<Record> records, read_records(file, header.records, first, next, &torn));
+  FSCCL_TRY(read_at_once(file, &records));
   return Json{{"fsccl_recording", 1},
               {"job", fmt::format("{:016x}", header.job)},
               {"rank", header.rank},
@@ -190,7 +232,7 @@ Result<std::string> read(const std::string& path) {
               {"overwritten", first},
               {"torn", torn},
               {"communicators", communicators_of(begin)},
-              {"events", std::move(events)}}
+              {"events", events_of(header, std::move(records), tick_ns(header))}}
       .dump();
 }
 

@@ -1,6 +1,7 @@
-// What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header, a table of communicators and a
-// ring of records; whoever writes it (recorder.h) may be at it, or be killed at any moment, so a record counts only if it carries
-// the number that its place should have, before and after it was read.
+// What a flight recorder's file holds, byte for byte, and how it is read again. A file is a header, a table of communicators, for
+// each of these a short ring of operations that were done at once, and a ring of all other records; whoever writes it (recorder.h)
+// may be at it, or be killed at any moment, so a record counts only if it carries the number that its place should have, before and
+// after it was read.
 //
 // The reader trusts nothing: a file may be cut off, be half written, or be anything.
 #pragma once
@@ -29,6 +30,7 @@ enum class Event : uint8_t {
   left,     // peer has left
   suspect,  // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped; operation none
   alive,    // peer is not silent any more; count: it was for so many ms
+  at_once,  // submitted, and completed after few looks, unless another event of the operation follows; peer: the root
 };
 const char* event_name(Event event);
 
@@ -87,7 +89,9 @@ inline uint16_t stamp_of(uint64_t round) { return static_cast<uint16_t>(round % 
 
 inline constexpr size_t kNextAt = 1024;  // the number of the record that comes next: on a line of its own, every event counts it on
 inline constexpr size_t kTableAt = 4096;
-inline constexpr size_t kRecordsAt = kTableAt + kCommunicators * sizeof(Communicator);
+inline constexpr size_t kAtOnceAt = kTableAt + kCommunicators * sizeof(Communicator);
+inline constexpr uint32_t kAtOnce = 64;  // a communicator, each at its sequence number modulo this
+inline constexpr size_t kRecordsAt = kAtOnceAt + kCommunicators * kAtOnce * sizeof(Record);
 inline constexpr size_t file_bytes(uint32_t records) { return kRecordsAt + size_t{records} * sizeof(Record); }
 static_assert(sizeof(Header) <= kNextAt);
 
