@@ -13,11 +13,12 @@ constexpr int64_t kSleepNs = 10'000'000;  // how soon it is seen that the meetin
 
 }  // namespace
 
-// Whose calls differ, they have begun, and so have all: what this rank still waits for is on its way, and its own first call will
-// tell.
+// Ranks whose calls differ have begun, and so have sent what this rank still waits for; its own first call will tell. A mismatch
+// that no rank has signed is the transport's: then it is the communicators that differ.
 bool Meeting::over() const {
   const fsccl_transport_failure_t* failure = transport->failure(channel);
-  return now_ns() > deadline_ns || cancelled(context) || (failure && failure->code != FSCCL_ERR_MISMATCH);
+  const bool calls_differ = failure && failure->code == FSCCL_ERR_MISMATCH && failure->rank >= 0;
+  return now_ns() > deadline_ns || cancelled(context) || (failure && !calls_differ);
 }
 
 const unsigned char* Meeting::await(int peer, uint32_t tick) const {
