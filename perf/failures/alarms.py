@@ -66,8 +66,10 @@ def main():
     print(f"{options.ranks} ranks on {options.hosts} hosts and {os.cpu_count()} cores for {minutes:.1f} minutes, computing "
           f"{options.compute:g} s, load {os.getloadavg()[1]:.0f}: {number} rounds, {len(alarms)} false alarms, {near} of them of "
           f"ranks of the same host, {dead} of a death{problem}")
-    for line in alarms[:20] + [text for text in job.text if problem][:5]:
+    for line in alarms[:20]:
         print(line.rstrip())
+    for rank, text in enumerate(job.text if problem else []):
+        print(f"rank {rank} said: {text.strip()[-500:]}")  # all of them: who failed first is one of them
     sys.exit(1 if alarms or problem else 0)
 
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -56,6 +57,22 @@ TEST(Socket, TakenNamesAndMissingListeners) {
   const Result<Fd> tcp = listen_tcp(0);
   ASSERT_TRUE(tcp.ok());
   EXPECT_EQ(listen_tcp(port_of(local_address(tcp.value().get()))).status().code(), FSCCL_ERR_INVALID_STATE);
+}
+
+// With 2 % of probes and their answers lost each way, five in a row are lost on some silent link of 500 within the hour.
+TEST(Socket, OnlyManyLostProbesEndASilentLink) {
+  const Fd listener = listen_tcp(0).take();
+  IpAddress loopback = {};
+  loopback[15] = 1;
+  const Fd fd = connect_to(tcp_address(loopback, port_of(local_address(listener.get()))), patience()).take();
+  const auto option = [&](int name) {
+    int value = 0;
+    socklen_t bytes = sizeof value;
+    EXPECT_EQ(getsockopt(fd.get(), IPPROTO_TCP, name, &value, &bytes), 0);
+    return value;
+  };
+  EXPECT_GE(option(TCP_KEEPCNT), 8);
+  EXPECT_LE(option(TCP_KEEPIDLE) + option(TCP_KEEPCNT) * option(TCP_KEEPINTVL), 20) << "s until a host that is gone is noticed";
 }
 
 TEST(Socket, WaitsEndAtTheDeadlineAndClosedPeersAreErrors) {
