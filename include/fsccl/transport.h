@@ -49,7 +49,7 @@ typedef struct fsccl_transport_word {
 /* What the first failing rank wrote. */
 typedef struct fsccl_transport_failure {
   int32_t code; /* fsccl_status_t */
-  int32_t rank; /* who wrote it */
+  int32_t rank; /* who wrote it; -1: a transport, in no rank's name */
   int32_t peer; /* whom it concerns, -1 */
   char text[500];
 } fsccl_transport_failure_t;

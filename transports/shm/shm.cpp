@@ -47,8 +47,9 @@ size_t wanted_ring(const fsccl_transport_request_t& request) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
   return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(request.ranks));
 }
-// As asked for, else what such a ring holds. A slot has room for a line of every rank.
+// A slot has room for a line of every rank.
 size_t least_slot_bytes(int ranks) { return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage); }
+// Slots as asked for, else what such a ring holds.
 Offer offer_of(const fsccl_transport_request_t& request) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
   const size_t ring = round_up(wanted_ring(request), kPage);

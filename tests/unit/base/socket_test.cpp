@@ -59,7 +59,7 @@ TEST(Socket, TakenNamesAndMissingListeners) {
   EXPECT_EQ(listen_tcp(port_of(local_address(tcp.value().get()))).status().code(), FSCCL_ERR_INVALID_STATE);
 }
 
-// With 2 % of probes and their answers lost each way, five in a row are lost on some silent link of 500 within the hour.
+// With three probes, 32 ranks over a network that lost packets lost a silent link within four minutes.
 TEST(Socket, OnlyManyLostProbesEndASilentLink) {
   const Fd listener = listen_tcp(0).take();
   IpAddress loopback = {};
