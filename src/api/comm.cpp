@@ -232,7 +232,7 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
                     comm->dependents);
       if (comm->engine().unattended())
         return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
-                    comm->name(), comm->engine().submitted() - comm->engine().completed());
+                    comm->name(), comm->engine().under_way());
       for (const auto& [ranks, pair] : object->pairs)
         if (Communicator* open = live_comm(pair); open && open->engine().unattended())
           return fail(FSCCL_ERR_INVALID_STATE, "'{}' has messages in flight: wait for them, or abort the communicator",

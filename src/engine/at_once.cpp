@@ -107,9 +107,8 @@ Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
     next_tick_ += static_cast<uint32_t>(call.plan->ticks);
   else
     small.go_on_in_ring();
-  tail_.store(sequence, std::memory_order_release);
   if (done) count_completed(call.fingerprint->op);
-  stop_driving(Calls::here);
+  tail_.store(sequence, std::memory_order_release);  // last, see engine.h
   if (!done) [[unlikely]]
     return wait(sequence, -1, state);
   *state = FSCCL_OK;

@@ -20,7 +20,7 @@ bool small_enough(const Plan& plan, const OperationSettings& settings);
 
 class AtOnce {
  public:
-  // By the thread that drives; the ring is empty.
+  // By the thread that submits, where it may (Engine::may_run_at_once).
   AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence);
   // False: it goes on in the ring.
   bool run();

@@ -225,7 +225,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
   const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, entry.scratch.get()};
-  if (entry.small && wait && !call.prepare && engine_.begin_at_once()) {
+  if (entry.small && wait && !call.prepare && engine_.may_run_at_once()) {
     engine_.tally().moved(entry.bytes_read, entry.bytes_written);
     return engine_.run_at_once({&entry.plan, &entry.settings, &entry.fingerprint, buffers}, state);
   }

@@ -304,8 +304,7 @@ void Communicator::tell(MetricSamples& samples, std::string_view id) const {
   const Tally& tally = engine_->tally();
   const fsccl_counters_t counters = tally.counters();
   tally.each_kind([&](OpCode op, uint64_t count) { samples.add(Metric::operations, labels("operation", op_name(op)), count); });
-  const uint64_t completed = engine_->completed();  // before what was submitted
-  samples.add(Metric::in_flight, own, engine_->submitted() - completed);
+  samples.add(Metric::in_flight, own, engine_->under_way());
   samples.add(Metric::read_bytes, own, counters.bytes_read);
   samples.add(Metric::written_bytes, own, counters.bytes_written);
   samples.add(Metric::kernel_copies, own, counters.kernel_copies);

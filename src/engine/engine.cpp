@@ -92,11 +92,10 @@ Engine::Outcome Engine::drive() noexcept {
 }
 
 Engine::Outcome Engine::drive_on() {
-  uint64_t head = completed();
-  while (head < tail_.load(std::memory_order_acquire)) {
+  while (under_way()) {
     if (failed()) [[unlikely]]
       return Outcome::failed;
-    Operation& op = ring_[(head + 1) % kRing];
+    Operation& op = at_head();
     if (!op.begun) {
       if (op.gate && !gate_open(op)) [[unlikely]]
         return failed() ? Outcome::failed : Outcome::blocked;
@@ -114,8 +113,7 @@ Engine::Outcome Engine::drive_on() {
     }
     if (op.state) [[unlikely]]
       op.state.reset();
-    head = complete(op.fingerprint);
-    if (notifications_.due(head)) [[unlikely]]
+    if (notifications_.due(complete(op.fingerprint))) [[unlikely]]
       return Outcome::done;
   }
   return Outcome::done;

@@ -2,6 +2,11 @@
 // calling thread until a peer is not there yet; after that any waiter of the process, or the service thread, moves it on. One flag
 // (`driving_`) decides who; nothing is handed over just to be asynchronous.
 //
+// An empty ring. Then what is the driver's belongs to the thread that submits, once nobody drives: it does small calls at once
+// (at_once.h) and takes no flag, since that is a locked instruction, which waits until the signals of the call before are out. Who
+// takes the flag meanwhile finds nothing under way and touches nothing: it reads `tail_` before `done_`, and such a call moves
+// `done_` before `tail_`.
+//
 // Order. One thread at a time submits (the API's rule), so `tail_` has one writer; the driver alone advances `done_`. Operations of
 // a communicator run one after the other: when one completes on a rank, every peer has entered it, so every peer has left the one
 // before (plan.h, rule 1). Lazy plans end sooner; what they have not seen is looked at later, in order:
@@ -84,15 +89,20 @@ class Engine {
   // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in *state.
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
-  // For a call that is all in its signals (at_once.h) and waited for: true where nothing else is under way, and then it is this
-  // thread that drives, and is to go on with run_at_once().
-  bool begin_at_once() {
-    return at_once_ && completed() == tail_.load(std::memory_order_relaxed) && !failed() && try_drive();
+  // For a call that is all in its signals (at_once.h) and waited for: true where nothing else is under way, so that this thread
+  // may go on with run_at_once().
+  bool may_run_at_once() const {
+    return at_once_ && completed() == tail_.load(std::memory_order_relaxed) && !driving_.load(std::memory_order_acquire) &&
+           !failed();
   }
   Status run_at_once(const SmallCall& call, fsccl_status_t* state);
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
   uint64_t completed() const { return done_.reached(); }
+  uint64_t under_way() const {
+    const uint64_t tail = tail_.load(std::memory_order_acquire), done = completed();
+    return tail > done ? tail - done : 0;
+  }
   // Grows to the number of an operation when that completes: what operations of other engines can have as their gate.
   const ReleaseLine* done_line() const { return &done_; }
   // Of the operation with this sequence number. test: OK, IN_PROGRESS or an error. wait: likewise, after at most timeout_ms
@@ -128,7 +138,7 @@ class Engine {
   const Tally& tally() const { return tally_; }
 
   // For the service thread (progress.h).
-  bool unattended() const { return completed() < submitted() && !failed(); }
+  bool unattended() const { return under_way() && !failed(); }
   bool needs_service() const { return unattended() || notifications_.due(completed()); }
   enum class Attempt { idle, blocked, busy };
   Attempt try_progress(fsccl_transport_word_t* word);

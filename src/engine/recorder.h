@@ -7,7 +7,7 @@
 // event whose place somebody still writes who is a whole ring behind is left out. The table of communicators has a lock.
 //
 // Operations that are done at once are over in less time than the two locked instructions of this take just behind a signal, since
-// they wait until that is out. So each communicator has a ring of its own for them, which only the thread that drives it writes.
+// they wait until that is out. So each communicator has a ring of its own for them, which one thread at a time writes.
 #pragma once
 #include <atomic>
 #include <bit>

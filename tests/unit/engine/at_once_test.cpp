@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
+#include <thread>
 
 #include "plan/collectives.h"
 #include "wrapped_channel.h"
@@ -45,7 +47,7 @@ struct Rank {
     fsccl_status_t state = FSCCL_IN_PROGRESS;
     const OperationSettings settings;
     // The service thread may still hold what the ring has just completed.
-    while (!engine->begin_at_once()) {
+    while (!engine->may_run_at_once()) {
       if (engine->failed() || engine->completed() != engine->submitted()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
       std::this_thread::yield();
     }
@@ -145,7 +147,7 @@ TEST(AtOnce, NamesBothCallsWhereTheyDiffer) {
     EXPECT_EQ(status.code(), FSCCL_ERR_MISMATCH);
     EXPECT_NE(status.error().text.find("all_gather"), std::string::npos) << status.error().text;
     EXPECT_NE(status.error().text.find("barrier"), std::string::npos) << status.error().text;
-    EXPECT_FALSE(self.engine->begin_at_once());
+    EXPECT_FALSE(self.engine->may_run_at_once());
   });
 }
 
@@ -157,7 +159,7 @@ TEST(AtOnce, WaitsForItsTurn) {
     fsccl_status_t state;
     if (rank == 0) {
       ASSERT_TRUE(self.in_the_ring(meet, OpCode::barrier, nullptr, nullptr, false, &state).ok());
-      EXPECT_FALSE(self.engine->begin_at_once()) << "an operation before it is under way";
+      EXPECT_FALSE(self.engine->may_run_at_once()) << "an operation before it is under way";
       looked = true;
       looked.notify_all();
     } else {
@@ -167,6 +169,39 @@ TEST(AtOnce, WaitsForItsTurn) {
     ASSERT_TRUE(self.engine->wait(1, -1, &state).ok());
     EXPECT_TRUE(self.at_once(meet, OpCode::barrier, nullptr, nullptr).ok());
     EXPECT_EQ(self.engine->completed(), 2U);
+  });
+}
+
+// Such a call holds no flag: who looks for work meanwhile finds none, and leaves it alone.
+TEST(AtOnce, OthersFindNothingUnderWay) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    const Plan meet = barrier(rank, 2), sum = all_reduce_inline(self.shape);
+    const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+    fsccl_transport_word_t word{};
+    bool all_at_once = true;
+    channel.on_signal = [&](uint32_t) {
+      EXPECT_TRUE(!all_at_once || self.engine->try_progress(&word) == Engine::Attempt::idle);
+    };
+    EXPECT_TRUE(self.at_once(meet, OpCode::barrier, nullptr, nullptr).ok());
+    all_at_once = false;
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      fsccl_transport_word_t seen{};
+      while (!over) (void)self.engine->try_progress(&seen);
+    });
+    fsccl_status_t state;
+    for (int round = 0; round < kRounds; round++) {
+      int32_t mine[2] = {rank + round, rank}, sums[2] = {}, all[4] = {};
+      EXPECT_TRUE(self.at_once(sum, OpCode::all_reduce, mine, sums).ok());
+      EXPECT_EQ(sums[0], 1 + 2 * round);
+      EXPECT_TRUE(self.in_the_ring(slots, OpCode::all_gather, mine, all, round % 2, &state).ok());
+      EXPECT_TRUE(self.engine->wait(self.engine->submitted(), -1, &state).ok());
+      EXPECT_EQ(all[2], 1 + round);
+    }
+    over = true;
+    other.join();
+    EXPECT_EQ(self.engine->tally().counters().operations, self.engine->submitted());
   });
 }
 
