@@ -24,15 +24,18 @@ void install_sum_here(KernelTable&) {}
 // Partial sums of squares of one block. Lane k belongs to the elements whose index modulo 16 is k + `rotation`, which is not 0 when
 // the groups begin at an aligned address instead of at the block.
 struct NormBlock {
-  double lanes[kGroup] = {};
+  double lanes[kGroup];
   bool finite = true;  // of fp64 elements only
 
+  HWY_INLINE NormBlock() { store<false>(zero_group<double>(), lanes); }  // not by a string instruction, which holds up all loads
   void add_to(Norm& norm, size_t rotation, bool is_fp64) const {
     double partial[kNormPartials];
     for (size_t k = 0; k < kGroup; ++k) partial[(k + rotation) % kGroup] = lanes[k];
     add_norm_block(partial, is_fp64, finite, norm);
   }
 };
+
+struct NoNormBlock {};
 
 // The same in registers, while groups of precision A stream by.
 template <class A>
@@ -75,6 +78,7 @@ HWY_INLINE hn::Vec<Doubles> quiet_nan(Doubles d) {
 template <class From, class To, bool kNorm>
 struct SumPass {
   using A = std::conditional_t<std::is_same_v<To, double>, double, float>;
+  using Block = std::conditional_t<kNorm, NormBlock, NoNormBlock>;
   // Groups folded at a time: long enough runs within each source, and the sums stay in registers.
   static constexpr size_t kGroups = std::is_same_v<A, double> ? 2 : 4;
 
@@ -82,6 +86,7 @@ struct SumPass {
   size_t n;
   To* dst;
   hn::Vec<Tag<A> > scale;
+  A factor;  // the same; to load a lane of what was just stored as a vector can take as long as all else
   bool accumulate;
   bool stream;
 
@@ -121,12 +126,14 @@ struct SumPass {
     }
   }
 
-  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call.
-  HWY_INLINE void few_scalar(size_t i, size_t valid) const {
-    const A factor = hn::GetLane(scale);
+  // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call. All
+  // it needs comes in registers: to load the factor back from this object, just written, took three times the rest (Zen 3).
+  HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst, A factor, bool accumulate, size_t i,
+                                      size_t valid) {
+    const auto at = [&](size_t s) { return read(static_cast<const From*>(sources[s]) + i); };
     for (; valid > 0; ++i, --valid) {
-      A acc = read(source(0) + i);
-      for (size_t s = 1; s < n; ++s) acc += read(source(s) + i);
+      A acc = at(0);
+      for (size_t s = 1; s < n; ++s) acc += at(s);
       acc *= factor;
       if (accumulate) acc += read(dst + i);
       if (acc != acc) acc = std::numeric_limits<A>::quiet_NaN();
@@ -141,11 +148,13 @@ struct SumPass {
   }
 
   // Elements [i, i + valid), fewer than 16, in the lanes from `lane` on.
-  HWY_NOINLINE void few(size_t i, size_t valid, size_t lane, NormBlock& block) const {
-    if constexpr (std::is_same_v<From, To> && std::is_same_v<From, A> && !kNorm) {
-      few_scalar(i, valid);
-      return;
-    }
+  HWY_INLINE void few(size_t i, size_t valid, size_t lane, Block& block) const {
+    if constexpr (std::is_same_v<From, To> && std::is_same_v<From, A> && !kNorm)
+      few_scalar(sources, n, dst, factor, accumulate, i, valid);
+    else
+      few_padded(i, valid, lane, block);
+  }
+  HWY_NOINLINE void few_padded(size_t i, size_t valid, size_t lane, Block& block) const {
     Group<A> g = zero_group<A>();
     for (size_t s = 0; s < n; ++s) {
       From in[kGroup] = {};
@@ -184,7 +193,7 @@ struct SumPass {
     }
   }
 
-  HWY_INLINE size_t full_groups(size_t i, size_t end, NormBlock& block) const {
+  HWY_INLINE size_t full_groups(size_t i, size_t end, Block& block) const {
     NormLanes<A> lanes;
     if constexpr (kNorm) lanes.begin(block);
     for (; i + kGroups * kGroup <= end; i += kGroups * kGroup) {
@@ -199,7 +208,7 @@ struct SumPass {
     const size_t most = kNorm ? kNormBlock : total;
     for (size_t begin = 0; begin < total; begin += most) {
       const size_t end = begin + (total - begin < most ? total - begin : most);
-      NormBlock block;
+      Block block;
       const size_t head = stream ? elements_to_alignment<To>(dst + begin, end - begin) : 0;
       if (head > 0) few(begin, head, kGroup - head, block);
       const size_t i = full_groups(begin + head, end, block);
@@ -217,7 +226,8 @@ HWY_INLINE void sum_range_with(const Reduce& args) {
   pass.sources = args.sources;
   pass.n = static_cast<size_t>(args.n);
   pass.dst = static_cast<To*>(args.dst);
-  pass.scale = hn::Set(Tag<A>(), static_cast<A>(args.scale));
+  pass.factor = static_cast<A>(args.scale);
+  pass.scale = hn::Set(Tag<A>(), pass.factor);
   pass.accumulate = args.accumulate;
   // A line that was just read is in the cache: a plain store is cheaper than sending it past.
   bool reads_dst = args.accumulate;
