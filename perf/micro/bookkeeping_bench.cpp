@@ -1,11 +1,14 @@
 // What a step costs beside its bytes: slots taken and given back by a planned pool, the planner itself, the plans of a unit, and
-// the fingerprint of an operation.
+// the checks of an operation.
 #include <benchmark/benchmark.h>
+
+#include <cstring>
 
 #include "allocators/pool/collective_region.h"
 #include "base/hash.h"
 #include "engine/fingerprint.h"
 #include "engine/recorder.h"
+#include "fsccl/transport.h"
 #include "plan/unit_plans.h"
 
 namespace {
@@ -105,6 +108,23 @@ void flight_recorder_event(benchmark::State& state) {
   }
 }
 
+// All that an operation pays for being checked, where nobody sleeps: its fingerprint into the signal, a peer's out of one and
+// compared, and both its events. Deadlines and losses are looked at before a sleep, heartbeats are the service thread's.
+void checks_of_an_operation(benchmark::State& state) {
+  const auto made = Recorder::create({"", 4096, 1, 0, 1});
+  if (!made.ok()) return state.SkipWithError("no recorder");
+  Fingerprint what;
+  fsccl_transport_line_t line{};
+  for (auto _ : state) {
+    what.sequence++;
+    made.value()->record(recording::Event::submitted, 0, what, -1);
+    std::memcpy(line.fingerprint, &what, sizeof line.fingerprint);
+    benchmark::DoNotOptimize(line);
+    benchmark::DoNotOptimize(equal(what, line.fingerprint));
+    made.value()->record(recording::Event::completed, 0, what, -1);
+  }
+}
+
 BENCHMARK(planned_step)->Arg(17)->Arg(127);
 BENCHMARK(plan_a_step)->Arg(17)->Arg(127)->Unit(benchmark::kMillisecond);
 BENCHMARK(lay_out)->Arg(2)->Arg(64)->Arg(1024);
@@ -112,6 +132,7 @@ BENCHMARK(build_plan<unshard_shared>)->Name("plan_unshard_shared")->Arg(2)->Arg(
 BENCHMARK(build_plan<reduce_grads>)->Name("plan_reduce_grads")->Arg(2)->Arg(64);
 BENCHMARK(compare_fingerprints);
 BENCHMARK(flight_recorder_event);
+BENCHMARK(checks_of_an_operation);
 
 }  // namespace
 
