@@ -28,6 +28,7 @@ AtOnce::AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence)
       tick_(engine.next_tick_),
       looks_(engine.options_.oversubscribed ? 1 : Engine::kBarePolls) {
   what_.sequence = sequence;
+  what_.history ^= engine.unheard_;
 }
 
 bool AtOnce::run() {
@@ -38,7 +39,7 @@ bool AtOnce::run() {
     const Step& step = plan.steps[step_];
     switch (step.kind) {
       case StepKind::signal:
-        signal(step);
+        if (!engine_.leaves_out(step, plan, tick_)) signal(step);
         break;
       case StepKind::wait:
         if (!wait(step)) return false;
@@ -52,7 +53,7 @@ bool AtOnce::run() {
     if (step_ == 0 && engine_.options_.recorder)  // behind the first signal, since peers wait for that
       engine_.options_.recorder->at_once(engine_.options_.recorded_as, what_);
   }
-  return engine_.end_round(plan.lazy, tick_, what_);
+  return engine_.end_round(plan, tick_, what_);
 }
 
 void AtOnce::signal(const Step& step) {

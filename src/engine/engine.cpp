@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/futex.h"
+#include "base/hash.h"
 #include "engine/executor.h"
 #include "engine/metrics.h"
 #include "engine/progress.h"
@@ -23,6 +24,8 @@ Engine::Engine(EngineOptions options)
       at_once_(!options_.checksum && !mirrored()),
       next_tick_(options_.first_tick),
       left_(options_.first_tick),
+      heard_{options_.first_tick},
+      told_(options_.first_tick - 1),
       placed_(options_.first_tick - 1),
       remote_(2 * static_cast<size_t>(options_.ranks)),
       sources_(static_cast<size_t>(options_.ranks)),
@@ -101,6 +104,7 @@ Engine::Outcome Engine::drive_on() {
         return failed() ? Outcome::failed : Outcome::blocked;
       op.begun = true;
       op.tick = next_tick_;
+      op.fingerprint.history ^= unheard_;
     }
     const Outcome outcome = Executor(*this, op).run();
     if (outcome != Outcome::done) return outcome;
@@ -175,8 +179,8 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
                         sum ^ static_cast<uint32_t>((mine.sequence ^ theirs.sequence) >> 32)));
     return false;
   }
-  // Rounds before this one may not have been looked at yet, and may have had other numbers of ticks: the first that differs is
-  // told.
+  // Rounds before this one may not have been looked at yet, and may have had other numbers of ticks, or been quiet: the first that
+  // differs from what anybody told is told.
   for (uint32_t i = 0; i < pending_count_; i++) {
     const Pending& round = pending_[(pending_begin_ + i) % kWindow];
     if (round.fingerprint.sequence == theirs.sequence &&
@@ -184,11 +188,14 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
       mismatch(round.fingerprint, peer, theirs);
       return false;
     }
-    const fsccl_transport_line_t* before = transport_.poll(channel_, peer, round.tick);
-    if (!before) continue;
-    if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
-      mismatch(round.fingerprint, peer, then);
-      return false;
+    for (int k = 0; k < ranks_; k++) {
+      const int q = (peer + k) % ranks_;
+      const fsccl_transport_line_t* before = q == rank_ ? nullptr : transport_.poll(channel_, q, round.tick);
+      if (!before) continue;
+      if (const Fingerprint then = claimed(*before); !equal(round.fingerprint, &then)) {
+        mismatch(round.fingerprint, q, then);
+        return false;
+      }
     }
   }
   mismatch(mine, peer, theirs);
@@ -197,8 +204,11 @@ bool Engine::check_claim(const Fingerprint& mine, int peer, const fsccl_transpor
 
 bool Engine::settle(uint32_t tick) {
   while (pending_count_ && static_cast<int32_t>(left_ - tick) < 0) {
-    Pending& round = pending_[pending_begin_ % kWindow];
-    for (; round.peer < ranks_; round.peer++) {
+    const auto round_at = [&](uint32_t i) -> Pending& { return pending_[(pending_begin_ + i) % kWindow]; };
+    uint32_t next = 0;  // in which all say that they have entered; where there is none, they were seen to in a later one
+    while (next + 1 < pending_count_ && round_at(next).quiet) next++;
+    Pending& round = round_at(next);
+    for (; !round.quiet && round.peer < ranks_; round.peer++) {
       if (round.peer == rank_) continue;
       const fsccl_transport_line_t* line = transport_.poll(channel_, round.peer, round.tick);
       if (!line) {
@@ -207,9 +217,9 @@ bool Engine::settle(uint32_t tick) {
       }
       if (!check_enter(round.fingerprint, round.peer, *line)) return false;
     }
-    left_ = round.tick;
-    pending_begin_++;
-    pending_count_--;
+    if (!round.quiet) left_ = round.tick;
+    pending_begin_ += next + 1;
+    pending_count_ -= next + 1;
   }
   return true;
 }
@@ -250,9 +260,16 @@ void Engine::next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kM
   }
 }
 
-bool Engine::end_round(bool lazy, uint32_t tick, const Fingerprint& what) {
-  if (!lazy) return all_entered(tick);
-  pending_[(pending_begin_ + pending_count_++) % kWindow] = {tick, 0, what};
+bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what) {
+  const bool quiet = heard_.quiet(plan, tick);
+  if (plan.lazy)
+    pending_[(pending_begin_ + pending_count_++) % kWindow] = {tick, 0, quiet, what};
+  else if (!all_entered(tick))
+    return false;
+  if (quiet)
+    unheard_ = mix_in_order(unheard_, gist_of(what));
+  else
+    heard(tick);
   return true;
 }
 

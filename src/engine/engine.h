@@ -15,7 +15,8 @@
 // rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t may be written
 // again, and its bytes in the ring used for others, at t + kWindow: the ring holds kWindow + 2 of the largest (one more for what is
 // left over at its end, one for overlap). And a peer seen in the round at left_ has by the same rule seen us in all rounds up to
-// left_ - kWindow: so 2 * kWindow lines of signals are enough.
+// left_ - kWindow: so 2 * kWindow lines of signals are enough. Rounds of quiet plans (plan.h) in which some ranks tell nothing do
+// not count: left_ goes from one in which all do to the next such.
 #pragma once
 #include <array>
 #include <atomic>
@@ -167,6 +168,7 @@ class Engine {
   void fail_with(Error& error) noexcept;  // which it takes over
   void fail_without_memory() noexcept;
   void look_at_blocked(Operation& operation);
+  void look_at_quiet(Operation& operation);
   // By any thread, or an engine that works for this one is. While that is so, what has failed may still touch buffers.
   bool being_driven();
   void await_drivers();
@@ -197,7 +199,12 @@ class Engine {
   }
   bool all_entered(uint32_t tick);
   // False: blocked, or failed. A round of a lazy plan is looked at later.
-  bool end_round(bool lazy, uint32_t tick, const Fingerprint& what);
+  bool end_round(const Plan& plan, uint32_t tick, const Fingerprint& what);
+  void heard(uint32_t tick) {
+    heard_.tick = tick;
+    unheard_ = 0;
+  }
+  bool leaves_out(const Step& signal, const Plan& plan, uint32_t tick) const { return signal.optional && heard_.quiet(plan, tick); }
   // The operation at the head is over; returns its number.
   uint64_t complete(const Fingerprint& what);
   uint64_t count_completed(OpCode op);
@@ -253,8 +260,12 @@ class Engine {
   struct Pending {      // a round of a lazy plan: not all peers were seen to enter
     uint32_t tick = 0;
     int peer = 0;  // the next to look at
+    bool quiet = false;
     Fingerprint fingerprint;
   };
+  LastHeard heard_;
+  uint64_t unheard_ = 0;  // what the rounds since then were, which calls have in their history: some were told to nobody
+  uint32_t told_;         // the last quiet round of which this rank did tell
   int64_t no_yields_until_ = 0;  // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run

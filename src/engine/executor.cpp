@@ -368,7 +368,7 @@ bool Executor::fold_local(const Step& step) {
 // Some buffer cannot be touched by all: all ranks know, and go on with the plan that needs none.
 bool Executor::go_otherwise() {
   if (!engine_.all_entered(op_.tick)) return false;
-  op_.tick++;
+  engine_.heard(op_.tick++);
   op_.plan = plan_ = op_.otherwise;
   op_.publishes = 0;
   op_.step = op_.round = 0;
@@ -378,7 +378,7 @@ bool Executor::go_otherwise() {
 bool Executor::perform(const Step& step) {
   switch (step.kind) {
     case StepKind::signal:
-      signal(step);
+      if (!engine_.leaves_out(step, *plan_, op_.tick)) signal(step);
       return true;
     case StepKind::wait:
       return wait(step);
@@ -416,7 +416,7 @@ bool Executor::run_round() {
       return go_otherwise();
     if (!perform(step)) return false;
   }
-  return engine_.end_round(plan_->lazy, op_.tick, op_.fingerprint);
+  return engine_.end_round(*plan_, op_.tick, op_.fingerprint);
 }
 
 Engine::Outcome Executor::run() {

@@ -9,6 +9,7 @@ class Executor {
  public:
   Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
+  void signal(const Step& step);
 
  private:
   // Elements of a step that its plan moves in the present round.
@@ -18,7 +19,6 @@ class Executor {
 
   bool run_round();                // false: blocked, or failed
   bool perform(const Step& step);  // likewise
-  void signal(const Step& step);
   bool wait(const Step& step);
   void fetch_ahead(const Step& wait, int peer);
   bool wait_released();

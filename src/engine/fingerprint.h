@@ -52,6 +52,12 @@ struct Fingerprint {
 };
 static_assert(sizeof(Fingerprint) == 32);
 
+// All of it but its number, in less time than a hash of all takes.
+inline uint64_t gist_of(const Fingerprint& what) {
+  uint64_t which;
+  std::memcpy(&which, &what, sizeof which);
+  return which + what.count * 0xbf58476d1ce4e5b9ull + what.history * 0x94d049bb133111ebull;
+}
 inline bool equal(const Fingerprint& a, const void* line_bytes) { return std::memcmp(&a, line_bytes, sizeof a) == 0; }
 
 // "all_gather of 10 float32 (operation 5)"

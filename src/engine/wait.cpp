@@ -7,7 +7,7 @@
 
 #include "base/futex.h"
 #include "bootstrap/job.h"
-#include "engine/engine.h"
+#include "engine/executor.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -239,8 +239,29 @@ void Engine::check_blocked(Operation& op) noexcept {
   }
 }
 
+// Who has to wait tells what it calls, also where that is optional, and looks at what others told of calls that it was not to hear
+// of: ranks that disagree about such a call might otherwise wait for each other.
+void Engine::look_at_quiet(Operation& op) {
+  const auto look = [&](uint32_t tick, const Fingerprint& mine) {
+    for (int peer = 0; peer < ranks_ && !failed(); peer++)
+      if (const auto* line = peer == rank_ ? nullptr : transport_.poll(channel_, peer, tick)) (void)check_enter(mine, peer, *line);
+  };
+  for (uint32_t i = 0; i < pending_count_; i++) {
+    const Pending& round = pending_[(pending_begin_ + i) % kWindow];
+    if (round.quiet) look(round.tick, round.fingerprint);
+  }
+  if (!op.begun || op.step == 0) return;
+  const Step& first = op.plan->steps.front();
+  if (told_ != op.tick && leaves_out(first, *op.plan, op.tick)) {
+    Executor(*this, op).signal(first);
+    told_ = op.tick;
+  }
+  look(op.tick, op.fingerprint);
+}
+
 void Engine::look_at_blocked(Operation& op) {
   look_for_failure();
+  if (!failed()) look_at_quiet(op);
   if (failed()) return;
   const int rank = known_as(rank_), peer = known_as(blocked_.peer);
   const auto end = [&](fsccl_status_t code, std::string text) {

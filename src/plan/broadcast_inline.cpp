@@ -10,11 +10,12 @@ Plan broadcast_inline(const Shape& shape) {
   build.buffer("buffer", Role::inout, bytes);
   if (bytes == 0) return build.only_enter();
 
+  build.quiet();
   if (shape.rank == shape.root) {
     build.signal(0, build.here(0, 0), bytes);
     if (shape.ranks > 1) build.lazy();
   } else {
-    build.signal(0);
+    build.enter_to_receive();
     build.wait(shape.root, 0, build.here(0, 0), bytes);
     if (shape.ranks > 2) build.lazy();
   }

@@ -69,6 +69,7 @@ class Builder {
     plan_.rounds = static_cast<uint32_t>((bytes + chunk - 1) / chunk);
   }
   void lazy() { plan_.lazy = true; }
+  void quiet() { plan_.quiet = plan_.ranks > 1; }
   void mirrored(bool mirrored) { plan_.mirrored = mirrored; }
   void relayed() { plan_.mirrored = plan_.relayed = true; }
 
@@ -85,6 +86,10 @@ class Builder {
     step.tick = static_cast<uint16_t>(tick);
     step.src = src;
     step.count = bytes;
+  }
+  void enter_to_receive() {
+    signal(0);
+    plan_.steps.back().optional = plan_.quiet;
   }
   void signal_to(int peer, int tick) {
     signal(tick);

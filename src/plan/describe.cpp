@@ -49,7 +49,7 @@ std::string describe(const Plan& plan, const Step& step) {
                          describe(plan, step.src));
     case StepKind::signal:
       if (step.peer != kAllPeers) return fmt::format("signal tick {} to rank {}", step.tick, step.peer);
-      if (step.count == 0) return fmt::format("signal tick {}", step.tick);
+      if (step.count == 0) return fmt::format("signal tick {}{}", step.tick, step.optional ? ", now and then" : "");
       return fmt::format("signal tick {} with {} bytes of {}", step.tick, step.count, describe(plan, step.src));
     case StepKind::wait: {
       const std::string who = step.peer == kAllPeers ? "all" : fmt::format("rank {}", step.peer);

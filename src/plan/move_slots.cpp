@@ -36,6 +36,7 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
     const Portion portion = portion_of(flow.count, tick, ticks, size);
     return Flow{flow.src + portion.begin, flow.dst + portion.begin, portion.count};
   };
+  if (m.one_buffer && ticks == 1) build.quiet();
   bool sends = m.mutual;
   for (int i = 1; i < m.ranks; ++i) sends |= m.to(build.peer(i)).count > 0;
   for (int t = 0; t < ticks; ++t) {
@@ -45,7 +46,10 @@ Plan move_slots(const Movement& m, uint64_t slot_bytes) {
       build.offer(q, build.here(slot(t), place(q)), build.here(0, sent.src * size), sent.count, m.dtype);
       if (m.same_to_all && !m.mirrored && sent.count) break;
     }
-    if (t == 0 || sends) build.signal(t);
+    if (sends)
+      build.signal(t);
+    else if (t == 0)
+      build.enter_to_receive();
   }
   for (int t = 0; t < ticks && !m.one_buffer; ++t) {
     const Flow own = part(m.to(m.rank), t);

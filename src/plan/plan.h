@@ -14,6 +14,11 @@
 //      window (slots).
 //   3. ticks <= kMaxTicks.
 //
+// Quiet. Who only receives tells that it has entered for the window's sake alone (rule 1). In a plan that is `quiet` (one tick a
+// round) such a signal is `optional`: it is its rank's first step, carries nothing, and nobody's plan waits for it. The engine
+// leaves it out of rounds that are quiet (LastHeard), which are the same on all ranks: of four in a row, three. One rank, the root,
+// signals always: so where ranks disagree about such a call, somebody has told something else than another one believes.
+//
 // Mirrored slots. Where ranks share no memory, each has a copy, a mirror, of every other rank's slots. In a plan that is `mirrored`
 // a rank sees of a peer's slot what that peer has `put` there for it, and nothing else; its own slots are memory that nobody else
 // sees. Rules, which the verifier checks too:
@@ -84,6 +89,7 @@ struct Step {
   uint64_t stride = 0;  // reduce_local: bytes from one block to the next
   Place own;            // reduce: where this rank's own contribution is
   bool spread = false;  // reduce: dst on every rank
+  bool optional = false;  // signal: of a quiet plan
 };
 
 enum class Role : uint8_t {
@@ -121,8 +127,18 @@ struct Plan {
   bool lazy = false;                        // this rank does not wait for every peer to enter
   bool mirrored = false;                    // slots are seen by those for whom they were put
   bool relayed = false;                     // signals are for one peer each
+  bool quiet = false;                       // some ranks' signals may be optional; alike on all ranks
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
+};
+
+// The tick of the last round that was not quiet, or of the first of all. What a round of kMaxTicks ticks waits for, that peers have
+// entered some round of the last kWindow - kMaxTicks, is there to be waited for as long as no more than these are quiet.
+struct LastHeard {
+  uint32_t tick = 0;
+  bool quiet(const Plan& plan, uint32_t at) const {
+    return plan.quiet && at + static_cast<uint32_t>(plan.ticks) - tick <= uint32_t{kWindow - kMaxTicks};
+  }
 };
 
 }  // namespace fsccl

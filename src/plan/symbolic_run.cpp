@@ -298,7 +298,8 @@ Status SymbolicRun::do_signal(int rank, uint32_t index, const Step& step) {
   if (plans_[0].relayed && (step.peer < 0 || step.peer >= ranks || step.peer == rank))
     return fail(FSCCL_ERR_INTERNAL, "a relayed signal is for one peer");
   if (!plans_[0].relayed && step.peer != kAllPeers) return fail(FSCCL_ERR_INTERNAL, "a signal is for all peers");
-  const bool may_skip = plans_[0].mirrored;  // ticks but the first of a round, without which the peers' engines do not go on
+  // Ticks but the first of a round, without which the peers' engines do not go on; of quiet plans that, too.
+  const bool may_skip = plans_[0].mirrored || plans_[0].quiet;
   for (int peer = first; peer < last; ++peer) {
     if (order_.signalled(rank, step.tick, peer)) return fail(FSCCL_ERR_INTERNAL, "tick {} is signalled twice", step.tick);
     for (int t = step.tick + 1; t < ticks && may_skip; ++t)

@@ -10,6 +10,8 @@ struct Unroller {
   Plan out;
   const uint32_t views;     // of a slot, by who looks at it; one if all see the same
   uint32_t first_slot = 0;  // of the kWindow * views buffers that stand for slots
+  LastHeard heard{};
+  std::vector<uint16_t> heard_at;  // rounds that are not quiet
 
   explicit Unroller(const Plan& given) : plan(given), out(given), views(given.mirrored ? static_cast<uint32_t>(given.ranks) : 1) {
     out.steps.clear();
@@ -56,13 +58,19 @@ struct Unroller {
     const int first_tick = static_cast<int>(r) * plan.ticks;
     // The engine's own wait: whoever used a slot of this round, or a line, before has left that round.
     const int needed = first_tick + plan.ticks - kWindow;
+    const bool quiet = heard.quiet(plan, static_cast<uint32_t>(first_tick));
     if (needed > 0 && plan.ranks > 1) {
       Step wait;
       wait.kind = StepKind::wait;
-      wait.tick = static_cast<uint16_t>((needed + plan.ticks - 1) / plan.ticks * plan.ticks);
+      wait.tick = *std::lower_bound(heard_at.begin(), heard_at.end(), needed);
       out.steps.push_back(wait);
     }
+    if (!quiet) {
+      heard.tick = static_cast<uint32_t>(first_tick);
+      heard_at.push_back(static_cast<uint16_t>(first_tick));
+    }
     for (Step step : plan.steps) {
+      if (step.optional && quiet) continue;
       if (step.kind == StepKind::signal || step.kind == StepKind::wait) {
         step.tick = static_cast<uint16_t>(step.tick + first_tick);
       } else if (step.kind != StepKind::choose && step.kind != StepKind::wait_released) {

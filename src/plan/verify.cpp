@@ -24,8 +24,12 @@ Status check_shape(const std::vector<Plan>& plans) {
     if (plan.rank != static_cast<int>(r)) return wrong("its rank is not its index");
     if (plan.ranks != static_cast<int>(plans.size())) return wrong("its number of ranks is not the number of plans");
     if (plan.name != first.name || plan.ticks != first.ticks || plan.rounds != first.rounds || plan.chunk != first.chunk ||
-        plan.mirrored != first.mirrored || plan.relayed != first.relayed)
-      return wrong("its algorithm, its ticks, its rounds or its kind of slots differ from rank 0's");
+        plan.mirrored != first.mirrored || plan.relayed != first.relayed || plan.quiet != first.quiet)
+      return wrong("its algorithm, its ticks, its rounds, its kind of slots or whether it is quiet differ from rank 0's");
+    if (plan.quiet && (plan.ticks > 1 || plan.relayed)) return wrong("what is quiet has one tick a round, and is not relayed");
+    for (const Step& step : plan.steps)
+      if (step.optional && (!plan.quiet || step.kind != StepKind::signal || step.count || &step != &plan.steps.front()))
+        return wrong("only the first step of a quiet plan, a signal that carries nothing, is optional");
     if (plan.relayed && (!plan.mirrored || plan.lazy || plan.rounds > 1))
       return wrong("what is relayed has one round, waits for all, and its slots are mirrored");
     if (plan.chunk % 64) return wrong("its rounds cut elements: a chunk is whole lines");
@@ -55,7 +59,7 @@ Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
       if (q != plan.rank && !run.order().knows_entered(plan.rank, q))
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("does not know that rank {} has entered", q)));
     if (plan.relayed) continue;
-    for (int tick = 0; tick < (plan.mirrored ? std::min(1, plan.ticks) : plan.ticks); ++tick)
+    for (int tick = 0; !plan.quiet && tick < (plan.mirrored ? std::min(1, plan.ticks) : plan.ticks); ++tick)
       if (!run.order().signalled(plan.rank, tick, plan.rank))
         return fail(FSCCL_ERR_INTERNAL, "{}", at_step(plan, end, fmt::format("tick {} was never signalled", tick)));
     for (int q = 0; q < plan.ranks && !plan.lazy; ++q)

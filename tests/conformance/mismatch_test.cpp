@@ -123,6 +123,20 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Mismatches, ::testing::Range(0, 14));
 
+// Each waits for another one, and who only receives does not always tell that it has entered.
+TEST(Differences, OfAllRanksAreTold) {
+  for (const size_t count : {size_t{2}, kMost})
+    for (const size_t before : {0, 1, 3, 4})
+      run_ranks(3, [&](Rank& self) {
+        std::vector<double> buffer(kMost, 1);
+        const auto broadcast = [&](int root) {
+          return fsccl_broadcast(buffer.data(), count, FSCCL_FLOAT64, root, self.comm, nullptr, nullptr);
+        };
+        for (size_t n = 0; n < before; n++) ASSERT_OK(broadcast(0));
+        EXPECT_ERROR(broadcast((self.rank + 1) % 3), FSCCL_ERR_MISMATCH, "broadcast of", "they differ in root");
+      });
+}
+
 // Tensor parallelism by FSDP: each rank is in a row and a column, uses both in its own rhythm, and does what concerns it alone.
 TEST(Differences, ThatAreAllowed) {
   for (uint64_t seed = 0; seed < 30 && !HasFailure(); ++seed)

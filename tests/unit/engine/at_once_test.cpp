@@ -172,6 +172,23 @@ TEST(AtOnce, WaitsForItsTurn) {
   });
 }
 
+// Who only receives tells that it has entered for the window's sake, which does not take every call.
+TEST(AtOnce, WhoOnlyReceivesTellsNowAndThen) {
+  over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 3, channel, tick);
+    int signals = 0;
+    channel.on_signal = [&](uint32_t) { signals++; };
+    const Plan broadcast = broadcast_inline(self.with_root(1));
+    for (int round = 0; round < kRounds; round++) {
+      int32_t word[2] = {rank == 1 ? round : -1, round};
+      ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, word, word).ok());
+      EXPECT_EQ(word[0], round);
+    }
+    EXPECT_GE(signals, rank == 1 ? kRounds : kRounds / 4 - 1);
+    EXPECT_LT(signals, rank == 1 ? kRounds + 1 : kRounds);  // it also tells where it has to wait for long
+  });
+}
+
 // Such a call holds no flag: who looks for work meanwhile finds none, and leaves it alone.
 TEST(AtOnce, OthersFindNothingUnderWay) {
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {

@@ -115,6 +115,35 @@ void expect_all_caught(const char* what, const std::function<bool(Plan& plan, si
   EXPECT_GT(tried, 0u) << what;
 }
 
+TEST(Verify, WhatIsOptionalIsNotCountedOn) {
+  const auto plans_of = [](const std::function<void(Plan&)>& change) {
+    std::vector<Plan> plans;
+    for (int rank = 0; rank < 3; rank++) {
+      const Shape shape{.rank = rank, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
+      plans.push_back(broadcast_inline(shape));
+    }
+    change(plans[1]);
+    std::vector<Expected> expected;
+    for (int rank = 0; rank < 3; rank++) expected.push_back({{0, rank, 0}, {0, 0, 0}, 1, FSCCL_INT32, FSCCL_INT32, false});
+    return verify(plans, expected);
+  };
+  EXPECT_TRUE(plans_of([](Plan&) {}).ok());
+  const auto refused = [&](const char* why, const std::function<void(Plan&)>& change) {
+    const Status status = plans_of(change);
+    ASSERT_FALSE(status.ok()) << why;
+    EXPECT_NE(status.text().find(why), std::string::npos) << status.text();
+  };
+  refused("is optional", [](Plan& plan) { plan.steps[0].count = 4; });
+  refused("is optional", [](Plan& plan) { std::swap(plan.steps[0], plan.steps[1]); });
+  refused("whether it is quiet", [](Plan& plan) { plan.quiet = false; });
+  refused("wait", [](Plan& plan) {  // the other receiver's, which may not come
+    Step wait = plan.steps[1];
+    wait.peer = 2;
+    wait.count = 0;
+    plan.steps.push_back(wait);
+  });
+}
+
 TEST(Verify, DroppedStep) {
   expect_all_caught("a dropped step", [](Plan& plan, size_t step) {
     plan.steps.erase(plan.steps.begin() + static_cast<std::ptrdiff_t>(step));
