@@ -2,7 +2,15 @@
 
 namespace fsccl {
 
+namespace {
+
+constexpr uint64_t kMostBytes = 2048;  // of a step: more takes so long that a place in the ring does not matter
+
+}  // namespace
+
 bool small_enough(const Plan& plan, const OperationSettings& settings) {
+  const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
+  const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
   const auto small = [&](const Step& step) {
     switch (step.kind) {
       case StepKind::signal:
@@ -10,14 +18,17 @@ bool small_enough(const Plan& plan, const OperationSettings& settings) {
       case StepKind::reduce_local:
         return true;
       case StepKind::copy:
-        return step.src.rank == plan.rank && step.dst.rank == plan.rank && step.count * dtype_size(step.from) <= kInlineBytes;
+        return touched(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= kMostBytes;
+      case StepKind::reduce:
+        return plan.buffers[step.src.buffer].slot && given(step.own) && touched(step.dst) && !step.spread &&
+               step.count * dtype_size(step.from) <= kMostBytes;
       default:
         return false;
     }
   };
+  const auto slots = static_cast<size_t>(std::count_if(plan.buffers.begin(), plan.buffers.end(), [](auto& b) { return b.slot; }));
   return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed && settings.publishes == 0 &&
-         plan.buffers.size() <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
-         std::all_of(plan.slots.begin(), plan.slots.end(), [](uint64_t bytes) { return bytes == 0; }) &&
+         plan.buffers.size() - slots <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
          std::all_of(plan.steps.begin(), plan.steps.end(), small);
 }
 
@@ -26,6 +37,7 @@ AtOnce::AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence)
       call_(call),
       what_(*call.fingerprint),
       tick_(engine.next_tick_),
+      has_slots_(call.plan->slots[0] != 0),
       looks_(engine.options_.oversubscribed ? 1 : Engine::kBarePolls) {
   what_.sequence = sequence;
   what_.history ^= engine.unheard_;
@@ -34,7 +46,10 @@ AtOnce::AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence)
 bool AtOnce::run() {
   const Plan& plan = *call_.plan;
   if (!engine_.may_begin(tick_ + static_cast<uint32_t>(plan.ticks))) return false;
-  engine_.placed_ = tick_;
+  if (!has_slots_)
+    engine_.placed_ = tick_;
+  else if (!engine_.slots_reserved_.load(std::memory_order_relaxed) || !engine_.place_slots(plan, tick_))
+    return false;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); step_ < count; step_++) {
     const Step& step = plan.steps[step_];
     switch (step.kind) {
@@ -45,7 +60,7 @@ bool AtOnce::run() {
         if (!wait(step)) return false;
         break;
       case StepKind::copy:
-        if (at(step.dst) != at(step.src)) copy_inline(at(step.dst), at(step.src), step.count * dtype_size(step.from));
+        copy(step);
         break;
       default:
         if (!fold(step)) return false;
@@ -64,6 +79,27 @@ void AtOnce::signal(const Step& step) {
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
+void AtOnce::copy(const Step& step) const {
+  std::byte *to = at(step.dst), *from = at(step.src);
+  const uint64_t bytes = step.count * dtype_size(step.from);
+  if (to == from) return;
+  if (bytes <= kInlineBytes)
+    copy_inline(to, from, bytes);
+  else
+    std::memcpy(to, from, bytes);
+}
+
+// As Executor::fetch_ahead().
+void AtOnce::fetch_ahead(const Step& wait, int peer) const {
+  if (step_ + 1 >= call_.plan->steps.size()) return;
+  const Step& next = call_.plan->steps[step_ + 1];
+  if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return;
+  const Buffer& buffer = call_.plan->buffers[next.src.buffer];
+  if (!buffer.slot || buffer.slot_tick != wait.tick) return;
+  const std::byte* const data = in_slot(next.src, peer);
+  for (uint64_t i = 0; i < next.count * dtype_size(next.from); i += 64) __builtin_prefetch(data + i);
+}
+
 const fsccl_transport_line_t* AtOnce::await(int peer, uint32_t tick) {
   const fsccl_transport_line_t* line;
   do line = engine_.transport_.poll(engine_.channel_, peer, tick);
@@ -76,6 +112,7 @@ bool AtOnce::wait(const Step& step) {
   for (int peer = all ? peer_ : step.peer; peer < (all ? engine_.ranks_ : step.peer + 1); peer++) {
     if (peer == engine_.rank_) continue;
     peer_ = peer;
+    if (has_slots_) fetch_ahead(step, peer);
     const fsccl_transport_line_t* line = await(peer, tick_ + step.tick);
     if (!line || (step.tick == 0 && !equal(what_, line->fingerprint))) return false;
     if (step.count) copy_inline(at(step.dst), line->payload, step.count);
@@ -85,7 +122,14 @@ bool AtOnce::wait(const Step& step) {
 }
 
 bool AtOnce::fold(const Step& step) {
-  const void* const* sources = engine_.blocks(at(step.src), step.stride);
+  const void* const* sources;
+  if (step.kind == StepKind::reduce_local) {
+    sources = engine_.blocks(at(step.src), step.stride);
+  } else {
+    for (int q = 0; q < engine_.ranks_; q++)
+      engine_.sources_[static_cast<size_t>(q)] = q == engine_.rank_ ? at(step.own) : in_slot(step.src, q);
+    sources = engine_.sources_.data();
+  }
   return reduce(call_.settings->reduction(step, sources, engine_.ranks_, at(step.dst), step.count));
 }
 

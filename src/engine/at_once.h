@@ -1,6 +1,6 @@
-// A call that is all in its signals, waited for, and issued where nothing else is under way: done at once, without a place in the
-// ring of operations. Its plan is only signals, waits, copies of what signals can carry, and local folds, so it touches no peer's
-// memory and needs no slot.
+// A small call, waited for, and issued where nothing else is under way: done at once, without a place in the ring of operations.
+// Its plan is one round of signals, waits, and copies and folds of few bytes, in the caller's memory and in slots; it touches no
+// peer's buffers.
 //
 // Whatever is out of the ordinary (a peer that is not there after some looks, one that calls something else, a window that is not
 // free) goes on in the ring, from the step that the call has come to: there it is waited for, failed and told like every operation.
@@ -13,7 +13,7 @@ struct SmallCall {
   const Plan* plan = nullptr;
   const OperationSettings* settings = nullptr;
   const Fingerprint* fingerprint = nullptr;  // its sequence is set by the engine
-  std::array<std::byte*, 3> buffers{};       // of the plan, by index
+  std::array<std::byte*, 3> buffers{};       // of the plan, by index; slots come behind them
 };
 
 bool small_enough(const Plan& plan, const OperationSettings& settings);
@@ -30,13 +30,22 @@ class AtOnce {
   void signal(const Step& step);
   bool wait(const Step& step);
   const fsccl_transport_line_t* await(int peer, uint32_t tick);
+  void fetch_ahead(const Step& wait, int peer) const;
+  void copy(const Step& step) const;
   bool fold(const Step& step);
-  std::byte* at(const Place& place) const { return call_.buffers[place.buffer] + place.offset; }
+  std::byte* in_slot(const Place& place, int rank) const {
+    return engine_.slots_[static_cast<size_t>(rank)] + engine_.slot_at_[call_.plan->buffers[place.buffer].slot_tick] + place.offset;
+  }
+  std::byte* at(const Place& place) const {
+    if (has_slots_ && call_.plan->buffers[place.buffer].slot) return in_slot(place, place.rank);
+    return call_.buffers[place.buffer] + place.offset;
+  }
 
   Engine& engine_;
   const SmallCall& call_;
   Fingerprint what_;
   const uint32_t tick_;
+  const bool has_slots_;
   uint32_t step_ = 0;
   int peer_ = 0;  // next of a wait for all
   int looks_;     // left

@@ -69,13 +69,16 @@ struct Rank {
   std::array<std::byte, 8 * kInlineBytes> scratch;
 };
 
-TEST(AtOnce, IsForPlansThatAreAllInTheirSignals) {
+TEST(AtOnce, IsForPlansOfFewBytes) {
   Shape shape{.rank = 1, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
   shape.slot_bytes = 1 << 20;
   for (const Plan& plan : {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape),
                            reduce_scatter_inline(shape)})
     EXPECT_TRUE(small_enough(plan, {})) << plan.name;
-  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {}));
+  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "slots can be touched";
+  shape.count = 1000;
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "it takes its time";
+  EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape)), {})) << "buffers of peers are the executor's";
   OperationSettings settings;
   settings.publishes = 1;
   EXPECT_FALSE(small_enough(barrier(1, 3), settings));
@@ -89,6 +92,7 @@ TEST(AtOnce, GivesWhatTheRingGives) {
     const Plan gather = all_gather_inline(self.shape), sum = all_reduce_inline(self.shape);
     const Plan scatter = reduce_scatter_inline(self.shape);
     const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+    const Plan fold = fold_slots(small_all_reduce_folding(self.shape), self.shape.slot_bytes);
     fsccl_status_t state;
     for (int round = 0; round < kRounds; round++) {
       int32_t mine[2] = {rank + round, 10 * rank}, all[6] = {}, sums[2] = {}, part[2] = {};
@@ -104,6 +108,16 @@ TEST(AtOnce, GivesWhatTheRingGives) {
         int32_t word[2] = {rank == round % 3 ? again : -1, round};
         ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, word, word).ok());
         EXPECT_EQ(word[0], again);
+      }
+      for (const bool ring : {false, true}) {  // the first is the ring's: slots have no memory yet
+        std::fill(std::begin(all), std::end(all), 0);
+        ASSERT_TRUE((ring ? self.in_the_ring(slots, OpCode::all_gather, mine, all, true, &state)
+                          : self.at_once(slots, OpCode::all_gather, mine, all)).ok());
+        for (int q = 0; q < 3; q++) EXPECT_EQ(all[2 * q], q + round);
+        int32_t folded[2] = {};
+        ASSERT_TRUE((ring ? self.in_the_ring(fold, OpCode::all_reduce, mine, folded, true, &state)
+                          : self.at_once(fold, OpCode::all_reduce, mine, folded)).ok());
+        EXPECT_EQ(folded[0], 3 + 3 * round);
       }
       std::fill(std::begin(all), std::end(all), 0);
       ASSERT_TRUE(self.in_the_ring(slots, OpCode::all_gather, mine, all, round % 2, &state).ok());
