@@ -266,6 +266,7 @@ class Engine {
   LastHeard heard_;
   uint64_t unheard_ = 0;  // what the rounds since then were, which calls have in their history: some were told to nobody
   uint32_t told_;         // the last quiet round of which this rank did tell
+  uint64_t waited_for_ = 0, waits_ = 0;  // of look_at_quiet(): the operation, and how often it was found blocked
   int64_t no_yields_until_ = 0;  // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run

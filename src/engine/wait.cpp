@@ -2,6 +2,7 @@
 // ends a wait without its peer (engine.h).
 #include <sched.h>
 
+#include <bit>
 #include <cstring>
 #include <ctime>
 
@@ -240,8 +241,11 @@ void Engine::check_blocked(Operation& op) noexcept {
 }
 
 // Who has to wait tells what it calls, also where that is optional, and looks at what others told of calls that it was not to hear
-// of: ranks that disagree about such a call might otherwise wait for each other.
+// of: ranks that disagree about such a call might otherwise wait for each other. Not at once, and ever more seldom: it asks for a
+// line of every peer, and a thousand ranks may be waiting.
 void Engine::look_at_quiet(Operation& op) {
+  waits_ = std::exchange(waited_for_, op.fingerprint.sequence) == op.fingerprint.sequence ? waits_ + 1 : 0;
+  if (!std::has_single_bit(waits_)) return;
   const auto look = [&](uint32_t tick, const Fingerprint& mine) {
     for (int peer = 0; peer < ranks_ && !failed(); peer++)
       if (const auto* line = peer == rank_ ? nullptr : transport_.poll(channel_, peer, tick)) (void)check_enter(mine, peer, *line);
