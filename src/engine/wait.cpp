@@ -283,10 +283,13 @@ void Engine::look_at_blocked(Operation& op) {
   // The job's word that a rank has left can overtake what it sent over a network; the channel's own comes behind that.
   if (lost == 2 && mirrored() && still_under_way(op.fingerprint.sequence)) lost = 0;
   if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
-  if (lost && !met(blocked_))
+  if (lost && !met(blocked_)) {
+    look_for_failure();  // why it left, perhaps: that was told before
+    if (failed()) return;
     return end(FSCCL_ERR_PEER_DEAD,
                fmt::format("rank {} {} while {} waited for it", peer, lost == 2 ? "has left (destroyed its communicator)" : "died",
                            describe(op.fingerprint)));
+  }
   if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
