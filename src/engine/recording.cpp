@@ -85,18 +85,27 @@ Status check(const Header& header, const std::string& path) {
   return success();
 }
 
-// The header and the table, of one moment: no change was being made before they were read, and none begun until after.
+// The header and the table, of one moment: no change was being made before they were read, and none begun until after. Where there
+// is no such moment, who wrote was killed in the middle, or goes on all the time: entries that were seen to change are left empty.
 Result<std::vector<std::byte>> read_begin(const File& file) {
-  std::vector<std::byte> begin(kAtOnceAt);
+  std::vector<std::byte> begin(kAtOnceAt), before;
+  std::array<bool, kCommunicators> changed{};
   for (int tries = 0; tries < 1000; tries++) {
     Header after;
     FSCCL_TRY(file.read(0, begin.data(), begin.size()));
     FSCCL_TRY(file.read(0, &after, sizeof after));
     const auto changes = at<Header>(begin, 0).changes;
-    if (changes % 2 == 0 && changes == after.changes) break;
+    if (changes % 2 == 0 && changes == after.changes) return begin;
+    for (size_t i = 0; i < kCommunicators && tries > 0; i++) {
+      const size_t entry = kTableAt + i * sizeof(Communicator);
+      changed[i] |= std::memcmp(begin.data() + entry, before.data() + entry, sizeof(Communicator)) != 0;
+    }
+    before = begin;
     sched_yield();
   }
-  return begin;  // after so many tries: who wrote was killed in the middle
+  for (size_t i = 0; i < kCommunicators; i++)
+    if (changed[i]) std::memset(begin.data() + kTableAt + i * sizeof(Communicator), 0, sizeof(Communicator));
+  return begin;
 }
 
 // Up to 64 places that follow each other; those that are not whole are empty.
