@@ -1,5 +1,7 @@
 #include "engine/at_once.h"
 
+#include "engine/executor.h"
+
 namespace fsccl {
 
 namespace {
@@ -89,15 +91,11 @@ void AtOnce::copy(const Step& step) const {
     std::memcpy(to, from, bytes);
 }
 
-// As Executor::fetch_ahead().
-void AtOnce::fetch_ahead(const Step& wait, int peer) const {
-  if (step_ + 1 >= call_.plan->steps.size()) return;
-  const Step& next = call_.plan->steps[step_ + 1];
-  if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return;
-  const Buffer& buffer = call_.plan->buffers[next.src.buffer];
-  if (!buffer.slot || buffer.slot_tick != wait.tick) return;
-  const std::byte* const data = in_slot(next.src, peer);
-  for (uint64_t i = 0; i < next.count * dtype_size(next.from); i += 64) __builtin_prefetch(data + i);
+void AtOnce::fetch_ahead(int peer) const {
+  const Step* const next = Executor::reads_slot_behind(*call_.plan, step_);
+  if (!next) return;
+  const std::byte* const data = in_slot(next->src, peer);
+  for (uint64_t i = 0; i < next->count * dtype_size(next->from); i += 64) __builtin_prefetch(data + i);
 }
 
 const fsccl_transport_line_t* AtOnce::await(int peer, uint32_t tick) {
@@ -112,7 +110,7 @@ bool AtOnce::wait(const Step& step) {
   for (int peer = all ? peer_ : step.peer; peer < (all ? engine_.ranks_ : step.peer + 1); peer++) {
     if (peer == engine_.rank_) continue;
     peer_ = peer;
-    if (has_slots_) fetch_ahead(step, peer);
+    if (has_slots_) fetch_ahead(peer);
     const fsccl_transport_line_t* line = await(peer, tick_ + step.tick);
     if (!line || (step.tick == 0 && !equal(what_, line->fingerprint))) return false;
     if (step.count) copy_inline(at(step.dst), line->payload, step.count);
@@ -148,11 +146,12 @@ Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
   AtOnce small(*this, call, sequence);
   const bool done = small.run();
-  if (done)
+  if (done) {
     next_tick_ += static_cast<uint32_t>(call.plan->ticks);
-  else
+    count_completed(call.fingerprint->op);
+  } else {
     small.go_on_in_ring();
-  if (done) count_completed(call.fingerprint->op);
+  }
   tail_.store(sequence, std::memory_order_release);  // last, see engine.h
   if (!done) [[unlikely]]
     return wait(sequence, -1, state);

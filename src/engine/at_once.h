@@ -30,7 +30,7 @@ class AtOnce {
   void signal(const Step& step);
   bool wait(const Step& step);
   const fsccl_transport_line_t* await(int peer, uint32_t tick);
-  void fetch_ahead(const Step& wait, int peer) const;
+  void fetch_ahead(int peer) const;
   void copy(const Step& step) const;
   bool fold(const Step& step);
   std::byte* in_slot(const Place& place, int rank) const {

@@ -114,7 +114,7 @@ bool Executor::wait(const Step& step) {
     if (!line) {
       op_.peer = peer;
       engine_.blocked_ = {nullptr, 0, peer, tick};
-      fetch_ahead(step, peer);
+      fetch_ahead(peer);
       return false;
     }
     if (plan_->relayed ? !enter_relayed(peer, *line) : step.tick == 0 && !enter(peer, *line)) return false;
@@ -125,15 +125,20 @@ bool Executor::wait(const Step& step) {
   return true;
 }
 
-// The few lines that are copied, or folded, from this peer's slot right after the wait: its signal and they can arrive together.
-void Executor::fetch_ahead(const Step& wait, int peer) {
-  if (op_.step + 1 >= plan_->steps.size()) return;
-  const Step& next = plan_->steps[op_.step + 1];
-  if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return;
-  const Buffer& buffer = plan_->buffers[next.src.buffer];
-  const uint64_t bytes = slice(next).count * dtype_size(next.from);
-  if (!buffer.slot || buffer.slot_tick != wait.tick || bytes > kFetchAheadBytes) return;
-  engine_.blocked_.data = slot_of(buffer, peer) + next.src.offset;
+const Step* Executor::reads_slot_behind(const Plan& plan, uint32_t wait) {
+  if (wait + 1 >= plan.steps.size()) return nullptr;
+  const Step& next = plan.steps[wait + 1];
+  if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return nullptr;
+  const Buffer& buffer = plan.buffers[next.src.buffer];
+  return buffer.slot && buffer.slot_tick == plan.steps[wait].tick ? &next : nullptr;
+}
+
+void Executor::fetch_ahead(int peer) {
+  const Step* const next = reads_slot_behind(*plan_, op_.step);
+  if (!next) return;
+  const uint64_t bytes = slice(*next).count * dtype_size(next->from);
+  if (bytes > kFetchAheadBytes) return;
+  engine_.blocked_.data = slot_of(plan_->buffers[next->src.buffer], peer) + next->src.offset;
   engine_.blocked_.data_bytes = static_cast<uint32_t>(bytes);
 }
 

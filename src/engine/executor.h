@@ -10,6 +10,9 @@ class Executor {
   Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
   void signal(const Step& step);
+  // What comes right behind a wait, if that is a copy or a fold from the slot whose signal was waited for: its lines and the signal
+  // can arrive together. Else null.
+  static const Step* reads_slot_behind(const Plan& plan, uint32_t wait);
 
  private:
   // Elements of a step that its plan moves in the present round.
@@ -20,7 +23,7 @@ class Executor {
   bool run_round();                // false: blocked, or failed
   bool perform(const Step& step);  // likewise
   bool wait(const Step& step);
-  void fetch_ahead(const Step& wait, int peer);
+  void fetch_ahead(int peer);
   bool wait_released();
   bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint, learns where its buffers are
   bool enter_relayed(int peer, const fsccl_transport_line_t& line);  // likewise, at any tick
