@@ -157,12 +157,10 @@ Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
     return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
   };
   hooks.end = [this](const Status& why_ended) {
+    comm_.engine().fail_all(why_ended.error());  // first: who is let go may abort, and peers hear one reason
     nccl_->end(why_ended);
-    {
-      const std::lock_guard lock(copier_mutex_);
-      if (copier_) copier_->end(why_ended);
-    }
-    comm_.engine().fail_all(why_ended.error());
+    const std::lock_guard lock(copier_mutex_);
+    if (copier_) copier_->end(why_ended);
   };
   hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
   watch_ = std::make_unique<StreamWatch>(*device_, comm_.timeout_ms(), std::move(hooks));
@@ -246,6 +244,12 @@ Status DeviceCollectives::enqueue_all(const std::vector<const DeviceCall*>& call
 
 Status DeviceCollectives::run(const std::vector<DeviceCall>& calls) {
   if (comm_.engine().failed()) return comm_.engine().failure();
+  Status status = put_on_streams(calls);
+  if (!status.ok() && nccl_ && nccl_->ended()) comm_.engine().fail_all(status.error());  // peers' streams may wait for ours by now
+  return status;
+}
+
+Status DeviceCollectives::put_on_streams(const std::vector<DeviceCall>& calls) {
   const cuda::Current current(*device_);
   std::vector<const DeviceCall*> by_nccl;
   for (const DeviceCall& call : calls) {

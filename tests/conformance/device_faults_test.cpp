@@ -1,29 +1,19 @@
 // What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go on; or in the way without NCCL.
 // Over the stand-in (tests/stand_in/nccl), in processes of their own: it reads its settings once.
 #include <atomic>
-#include <cstdlib>
 
 #include "device_memory.h"
 #include "support.h"
-#include "tests/stand_in/nccl/control.h"
+#include "tests/stand_in/nccl/in_process.h"
 
 namespace fsccl::testing {
 namespace {
 
-using Environment = std::initializer_list<std::pair<const char*, const char*>>;
-
+// Not beside the real one.
 template <class Body>
-void in_process(const Environment& environment, Body body) {
+void in_process(std::initializer_list<std::pair<const char*, const char*>> environment, Body body) {
   if (!stand_in_nccl::Control().there()) GTEST_SKIP() << "libnccl.so.2 is not the stand-in";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        for (const auto& [name, value] : environment) setenv(name, value, 1);
-        body();
-        std::fprintf(stderr, "rules: %s", stand_in_nccl::Control().broken_rules().c_str());
-        _exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "rules: $");
+  stand_in_nccl::in_process(environment, body);
 }
 
 // A word of each rank, and its sum over them.
@@ -110,6 +100,23 @@ TEST(DeviceFaults, WhatNcclFindsOutEndsTheCommunicator) {
           summing.stream.synchronize();
           while (status == FSCCL_OK && self.rank == 0) status = fsccl_barrier(self.comm, nullptr, nullptr);
           EXPECT_TRUE(self.rank == 1 || status < 0) << explain(status);
+        },
+        with_timeout(5000, true));
+  });
+}
+
+TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:error:1"}}, [] {
+    run_ranks(
+        2,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 2u);
+          const fsccl_status_t status = summing.start();
+          EXPECT_TRUE(self.rank == 0 || status < 0);
+          summing.stream.synchronize();
+          EXPECT_ERROR(summing.start(), FSCCL_ERR_SYSTEM, "ncclAllReduce", "injected");
         },
         with_timeout(5000, true));
   });

@@ -12,7 +12,7 @@
 #include "allocators/cuda/device_arena.h"
 #include "api/objects.h"
 #include "tests/stand_in/cuda/control.h"
-#include "tests/stand_in/nccl/control.h"
+#include "tests/stand_in/nccl/in_process.h"
 
 namespace fsccl {
 namespace {
@@ -269,23 +269,17 @@ TEST(Mover, NoGatherLeavesTheWindow) {
 
 // A refusal of the window costs the window alone, though NCCL keeps it for the communicator's error; of one rank's as of all.
 void gathers_without(const char* ranks_refused) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        setenv("FSCCL_STAND_IN_NCCL_FAIL", ranks_refused, 1);
-        setenv("FSCCL_TIMEOUT_MS", "8000", 1);
-        run_ranks(2, [](Communicator& comm) {
-          Slots slots(comm.rank());
-          const auto made = make(comm, slots, flat(2), {});
-          ASSERT_TRUE(made.ok()) << made.status().text();
-          EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
-          EXPECT_FALSE(DeviceCollectives::of(comm).features().windows.usable);
-          EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
-          slots.take();
-        });
-        _exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
+  stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", ranks_refused}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
+    run_ranks(2, [](Communicator& comm) {
+      Slots slots(comm.rank());
+      const auto made = make(comm, slots, flat(2), {});
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
+      EXPECT_FALSE(DeviceCollectives::of(comm).features().windows.usable);
+      EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
+      slots.take();
+    });
+  });
 }
 
 TEST(Mover, GathersWithoutTheWindowThatIsRefused) {

@@ -9,29 +9,19 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
-#include "tests/stand_in/nccl/control.h"
+#include "tests/stand_in/nccl/in_process.h"
 
 namespace fsccl::nccl {
 namespace {
 
 using ::testing::HasSubstr;
 
-// In a process of its own, for the stand-in reads its settings once: what a body expects is told by the exit.
 template <class Body>
 void in_process(const char* injections, Body body) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        setenv("FSCCL_STAND_IN_NCCL_FAIL", injections, 1);
-        body();
-        std::fprintf(stderr, "%s", stand_in_nccl::Control().broken_rules().c_str());
-        _exit(::testing::Test::HasFailure() ? 1 : 0);
-      },
-      ::testing::ExitedWithCode(0), "");
+  stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", injections}}, body);
 }
 
 struct Member {
