@@ -118,7 +118,8 @@ typedef struct fsccl_transport_ops {
   int (*can_read)(void* channel);
   fsccl_status_t (*read)(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity);
   /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds FSCCL_TRANSPORT_SLOTS or more.
-   * Multiples of 64, the same for all ranks. */
+   * Multiples of 64, the same for all ranks. Of a transport that mirrors slots, a tenth of what is more than these is the size up
+   * to which slots go round in memory of their own, at the ring's beginning. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
   /* Makes sure of the memory of the rings; called before they are written. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);

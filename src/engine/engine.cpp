@@ -34,6 +34,7 @@ Engine::Engine(EngineOptions options)
     slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
   }
+  slot_ring_ = SlotRing(ring_bytes_, slot_bytes_, mirrored());
   if (sums_) slot_bytes_ = slot_bytes_beside_sums(slot_bytes_);
   slot_stores_ = SlotStores(options_.slot_streaming_from, ring_bytes_, options_.copy_rate, options_.side_by_side);
   no_memory_.code = FSCCL_ERR_OUT_OF_MEMORY;
@@ -246,18 +247,17 @@ bool Engine::reserve_slots() {
 
 bool Engine::place_slots(const Plan& plan, uint32_t tick) {
   placed_ = tick;
-  const size_t before = ring_at_;
-  next_slots(plan, &ring_at_, &slot_at_);
-  return ring_at_ == before /* it has none */ || slots_reserved_ || reserve_slots();
+  return !next_slots(plan, &slot_ring_, &slot_at_) || slots_reserved_ || reserve_slots();
 }
 
-void Engine::next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const {
+bool Engine::next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const {
+  uint64_t all = 0;
   for (size_t t = 0; t < static_cast<size_t>(plan.ticks); t++) {
     const uint64_t bytes = plan.slots[t] + (sums_ ? table_bytes(plan.slots[t]) : 0);
-    if (*ring_at + bytes > ring_bytes_) *ring_at = 0;
-    (*slot_at)[t] = *ring_at;
-    *ring_at += bytes;
+    (*slot_at)[t] = ring->next(bytes);
+    all += bytes;
   }
+  return all > 0;
 }
 
 bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what) {

@@ -13,10 +13,9 @@
 //
 // The window. Let `left_` be the tick where the last round began into which we have seen every peer enter: they have left all
 // rounds before it. A round that ends before tick e begins only when left_ >= e - kWindow. So the slot of a tick t may be written
-// again, and its bytes in the ring used for others, at t + kWindow: the ring holds kWindow + 2 of the largest (one more for what is
-// left over at its end, one for overlap). And a peer seen in the round at left_ has by the same rule seen us in all rounds up to
-// left_ - kWindow: so 2 * kWindow lines of signals are enough. Rounds of quiet plans (plan.h) in which some ranks tell nothing do
-// not count: left_ goes from one in which all do to the next such.
+// again, and its bytes in the ring used for others (slot_ring.h), at t + kWindow. And a peer seen in the round at left_ has by the
+// same rule seen us in all rounds up to left_ - kWindow: so 2 * kWindow lines of signals are enough. Rounds of quiet plans (plan.h)
+// in which some ranks tell nothing do not count: left_ goes from one in which all do to the next such.
 #pragma once
 #include <array>
 #include <atomic>
@@ -27,6 +26,7 @@
 #include "engine/notify.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
+#include "engine/slot_ring.h"
 #include "engine/slot_stores.h"
 #include "engine/sums.h"
 #include "engine/tally.h"
@@ -190,7 +190,7 @@ class Engine {
   }
   bool place_slots(const Plan& plan, uint32_t tick);  // false: no memory, and we failed
   // Where the slots of the round go that comes next when the ring was used up to *ring_at.
-  void next_slots(const Plan& plan, size_t* ring_at, std::array<size_t, kMaxTicks>* slot_at) const;
+  bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;  // whether there are any
   bool reserve_slots();
   // What a fold takes from one buffer: a block of each rank.
   const void* const* blocks(const std::byte* first, uint64_t stride) {
@@ -269,13 +269,12 @@ class Engine {
   uint64_t waited_for_ = 0, waits_ = 0;  // of look_at_quiet(): the operation, and how often it was found blocked
   int64_t no_yields_until_ = 0;  // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
-  // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings. Alike on all ranks: they run
-  // the same rounds.
-  size_t ring_at_ = 0;
+  // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings.
+  SlotRing slot_ring_;
   uint32_t placed_;
   std::array<size_t, kMaxTicks> slot_at_{};
   // Likewise up to the last round of the operation at the head whose bytes were said to be expected.
-  size_t expected_at_ = 0;
+  SlotRing expected_ring_;
   uint32_t expected_rounds_ = 0;
   std::atomic<bool> slots_reserved_{false};
   std::array<Pending, kWindow> pending_;

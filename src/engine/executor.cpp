@@ -242,13 +242,13 @@ void Executor::expect_ahead() {
   if (!engine_.transport_.expect || op_.dry_run) return;
   if (op_.round == 0) {
     engine_.expected_rounds_ = 1;
-    engine_.expected_at_ = engine_.ring_at_;
+    engine_.expected_ring_ = engine_.slot_ring_;
     expect(0, op_.tick, engine_.slot_at_);
   }
   const auto ticks = static_cast<uint32_t>(plan_->ticks), end = std::min(plan_->rounds, op_.round + kWindow / ticks);
   std::array<size_t, kMaxTicks> slot_at{};
   for (uint32_t& round = engine_.expected_rounds_; round < end; round++) {
-    engine_.next_slots(*plan_, &engine_.expected_at_, &slot_at);
+    engine_.next_slots(*plan_, &engine_.expected_ring_, &slot_at);
     expect(round, op_.tick + (round - op_.round) * ticks, slot_at);
   }
 }

@@ -16,6 +16,7 @@ namespace fsccl::mirror {
 namespace {
 
 constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage = 4096;
+constexpr size_t kSmallPart = 16;            // of a slot; so much more of the ring is for small ones (transport.h)
 constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr int32_t kLate = 1 << 20;           // ticks
 constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
@@ -46,7 +47,7 @@ size_t chosen_slot_bytes(size_t ranks, size_t most) { return std::clamp(kSlotsBy
 Channel::Channel(Place place) : place_(std::move(place)), peers_(place_.members.size()) {
   const size_t ranks = place_.members.size(), chosen = chosen_slot_bytes(ranks, place_.node->most_slot_bytes());
   slot_bytes_ = round_up(std::max(place_.slot_bytes ? place_.slot_bytes : chosen, ranks * sizeof(fsccl_transport_line_t)), kPage);
-  ring_bytes_ = FSCCL_TRANSPORT_SLOTS * slot_bytes_;
+  ring_bytes_ = FSCCL_TRANSPORT_SLOTS * (slot_bytes_ + round_up(slot_bytes_ / kSmallPart, kPage));
   for (size_t rank = 0; rank < place_.members.size(); rank++) ranks_.emplace_back(place_.members[rank], static_cast<int>(rank));
   std::sort(ranks_.begin(), ranks_.end());
 }

@@ -1,0 +1,62 @@
+#include "engine/slot_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <random>
+
+#include "plan/plan.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kSlot = 1 << 20, kSmall = kSlot / 16;
+constexpr size_t kRing = FSCCL_TRANSPORT_SLOTS * (kSlot + kSmall);
+
+struct Placed {
+  size_t begin, bytes;
+};
+
+// Sizes as `size` says: nothing that may be in use is given again, and nothing lies outside.
+template <class Size>
+void check(SlotRing ring, size_t ring_bytes, Size size) {
+  std::deque<Placed> used;
+  for (int tick = 0; tick < 20'000; tick++) {
+    const size_t bytes = size(tick);
+    const Placed now{ring.next(bytes), bytes};
+    ASSERT_LE(now.begin + now.bytes, ring_bytes);
+    for (const Placed& one : used)
+      ASSERT_TRUE(now.begin + now.bytes <= one.begin || one.begin + one.bytes <= now.begin) << "tick " << tick;
+    used.push_back(now);
+    if (used.size() == kWindow - 1) used.pop_front();
+  }
+}
+
+TEST(SlotRing, NothingInUseIsGivenAgain) {
+  std::mt19937 random(7);
+  const auto any = [&](size_t most) { return std::uniform_int_distribution<size_t>(1, most)(random) / 64 * 64; };
+  for (const bool small_apart : {false, true}) {
+    const SlotRing ring(kRing, kSlot, small_apart);
+    check(ring, kRing, [](int) { return kSlot; });
+    check(ring, kRing, [](int) { return kSmall; });
+    check(ring, kRing, [](int tick) { return tick / 50 % 2 ? kSlot : kSmall; });
+    check(ring, kRing, [&](int) { return any(kSlot); });
+    check(ring, kRing, [&](int) { return any(2) ? any(kSlot) : any(2 * kSmall); });
+  }
+  check(SlotRing(FSCCL_TRANSPORT_SLOTS * kSlot, kSlot, true), FSCCL_TRANSPORT_SLOTS * kSlot, [&](int) { return any(kSlot); });
+}
+
+TEST(SlotRing, SmallOnesStayAtTheBeginning) {
+  SlotRing ring(kRing, kSlot, true);
+  size_t reached = 0;
+  for (int tick = 0; tick < 1000; tick++) reached = std::max(reached, ring.next(kSmall) + kSmall);
+  EXPECT_EQ(reached, FSCCL_TRANSPORT_SLOTS * kSmall);
+  EXPECT_GE(ring.next(kSmall + 64), reached);
+  SlotRing whole(kRing, kSlot, false);
+  for (int tick = 0; tick < 1000; tick++) reached = std::max(reached, whole.next(kSmall) + kSmall);
+  EXPECT_GT(reached, kRing - kSmall);
+}
+
+}  // namespace
+}  // namespace fsccl
