@@ -27,7 +27,9 @@ inline void relax() {
 constexpr int kNetworkPolls = 20;  // each asks the network's driver
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
-constexpr int64_t kNetworkYieldsNs = 200'000;  // between hosts: a piece takes longer than a sleep
+// Of yields that nobody makes use of: to be woken takes up to 0.3 ms where a hypervisor must start the core, and who sleeps sooner
+// is late for the next call, for which the peer then goes to sleep. Between hosts of any: a piece takes longer than a sleep.
+constexpr int64_t kPatientYieldsNs = 200'000;
 constexpr int64_t kIdleYieldNs = 1'500;
 constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is, less than a slice of the scheduler's
 constexpr int64_t kNoYieldsNs = 20'000'000;
@@ -107,17 +109,20 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     if (on) [[likely]]
       continue;
     const bool same_core = !mirrored() && on_our_core(blocked_);  // the peer cannot run while we spin
-    if (!options_.oversubscribed && !same_core) {
+    const bool own_core = !options_.oversubscribed && !same_core;
+    if (own_core) {
       const int64_t spin_end = now_ns() + options_.spin_ns;
       do
         for (int i = 0; i < 64 && !on; i++, relax()) on = met(blocked_);
       while (!on && !failed() && now_ns() < spin_end);
     }
-    // A yield that comes back at once gave the core to nobody: then only sleep lets the peer run (or nobody needs the core). One
-    // that takes long gave it to somebody who computes: then who sleeps is back sooner, once there is something to do.
+    // A yield that comes back at once gave the core to nobody: if the peer shares it, only sleep lets that run. One that takes long
+    // gave it to somebody who computes: then who sleeps is back sooner, once there is something to do.
     int64_t now = now_ns();
-    const int64_t yields_end = mirrored() ? now + kNetworkYieldsNs : now;
-    const auto patient = [&](int yields, int idle) { return now < yields_end || (yields < kYields && idle < kIdleYields); };
+    const int64_t yields_end = mirrored() || own_core ? now + kPatientYieldsNs : now;
+    const auto patient = [&](int yields, int idle) {
+      return (now < yields_end && (mirrored() || idle == yields)) || (yields < kYields && idle < kIdleYields);
+    };
     for (int i = 0, idle = 0; patient(i, idle) && !on && now >= no_yields_until_; i++) {
       sched_yield();
       on = met(blocked_);
