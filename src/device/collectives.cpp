@@ -142,6 +142,7 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
   // Who cannot start waits for the others in the next exchange: theirs ends well before that wait does.
   request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
   request.lost = [this] { return lost(); };
+  request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
   return nccl::Communicator::create(std::move(request));
 }
 
@@ -244,12 +245,6 @@ Status DeviceCollectives::enqueue_all(const std::vector<const DeviceCall*>& call
 
 Status DeviceCollectives::run(const std::vector<DeviceCall>& calls) {
   if (comm_.engine().failed()) return comm_.engine().failure();
-  Status status = put_on_streams(calls);
-  if (!status.ok() && nccl_ && nccl_->ended()) comm_.engine().fail_all(status.error());  // peers' streams may wait for ours by now
-  return status;
-}
-
-Status DeviceCollectives::put_on_streams(const std::vector<DeviceCall>& calls) {
   const cuda::Current current(*device_);
   std::vector<const DeviceCall*> by_nccl;
   for (const DeviceCall& call : calls) {

@@ -74,7 +74,6 @@ class DeviceCollectives : public Companion {
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   Way way(const DeviceCall& call) const;
-  Status put_on_streams(const std::vector<DeviceCall>& calls);
   Status enqueue_all(const std::vector<const DeviceCall*>& calls);
   Status run_folded(const DeviceCall& call);
   Status all_reduce_folded(const DeviceCall& call);

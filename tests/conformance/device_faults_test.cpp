@@ -1,6 +1,7 @@
 // What goes wrong with NCCL ends in an error with its reason on every rank, in time, and streams go on; or in the way without NCCL.
 // Over the stand-in (tests/stand_in/nccl), in processes of their own: it reads its settings once.
 #include <atomic>
+#include <functional>
 
 #include "device_memory.h"
 #include "support.h"
@@ -51,74 +52,64 @@ RanksOptions with_timeout(int64_t timeout_ms, bool abort_at_end) {
   return options;
 }
 
+// Two ranks that have summed once, and end by an abort.
+void two_ranks(int64_t timeout_ms, const std::function<void(const Summing&)>& body) {
+  run_ranks(
+      2,
+      [&](Rank& self) {
+        const Summing summing(self);
+        ASSERT_OK(summing.start());
+        EXPECT_EQ(summing.result(), 2u);
+        body(summing);
+      },
+      with_timeout(timeout_ms, true));
+}
+
 TEST(DeviceFaults, AnOperationThatHangsEndsAtTheDeadline) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:hang:1"}}, [] {
-    run_ranks(
-        2,
-        [](Rank& self) {
-          const Summing summing(self);
-          ASSERT_OK(summing.start());
-          EXPECT_EQ(summing.result(), 2u);
-          ASSERT_OK(summing.start());
-          summing.stream.synchronize();  // the watch has let it go
-          EXPECT_ERROR(summing.start(), FSCCL_ERR_TIMEOUT, "was not over in 5000 ms");
-        },
-        with_timeout(5000, true));
+    two_ranks(5000, [](const Summing& summing) {
+      ASSERT_OK(summing.start());
+      summing.stream.synchronize();  // the watch has let it go
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_TIMEOUT, "was not over in 5000 ms");
+    });
   });
 }
 
 TEST(DeviceFaults, ARankThatLeavesEndsTheWaitOfStreams) {
   in_process({}, [] {
     std::atomic<bool> waits{false};
-    run_ranks(
-        2,
-        [&](Rank& self) {
-          const Summing summing(self);
-          ASSERT_OK(summing.start());
-          EXPECT_EQ(summing.result(), 2u);
-          if (self.rank == 1) return waits.wait(false);  // and ends its communicator
-          const fsccl_status_t status = summing.start();
-          waits = true;
-          waits.notify_all();
-          ASSERT_OK(status);
-          summing.stream.synchronize();
-          EXPECT_LT(summing.start(), 0);
-        },
-        with_timeout(kPatienceMs, true));
+    two_ranks(kPatienceMs, [&](const Summing& summing) {
+      if (summing.self.rank == 1) return waits.wait(false);  // and ends its communicator
+      const fsccl_status_t status = summing.start();
+      waits = true;
+      waits.notify_all();
+      ASSERT_OK(status);
+      summing.stream.synchronize();
+      EXPECT_LT(summing.start(), 0);
+    });
   });
 }
 
 TEST(DeviceFaults, WhatNcclFindsOutEndsTheCommunicator) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:async:0"}}, [] {
-    run_ranks(
-        2,
-        [](Rank& self) {
-          const Summing summing(self);
-          ASSERT_OK(summing.start());
-          EXPECT_EQ(summing.result(), 2u);
-          fsccl_status_t status = summing.start();  // may see it already
-          summing.stream.synchronize();
-          while (status == FSCCL_OK && self.rank == 0) status = fsccl_barrier(self.comm, nullptr, nullptr);
-          EXPECT_TRUE(self.rank == 1 || status < 0) << explain(status);
-        },
-        with_timeout(5000, true));
+    two_ranks(5000, [](const Summing& summing) {
+      const Rank& self = summing.self;
+      fsccl_status_t status = summing.start();  // may see it already
+      summing.stream.synchronize();
+      while (status == FSCCL_OK && self.rank == 0) status = fsccl_barrier(self.comm, nullptr, nullptr);
+      EXPECT_TRUE(self.rank == 1 || status < 0) << explain(status);
+    });
   });
 }
 
 TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllReduce:2:error:1"}}, [] {
-    run_ranks(
-        2,
-        [](Rank& self) {
-          const Summing summing(self);
-          ASSERT_OK(summing.start());
-          EXPECT_EQ(summing.result(), 2u);
-          const fsccl_status_t status = summing.start();
-          EXPECT_TRUE(self.rank == 0 || status < 0);
-          summing.stream.synchronize();
-          EXPECT_ERROR(summing.start(), FSCCL_ERR_SYSTEM, "ncclAllReduce", "injected");
-        },
-        with_timeout(5000, true));
+    two_ranks(5000, [](const Summing& summing) {
+      const fsccl_status_t status = summing.start();
+      EXPECT_TRUE(summing.self.rank == 0 || status < 0);
+      summing.stream.synchronize();
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_SYSTEM, "ncclAllReduce", "injected");
+    });
   });
 }
 

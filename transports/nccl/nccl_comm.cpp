@@ -94,6 +94,12 @@ void Communicator::give_up(const Status& why) noexcept {
 }
 
 Status Communicator::group(const std::function<Status()>& issue) {
+  Status status = enqueue(issue);
+  if (!status.ok() && ended() && request_.refused) request_.refused(status);
+  return status;
+}
+
+Status Communicator::enqueue(const std::function<Status()>& issue) {
   const std::lock_guard lock(mutex_);
   if (ended() || refused_) return why_ended();
   if (const Code code = library().group_start(); code != kSuccess) return failed(library(), "ncclGroupStart", code, comm_);

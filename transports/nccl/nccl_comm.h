@@ -29,6 +29,7 @@ class Communicator {
     bool can_revoke = false;
     int64_t timeout_ms = 0, start_ms = 0;  // of every wait; of that of create()
     std::function<Status()> lost;          // an error when the others need not be waited for any more; any thread
+    std::function<void(const Status&)> refused;  // told of a group that has ended the communicator: the others may wait for it
   };
   static Result<UniqueId> make_id(const Library& library);
   // Collective over the ranks of the id, blocking.
@@ -65,6 +66,7 @@ class Communicator {
 
  private:
   explicit Communicator(Request request) : request_(std::move(request)) {}
+  Status enqueue(const std::function<Status()>& issue);
   Status settle(const char* operation, Code code, int64_t timeout_ms);
   void give_up(const Status& why) noexcept;
   void close();
