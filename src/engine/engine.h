@@ -189,8 +189,8 @@ class Engine {
     return static_cast<int32_t>(left_ - needed) >= 0 || settle(needed);
   }
   bool place_slots(const Plan& plan, uint32_t tick);  // false: no memory, and we failed
-  // Where the slots of the round go that comes next when the ring was used up to *ring_at.
-  bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;  // whether there are any
+  // Where the slots of the round go that comes next when `ring` has been used so far. Whether it has any.
+  bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
   // What a fold takes from one buffer: a block of each rank.
   const void* const* blocks(const std::byte* first, uint64_t stride) {

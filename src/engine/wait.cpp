@@ -119,9 +119,10 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
     // A yield that comes back at once gave the core to nobody: if the peer shares it, only sleep lets that run. One that takes long
     // gave it to somebody who computes: then who sleeps is back sooner, once there is something to do.
     int64_t now = now_ns();
-    const int64_t yields_end = mirrored() || own_core ? now + kPatientYieldsNs : now;
+    const int64_t patience_end = now + kPatientYieldsNs;
     const auto patient = [&](int yields, int idle) {
-      return (now < yields_end && (mirrored() || idle == yields)) || (yields < kYields && idle < kIdleYields);
+      const bool for_long = mirrored() || (own_core && idle == yields);
+      return (for_long && now < patience_end) || (yields < kYields && idle < kIdleYields);
     };
     for (int i = 0, idle = 0; patient(i, idle) && !on && now >= no_yields_until_; i++) {
       sched_yield();
