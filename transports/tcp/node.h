@@ -25,7 +25,7 @@ namespace fsccl::tcp {
 
 // Between hosts each message costs calls, a packet that is not full, and now and then a signal of who receives. What plans use of
 // it where several send at once: src/plan/turn.h.
-inline constexpr size_t kMostSlotBytes = 1u << 20;
+inline constexpr size_t kMostSlotBytes = 512u << 10;
 
 class Node : public mirror::Node {
  public:
