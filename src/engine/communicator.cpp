@@ -243,8 +243,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                 : measures ? calibrate(meeting, other, typical, &engine.first_tick)
                            : typical;
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
-  costs.turns = comm->oversubscribed_;
-  if (costs.turns) costs.exchange = std::max(costs.exchange, kOversubscribedExchangeNs);
+  costs.apply_to(transport->put != nullptr, comm->oversubscribed_);
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take());

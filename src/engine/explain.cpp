@@ -128,8 +128,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);
     made.select.costs.can_read = !network && settings->single_copy != SingleCopy::kOff;
-    made.select.costs.turns = crowded;
-    if (crowded) made.select.costs.exchange = std::max(made.select.costs.exchange, kOversubscribedExchangeNs);
+    made.select.costs.apply_to(made.mirrored, crowded);
     made.select.eager_bytes = settings->eager_bytes;
     made.select.always_read = settings->single_copy == SingleCopy::kOn;
     made.select.rules = rules;

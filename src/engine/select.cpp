@@ -187,8 +187,8 @@ class Contest {
 
   std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
   // Where it stands among the candidates.
-  size_t enter(const std::string& plan, uint64_t chunk, const Price& price, const char* memory) {
-    candidates.push_back({plan, chunk, memory, price.ns});
+  size_t enter(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
+    candidates.push_back({plan, chunk, memory, ns});
     return candidates.size() - 1;
   }
   Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const { return price(plans, costs_, reads); }
@@ -205,6 +205,11 @@ struct Slots {
   size_t at = 0;  // among the candidates
   Price price{};
   bool lazy = false;  // a rank need not wait for all others
+
+  // Of many calls in a row; ranks that run ahead take of each only what the busier one has to do.
+  double in_a_row() const { return lazy ? price.busy : price.ns; }
+  // Nobody knows whether a call is alone or one of many.
+  double expected() const { return (price.ns + in_a_row()) / 2; }
 };
 
 bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
@@ -217,25 +222,23 @@ Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest
   Slots best;
   for (const ThroughSlots& one : ways.through_slots) {
     const std::array<Plan, 2> plans = contest.plans_of(one.make);
-    const Price price = contest.price_of(plans);
-    size_t at = contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, price, "any");
+    Slots slots{&one.make, 0, contest.price_of(plans), plans[0].lazy || plans[1].lazy};
+    slots.at = contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
     const std::vector<Candidate>& all = contest.candidates;
-    if (at > 0 && all[at].plan == all[at - 1].plan && all[at].chunk == all[at - 1].chunk) {
+    if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan && all[slots.at].chunk == all[slots.at - 1].chunk) {
       contest.candidates.pop_back();  // all of it fits either piece
-      at--;
+      slots.at--;
     }
-    if (allows(rule, asked, one) && (!best.make || price.ns < best.price.ns))
-      best = {&one.make, at, price, plans[0].lazy || plans[1].lazy};
+    if (allows(rule, asked, one) && (!best.make || slots.expected() < best.expected())) best = slots;
   }
   return best;
 }
 
 // Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by what they take more than the
 // direct way, if all are in pools; asking first is by an exchange, if one is not, and by another where slots let ranks run ahead.
-// What loses less when it is wrong is right. Ranks that run ahead take of many calls in a row only what the busier one has to do.
+// What loses less when it is wrong is right.
 bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
-  const double in_a_row = slots.lazy ? slots.price.busy : slots.price.ns;
-  return in_a_row - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
+  return slots.in_a_row() - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
 }
 
 Selection only(Plan plan, const SelectOptions& options, const char* why, std::vector<Candidate>* considered) {
@@ -295,14 +298,14 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
   bool eager = shape.mirrored || options.only_slots;
   if (!eager) {
     const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
-    const Price direct_price = contest.price_of(direct);
-    const size_t direct_at = contest.enter(direct[0].name, 0, direct_price, "pool");
+    const double direct_ns = contest.price_of(direct).ns;
+    const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
     const bool can_read = options.costs.can_read && ways.readable;
     const size_t read_at =
-        can_read ? contest.enter(std::string(op_name(op)) + "_read", 0, contest.price_of(direct, true), "private") : 0;
+        can_read ? contest.enter(std::string(op_name(op)) + "_read", 0, contest.price_of(direct, true).ns, "private") : 0;
     const double asking = options.costs.exchange;
     eager = rule                                 ? rule->way == Way::slots || rule->way == Way::small_slots
-            : options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_price.ns, asking)
+            : options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_ns, asking)
                                                  : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
     if (considered && !rule && options.eager_bytes != kConfigAuto) selection.why = "FSCCL_EAGER_BYTES says so";
     if (!eager) {
@@ -310,15 +313,15 @@ Selection select(OpCode op, const Shape& shape, const SelectOptions& options, st
       selection.plan = ways.direct(shape);
       selection.otherwise = (*slots.make)(shape);
       selection.reads = can_read && (named_way ? rule->way == Way::read
-                                               : options.always_read || candidates[read_at].ns < slots.price.ns + asking);
-      selection.ns = selection.reads ? candidates[read_at].ns : slots.price.ns + asking;
+                                               : options.always_read || candidates[read_at].ns < slots.expected() + asking);
+      selection.ns = selection.reads ? candidates[read_at].ns : slots.expected() + asking;
       candidates[direct_at].chosen = true;
       candidates[selection.reads ? read_at : slots.at].chosen = true;
     }
   }
   if (eager) {
     selection.plan = (*slots.make)(shape);
-    selection.ns = slots.price.ns;
+    selection.ns = slots.expected();
     candidates[slots.at].chosen = true;
   }
   if (considered) *considered = std::move(candidates);

@@ -31,7 +31,7 @@ struct Selection {
   Plan plan;
   Plan otherwise;      // runs instead of `plan` where peers' buffers cannot be touched; without steps if `plan` needs none
   bool reads = false;  // peers' own memory is read by the system: then it counts as touchable
-  double ns = 0;       // predicted, for buffers outside pools
+  double ns = 0;       // predicted (of a call that may be alone or one of many in a row), for buffers outside pools
   std::string why;     // of the choice; only for whoever considers it
 };
 

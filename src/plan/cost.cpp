@@ -10,10 +10,12 @@ namespace {
 constexpr uint32_t kFollowedRounds = 2 * kWindow;  // the others take as long as the last one of these
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;  // of any step
+constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 
 class Follower {
  public:
-  Follower(const std::array<Plan, 2>& plans, const Costs& costs, bool reads) : plans_(plans), costs_(costs), reads_(reads) {
+  Follower(const std::array<Plan, 2>& plans, const Costs& costs, bool reads)
+      : plans_(plans), costs_(costs), reads_(reads), fetched_(costs.turns || !costs.messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
     for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
   }
@@ -56,10 +58,10 @@ class Follower {
           if (step.peer != kAllPeers && (step.peer == plans_[0].rank) != (peer == 0)) continue;
           const double signalled = signals_[peer][index(who, step)];
           if (signalled == kNotYet) return false;
-          const double since = costs_.turns ? std::max(clock, signalled) : signalled;
+          const double since = fetched_ ? std::max(clock, signalled) : signalled;
           if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + costs_.exchange - 2 * costs_.message);
         }
-        waited_[who] += seen - clock;
+        waited_[who] += seen - clock - (fetched_ && seen > clock ? costs_.exchange : 0);
         clock = seen + costs_.message * peers_of(who, step);
         return true;
       }
@@ -102,6 +104,7 @@ class Follower {
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
+  const bool fetched_;  // a signal costs who waits for it an exchange, however long it has been there
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
   std::array<double, 2> clock_{}, waited_{};
@@ -119,6 +122,11 @@ double Cost::at(uint64_t bytes) const {
   return std::max(0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
 }
 
+void Costs::apply_to(bool by_messages, bool oversubscribed) {
+  messages = by_messages;
+  turns = oversubscribed;
+  if (turns) exchange = std::max(exchange, kOversubscribedExchangeNs);
+}
 uint64_t Costs::slot_streaming_from() const {
   uint64_t from = std::numeric_limits<uint64_t>::max();
   for (uint64_t bytes = Cost::kSizes.back(); bytes >= Cost::kSizes.front() && slot_streaming.at(bytes) < slot_cached.at(bytes);
@@ -136,6 +144,7 @@ Costs typical_costs(const topo::Connection& link) {
   const double per_byte = 1 / link.gb_per_s;
   Costs costs;
   costs.exchange = link.ns;
+  costs.messages = network;
   costs.message = network ? kPerPeer * link.ns : 0;
   costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
   for (size_t i = 0; i < Cost::kSizes.size(); i++) {

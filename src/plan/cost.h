@@ -35,8 +35,13 @@ struct Costs {
   double copy_per_byte = 0.04;             // between memory that both can touch
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
-  bool turns = false;  // more ranks than cores: who waits gives up its core, and each wait takes an exchange by itself
+  bool messages = false;  // signals come as such, and are there when somebody wants them; a line in memory that ranks share is then
+                          // fetched from another core, so that each wait takes an exchange by itself
+  bool turns = false;     // more ranks than cores: who waits gives up its core, and each wait takes an exchange, too
   CostsOrigin origin = CostsOrigin::table;
+
+  // What is known of a communicator, wherever the times are from.
+  void apply_to(bool by_messages, bool oversubscribed);
 
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;
@@ -47,8 +52,6 @@ struct Costs {
 // What stands in where nothing is measured: from the latency and the bandwidth of a link, or those that are typical of its class.
 Costs typical_costs(const topo::Connection& link);
 Costs typical_costs(topo::LinkClass link);
-
-inline constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 
 struct Price {
   double ns = 0;    // from a common begin until both have ended

@@ -76,6 +76,11 @@ TEST(Select, BroadcastOverlaps) {
   EXPECT_GT(plan.rounds, 1u);
 }
 
+// By itself it takes 1.28 us in two pieces and 1.40 in one; in a row each takes what its receiver has to do, 0.92 and 0.75.
+TEST(Select, BroadcastsInARowCountAsWell) {
+  EXPECT_EQ(select(OpCode::broadcast, shape_of(2, 16 << 10), machine()).otherwise.rounds, 1u);
+}
+
 // A root that may run ahead is held up to ask only where much would be saved.
 TEST(Select, BroadcastAtOnceForLongerThanAnAllGather) {
   EXPECT_EQ(chosen(OpCode::broadcast, shape_of(2, 8 << 10), machine()), "broadcast_slots");
@@ -88,6 +93,7 @@ TEST(Select, InStepsWhereMessagesAreDear) {
   SelectOptions options = machine();
   options.costs.exchange = 10'000;
   options.costs.message = 3000;
+  options.costs.messages = true;
   const auto at = [&](OpCode op, int ranks, uint64_t count) {
     Shape shape = shape_of(ranks, count);
     shape.mirrored = true;
