@@ -15,7 +15,11 @@ constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 class Follower {
  public:
   Follower(const std::array<Plan, 2>& plans, const Costs& costs, bool reads)
-      : plans_(plans), costs_(costs), reads_(reads), fetched_(costs.turns || !costs.messages) {
+      : plans_(plans),
+        costs_(costs),
+        reads_(reads),
+        travel_(costs.exchange - 2 * costs.message),
+        fetched_(costs.turns || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
     for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
   }
@@ -59,9 +63,9 @@ class Follower {
           const double signalled = signals_[peer][index(who, step)];
           if (signalled == kNotYet) return false;
           const double since = fetched_ ? std::max(clock, signalled) : signalled;
-          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + costs_.exchange - 2 * costs_.message);
+          if (peer != who || step.peer != kAllPeers) seen = std::max(seen, since + travel_);
         }
-        waited_[who] += seen - clock - (fetched_ && seen > clock ? costs_.exchange : 0);
+        waited_[who] += seen - clock - (fetched_ && seen > clock ? travel_ : 0);
         clock = seen + costs_.message * peers_of(who, step);
         return true;
       }
@@ -104,7 +108,8 @@ class Follower {
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
-  const bool fetched_;  // a signal costs who waits for it an exchange, however long it has been there
+  const double travel_;  // of a signal, without what its two ranks do for it
+  const bool fetched_;   // who waits for a signal takes that long for it, however long it has been there
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
   std::array<double, 2> clock_{}, waited_{};
@@ -122,8 +127,8 @@ double Cost::at(uint64_t bytes) const {
   return std::max(0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
 }
 
-void Costs::apply_to(bool by_messages, bool oversubscribed) {
-  messages = by_messages;
+void Costs::apply_to(bool sends_messages, bool oversubscribed) {
+  by_messages = sends_messages;
   turns = oversubscribed;
   if (turns) exchange = std::max(exchange, kOversubscribedExchangeNs);
 }
@@ -144,7 +149,7 @@ Costs typical_costs(const topo::Connection& link) {
   const double per_byte = 1 / link.gb_per_s;
   Costs costs;
   costs.exchange = link.ns;
-  costs.messages = network;
+  costs.by_messages = network;
   costs.message = network ? kPerPeer * link.ns : 0;
   costs.copy_per_byte = network ? Costs{}.copy_per_byte : per_byte;
   for (size_t i = 0; i < Cost::kSizes.size(); i++) {

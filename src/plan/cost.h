@@ -35,13 +35,13 @@ struct Costs {
   double copy_per_byte = 0.04;             // between memory that both can touch
   SideBySide side_by_side = SideBySide::none;
   bool can_read = false;
-  bool messages = false;  // signals come as such, and are there when somebody wants them; a line in memory that ranks share is then
-                          // fetched from another core, so that each wait takes an exchange by itself
-  bool turns = false;     // more ranks than cores: who waits gives up its core, and each wait takes an exchange, too
+  bool by_messages = false;  // signals come as messages, which are there when somebody wants them; a line in memory that ranks
+                             // share is then fetched from another core, so that each wait takes an exchange by itself
+  bool turns = false;        // more ranks than cores: who waits gives up its core, and each wait takes an exchange, too
   CostsOrigin origin = CostsOrigin::table;
 
   // What is known of a communicator, wherever the times are from.
-  void apply_to(bool by_messages, bool oversubscribed);
+  void apply_to(bool sends_messages, bool oversubscribed);
 
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;

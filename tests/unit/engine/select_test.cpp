@@ -93,7 +93,7 @@ TEST(Select, InStepsWhereMessagesAreDear) {
   SelectOptions options = machine();
   options.costs.exchange = 10'000;
   options.costs.message = 3000;
-  options.costs.messages = true;
+  options.costs.by_messages = true;
   const auto at = [&](OpCode op, int ranks, uint64_t count) {
     Shape shape = shape_of(ranks, count);
     shape.mirrored = true;

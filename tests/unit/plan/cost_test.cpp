@@ -56,7 +56,7 @@ TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
   Costs costs = round_numbers();
   costs.exchange = 5000;
   costs.message = 2000;
-  costs.messages = true;
+  costs.by_messages = true;
   const auto of = [&](int ranks, int steps) {
     return price({barrier_in_steps(0, ranks, steps), barrier_in_steps(1, ranks, steps)}, costs, false).ns;
   };
@@ -72,13 +72,21 @@ TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   const auto gather = pair_of(gather_slots, 100'000, 4096);
   const auto of = [&](bool messages, bool turns) {
     Costs costs = round_numbers();
-    costs.messages = messages;
+    costs.by_messages = messages;
     costs.turns = turns;
     return price(gather, costs, false).ns;
   };
   const double by_message = of(true, false), more = 10 * round_numbers().exchange;
   EXPECT_GT(of(false, false), by_message + more);
   EXPECT_GT(of(true, true), by_message + more);
+}
+
+TEST(Cost, NobodyIsBusyForLongerThanItTakes) {
+  Costs costs = round_numbers();
+  costs.by_messages = costs.turns = true;
+  costs.message = 400;
+  const Price found = price(pair_of(gather_slots, 100'000, 4096), costs, false);
+  EXPECT_LE(found.busy, found.ns);
 }
 
 TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
