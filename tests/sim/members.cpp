@@ -53,9 +53,12 @@ Members::Members(uint64_t seed, bool traced)
 Members::~Members() {
   for (Rank& one : ranks_) one.process->finish();
   for (const auto& stranger : strangers_) stranger->finish();
+  rank(kMaker).process->tidy_up([&] { end_registrar(); });
+}
+
+void Members::end_registrar() {
   if (!has_id_) return;
-  if (const Result<UniqueId> id = decode_unique_id(id_); id.ok())
-    rank(kMaker).process->tidy_up([&] { Registrar::cancel(id.value().job); });
+  if (const Result<UniqueId> id = decode_unique_id(id_); id.ok()) Registrar::cancel(id.value().job);
 }
 
 void Members::main(int r) {
@@ -88,7 +91,10 @@ void Members::main(int r) {
   if (process.over()) return;
   me.over = true;
   if (!me.alive.expired()) break_down(fmt::format("the job of rank {} is still there after it left", r));
-  if (!process.sockets.empty() && !(r == kMaker && me.error))
+  // It waits for who comes late, when somebody died or joining failed.
+  if (r == kMaker && (me.error || !dead_.empty())) end_registrar();
+  if (process.over()) return;
+  if (!process.sockets.empty())
     break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
   process.exit();
 }

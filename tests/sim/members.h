@@ -61,12 +61,14 @@ class Members {
   void note_loss(int r, int lost, bool left);
   void farewell(int r, int64_t left_ns, std::set<int> known);
   void knock(int stranger);
+  void end_registrar();
   const Rank& as_known(int r) const { return ranks_[static_cast<size_t>(r)]; }
   Rank& rank(int r) { return ranks_[static_cast<size_t>(r)]; }
 
   // members_ends.cpp: what befalls them, and what must hold
   void plan_mishap();
   void plan_loss_of(int host, int64_t at_ns);
+  void stop_chosen(int64_t ns);
   void kill_one(int64_t from_ns, int64_t to_ns);
   void break_down(std::string what);
   void judge();
@@ -74,6 +76,7 @@ class Members {
   void judge_losses(int r);
   void judge_suspicion(int r, int other);
   bool all_run_but(int r) const;
+  int64_t runs_since(const Rank& one) const;
   bool spoken_for(int r) const;
   void check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, const std::vector<int>& members);
   bool gone(int r) const;  // or about to go

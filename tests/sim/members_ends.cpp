@@ -8,8 +8,10 @@ namespace {
 
 constexpr int64_t kEndNs = 600 * kSecond;        // by then all is over
 constexpr int64_t kHostFoundNs = 6 * kSecond;    // until all know who is gone with it
+constexpr int64_t kSilenceToldNs = 1500 * kMillisecond;  // until all know that a rank is held for dead
 constexpr uint64_t kMostEvents = 3'000'000;      // by then all has come to rest
 constexpr int64_t kLateMs = 2500;                // of whoever reports that it cannot join
+constexpr int64_t kBegunNs = 20 * kMillisecond;  // until a rank that has joined beats, and speaks for others
 constexpr int64_t kSpeaksAfterNs = 2 * kSecond;  // after a pause, by when what was said of others meanwhile is taken back
 
 }  // namespace
@@ -68,6 +70,19 @@ void Members::plan_loss_of(int host, int64_t at_ns) {
   });
 }
 
+// All learn of it, also those who hear of it only over the tree, and where it stands at the root.
+void Members::stop_chosen(int64_t ns) {
+  std::vector<int> there;
+  for (int r = 0; r < setting_.ranks; r++)
+    if (r != setting_.chosen && rank(r).joined) there.push_back(r);
+  rank(setting_.chosen).process->pause(ns, true);
+  world_.after(setting_.times.dead_ns + kSilenceToldNs, [this, there] {
+    for (const int r : there)
+      if (!rank(r).leaving && !rank(r).process->over() && !gone(r) && !rank(r).lost.contains(setting_.chosen))
+        return break_down(fmt::format("rank {} does not know yet that rank {} is silent", r, setting_.chosen));
+  });
+}
+
 void Members::plan_mishap() {
   const int64_t most_ns = setting_.start_ns + kSecond;
   const auto host = [&] { return static_cast<int>(world_.below(static_cast<uint64_t>(setting_.hosts))); };
@@ -75,8 +90,9 @@ void Members::plan_mishap() {
     for (int i = 0; i < setting_.deaths; i++)
       setting_.mishap == Mishap::early ? kill_one(0, setting_.start_ns + 20 * kMillisecond) : kill_one(0, most_ns);
   if (setting_.mishap == Mishap::hosts) plan_loss_of(host(), world_.between(0, most_ns));
+  const bool one_alone = world_.chance(0.3);  // so that all others see it
   for (int r = 0; setting_.mishap == Mishap::pauses && r < setting_.ranks; r++) {
-    if (world_.chance(0.6)) continue;
+    if (one_alone ? r != setting_.chosen : world_.chance(0.6)) continue;
     const bool stopped = world_.chance(0.5);
     const int64_t ns = world_.between(50 * kMillisecond, 8 * kSecond);
     Process& process = *rank(r).process;
@@ -88,8 +104,7 @@ void Members::plan_mishap() {
   // Longer than it takes to count as dead, and when all have joined.
   if (setting_.mishap == Mishap::silent)
     world_.after(setting_.start_ns + world_.between(kSecond, 3 * kSecond) / 10, [this] {
-      Process& process = *rank(setting_.chosen).process;
-      if (rank(setting_.chosen).joined) process.pause(world_.between(4 * kSecond, 8 * kSecond), true);
+      if (rank(setting_.chosen).joined) stop_chosen(world_.between(4 * kSecond, 8 * kSecond));
     });
   for (int pause_ms = 0, r = 0; setting_.mishap == Mishap::farewells && r < setting_.ranks; r++) {
     pause_ms += static_cast<int>(r % 2 == 1 && world_.chance(0.6) ? world_.between(0, 20) : 2500);
@@ -211,12 +226,15 @@ void Members::judge_suspicion(int r, int other) {
 
 // For long enough that nobody passes on what it was told while it slept.
 bool Members::all_run_but(int r) const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& one) {
-    return &one == &as_known(r) || world_.now() - one.process->paused_until_ns() > kSpeaksAfterNs;
-  });
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](const Rank& one) { return &one == &as_known(r) || runs_since(one) > kSpeaksAfterNs; });
 }
 
-// Who stands beside it on its host, and sees that it would run if it could, is heard by its neighbours on others.
+int64_t Members::runs_since(const Rank& one) const {
+  return one.process->paused() ? world_.now() - one.process->paused_until_ns() : INT64_MAX;
+}
+
+// Who stands beside it on its host, has seen it beat and sees that it would run if it could, is heard by its neighbours on others.
 bool Members::spoken_for(int r) const {
   std::vector<int> ring;
   for (int other = 0; other < setting_.ranks; other++)
@@ -224,10 +242,12 @@ bool Members::spoken_for(int r) const {
   const size_t at = static_cast<size_t>(std::find(ring.begin(), ring.end(), r) - ring.begin());
   const auto speaks = [&](int other) {
     const Rank& one = as_known(other);
-    return other != r && one.joined && !one.leaving && !one.process->over() &&
-           world_.now() - std::max(one.ended_ns, one.process->paused_until_ns()) > kSpeaksAfterNs;
+    return other != r && one.joined && !one.leaving && !one.process->over() && runs_since(one) > kSpeaksAfterNs &&
+           world_.now() - one.ended_ns > kBegunNs;
   };
-  return setting_.weather.datagrams && (speaks(ring[(at + 1) % ring.size()]) || speaks(ring[(at + ring.size() - 1) % ring.size()]));
+  const bool has_beaten = as_known(r).process->paused_from_ns() - as_known(r).ended_ns > kBegunNs;
+  const int next = ring[(at + 1) % ring.size()], before = ring[(at + ring.size() - 1) % ring.size()];
+  return setting_.weather.datagrams && has_beaten && (speaks(next) || speaks(before));
 }
 
 void Members::judge_losses(int r) {

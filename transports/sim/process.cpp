@@ -135,6 +135,7 @@ void Process::serve_at(int64_t ns) {
 void Process::pause(int64_t ns, bool stopped) {
   if (over_) return;
   world_.note("process {} {} for {} ms", number, stopped ? "is stopped" : "gets no processor", ns / kMillisecond);
+  asleep_from_ns_ = world_.now();
   asleep_until_ns_ = std::max(asleep_until_ns_, world_.now() + ns);
   paused_ = true;
   stopped_ |= stopped;

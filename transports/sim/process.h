@@ -57,7 +57,8 @@ class Process : public std::enable_shared_from_this<Process> {
   void pause(int64_t ns, bool stopped);
   bool paused() const { return paused_; }  // ever
   bool was_stopped() const { return stopped_; }
-  int64_t paused_until_ns() const { return asleep_until_ns_; }  // the last time
+  int64_t paused_from_ns() const { return asleep_from_ns_; }  // the last time
+  int64_t paused_until_ns() const { return asleep_until_ns_; }
   void kill();
   // The same, when it sends something for the n-th time from now on.
   void pause_at_send(uint64_t count, int64_t ns, bool stopped);
@@ -90,7 +91,7 @@ class Process : public std::enable_shared_from_this<Process> {
   bool over_ = false, killed_ = false, in_round_ = false, stopped_ = false, paused_ = false;
   std::function<void()> at_send_;
   uint64_t sends_left_ = 0, rounds_ = 0;
-  int64_t asleep_until_ns_ = 0, served_at_ns_ = 0;
+  int64_t asleep_from_ns_ = 0, asleep_until_ns_ = 0, served_at_ns_ = 0;
   std::vector<std::shared_ptr<Fiber>> fibers_;
 };
 
