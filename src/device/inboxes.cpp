@@ -155,14 +155,15 @@ std::string Inboxes::unit_of(uint32_t channel) const {
   return channel < units_.size() ? units_[channel] : std::string();
 }
 
-Result<Channel> Channel::open(Communicator& comm, Communicator& keeper, const cuda::Device& device, const std::string& unit) {
+Result<InboxChannel> InboxChannel::open(Communicator& comm, Communicator& keeper, const cuda::Device& device,
+                                        const std::string& unit) {
   Kept::OfOne& kept = kept_by(keeper).by_tag[comm.tag()];
   if (kept.taken == Inboxes::kChannels) {
     FSCCL_ASSIGN(std::shared_ptr<Inboxes> made, Inboxes::open(comm, device, kept.all.size()));
     kept.all.push_back(std::move(made));
     kept.taken = 0;
   }
-  Channel channel{kept.all.back(), kept.taken++};
+  InboxChannel channel{kept.all.back(), kept.taken++};
   const std::lock_guard lock(channel.inboxes->names_mutex_);
   channel.inboxes->units_.push_back(unit);
   return channel;

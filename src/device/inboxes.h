@@ -70,7 +70,7 @@ class Inboxes {
   std::string unit_of(uint32_t channel) const;
 
  private:
-  friend struct Channel;
+  friend struct InboxChannel;
   struct Record {  // of the log, in shared memory
     uint64_t number, hash, what, sequence;
   };
@@ -93,9 +93,9 @@ class Inboxes {
 };
 
 // A unit's lines in the inboxes of all ranks.
-struct Channel {
+struct InboxChannel {
   // Collective over `comm`, blocking. Its memory lives as long as `keeper`, for waits on it may be handed to a pool there.
-  static Result<Channel> open(Communicator& comm, Communicator& keeper, const cuda::Device& device, const std::string& unit);
+  static Result<InboxChannel> open(Communicator& comm, Communicator& keeper, const cuda::Device& device, const std::string& unit);
 
   std::shared_ptr<Inboxes> inboxes;
   uint32_t number = 0;

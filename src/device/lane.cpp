@@ -19,7 +19,7 @@ void nap() {
 
 }  // namespace
 
-Lane::Lane(Communicator& comm, Channel channel, Kind kind)
+Lane::Lane(Communicator& comm, InboxChannel channel, Kind kind)
     : comm_(comm),
       channel_(std::move(channel)),
       ready_(kind == Kind::parameters ? 0 : kWordsOfLane),

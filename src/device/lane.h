@@ -27,7 +27,7 @@ namespace fsccl {
 class Lane {
  public:
   enum class Kind : uint8_t { parameters, gradients };
-  Lane(Communicator& comm, Channel channel, Kind kind);
+  Lane(Communicator& comm, InboxChannel channel, Kind kind);
   ~Lane();
   Lane(const Lane&) = delete;
 
@@ -80,7 +80,7 @@ class Lane {
   std::string missing(const Outstanding& one, int* peer) const;
 
   Communicator& comm_;
-  const Channel channel_;
+  const InboxChannel channel_;
   const int ready_, done_, begun_;  // words; begun_ is in the line of this rank itself, and `ended` is behind it
   cuda::Stream stream_ = nullptr;
   uint64_t steps_ = 0, sequence_ = 0, hash_ = 0;

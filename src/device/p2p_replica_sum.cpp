@@ -12,7 +12,8 @@ Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Req
   Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
   FSCCL_TRY(
       agree(replicas, slots.ok() ? success() : slots.take_status(), fmt::format("sum unit '{}' over replicas", request.spec.name)));
-  FSCCL_ASSIGN(const Channel channel, Channel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
+  FSCCL_ASSIGN(const InboxChannel channel,
+               InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pReplicaSum> made(new P2pReplicaSum(request, slots.take()));
   made->lane_ = std::make_unique<Lane>(replicas, channel, Lane::Kind::gradients);
   return std::unique_ptr<ReplicaSum>(std::move(made));

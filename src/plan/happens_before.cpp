@@ -43,25 +43,25 @@ bool HappensBefore::before(const Moment& first, const Moment& second) const {
   return clocks_[static_cast<size_t>(second.rank)][second.epoch * ranks_ + static_cast<size_t>(first.rank)] > first.step;
 }
 
-std::optional<Conflict> find_conflict(std::vector<Access>& accesses, const HappensBefore& order) {
-  std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) { return a.begin < b.begin; });
-  std::vector<const Access*> reads, writes;  // those that reach the current place
-  const auto unordered = [&](const Access& a, const Access& b) {
+std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses, const HappensBefore& order) {
+  std::sort(accesses.begin(), accesses.end(), [](const MemoryAccess& a, const MemoryAccess& b) { return a.begin < b.begin; });
+  std::vector<const MemoryAccess*> reads, writes;  // those that reach the current place
+  const auto unordered = [&](const MemoryAccess& a, const MemoryAccess& b) {
     const bool same_step = a.moment.rank == b.moment.rank && a.moment.step == b.moment.step;
-    const auto over = [&](const Access& first, const Access& second) {
+    const auto over = [&](const MemoryAccess& first, const MemoryAccess& second) {
       return first.over && order.before(*first.over, second.moment);
     };
     return !same_step && !over(a, b) && !over(b, a);
   };
-  for (const Access& access : accesses) {
+  for (const MemoryAccess& access : accesses) {
     if (access.begin == access.end) continue;
-    const auto over = [&](const Access* open) { return open->end <= access.begin; };
+    const auto over = [&](const MemoryAccess* open) { return open->end <= access.begin; };
     std::erase_if(reads, over);
     std::erase_if(writes, over);
-    for (const Access* write : writes)
+    for (const MemoryAccess* write : writes)
       if (unordered(*write, access)) return Conflict{*write, access};
     if (access.write)
-      for (const Access* read : reads)
+      for (const MemoryAccess* read : reads)
         if (unordered(*read, access)) return Conflict{*read, access};
     (access.write ? writes : reads).push_back(&access);
   }

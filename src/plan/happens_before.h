@@ -43,7 +43,7 @@ class HappensBefore {
   std::vector<std::optional<Moment>> signals_;  // by (rank, tick, whom it is for)
 };
 
-struct Access {
+struct MemoryAccess {
   uint64_t begin = 0, end = 0;  // bytes
   bool write = false;
   Moment moment;               // the step
@@ -51,10 +51,10 @@ struct Access {
 };
 
 struct Conflict {
-  Access first, second;
+  MemoryAccess first, second;
 };
 // Two accesses of different steps to the same bytes, at least one a write, that are not ordered; nothing if there is none. Reorders
 // `accesses`.
-std::optional<Conflict> find_conflict(std::vector<Access>& accesses, const HappensBefore& order);
+std::optional<Conflict> find_conflict(std::vector<MemoryAccess>& accesses, const HappensBefore& order);
 
 }  // namespace fsccl

@@ -24,7 +24,7 @@ class SymbolicRun {
   };
   Location locate(const Place& place) const;
   const SymbolicMemory& memory(size_t index) const { return memories_[index]; }
-  std::vector<Access>& accesses(size_t index) { return accesses_[index]; }
+  std::vector<MemoryAccess>& accesses(size_t index) { return accesses_[index]; }
   size_t memories() const { return memories_.size(); }
   const HappensBefore& order() const { return order_; }
   bool waited(int rank, int peer) const { return waited_[pair(rank, peer)]; }
@@ -65,7 +65,7 @@ class SymbolicRun {
   HappensBefore order_;
   std::vector<Location> locations_;       // of buffers, by (buffer, rank)
   std::vector<SymbolicMemory> memories_;  // likewise
-  std::vector<std::vector<Access>> accesses_;
+  std::vector<std::vector<MemoryAccess>> accesses_;
   std::vector<uint32_t> next_;               // step, by rank
   std::vector<bool> waited_, waited_enter_;  // by (rank, peer): directly, for any tick; for tick 0
   std::vector<bool> released_;               // by (rank, buffer)

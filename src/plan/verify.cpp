@@ -69,7 +69,7 @@ Status check_signals(const std::vector<Plan>& plans, const SymbolicRun& run) {
   return success();
 }
 
-std::string text_of(const std::vector<Plan>& plans, const Access& access) {
+std::string text_of(const std::vector<Plan>& plans, const MemoryAccess& access) {
   const char* how = access.write ? "writes" : "reads";
   return at_step(plans[static_cast<size_t>(access.moment.rank)], access.moment.step,
                  fmt::format("{} bytes {} .. {}", how, access.begin, access.end - 1));
@@ -95,7 +95,7 @@ Status check_end(const std::vector<Plan>& plans, SymbolicRun& run) {
     const Moment end = run.order().now(plan.rank, steps);
     for (uint32_t b = 0; b < plan.buffers.size(); ++b) {
       if (plan.buffers[b].slot) continue;  // the window guards its reuse
-      for (const Access& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
+      for (const MemoryAccess& access : run.accesses(run.locate({b, plan.rank, 0}).memory)) {
         if (access.moment.rank == plan.rank || access.begin == access.end || run.order().before(access.moment, end)) continue;
         if (!access.write && plan.buffers[b].guarded && !plan.buffers[b].writable) continue;
         const std::string why =

@@ -13,11 +13,11 @@ namespace fsccl::sim {
 
 using Lines = std::array<fsccl_transport_line_t, FSCCL_TRANSPORT_TICKS>;
 
-using SegmentPtr = std::shared_ptr<Segment>;
+using SegmentPtr = std::shared_ptr<SharedSegment>;
 
 // What the ranks of a channel share.
-struct Segment : std::enable_shared_from_this<Segment> {
-  Segment(SharedMachine& machine_, std::vector<int> members_) : machine(machine_), members(std::move(members_)) {
+struct SharedSegment : std::enable_shared_from_this<SharedSegment> {
+  SharedSegment(SharedMachine& machine_, std::vector<int> members_) : machine(machine_), members(std::move(members_)) {
     const size_t ranks = members.size();
     slot_bytes = round_up(machine.slot_bytes, size_t{64});
     slots.resize(ranks * FSCCL_TRANSPORT_SLOTS * slot_bytes);
@@ -35,7 +35,7 @@ struct Segment : std::enable_shared_from_this<Segment> {
   bool failed = false;
   fsccl_transport_failure_t board{};
   std::vector<bool> board_seen, left;  // by whom, and who
-  Segment* around = nullptr;           // of a pair: what it lies in, and is kept by
+  SharedSegment* around = nullptr;     // of a pair: what it lies in, and is kept by
   std::map<std::pair<int, int>, SegmentPtr> pairs;
 };
 
@@ -63,7 +63,7 @@ fsccl_status_t op_open(const fsccl_transport_request_t* request, void** channel,
   auto& machine = *static_cast<SharedMachine*>(request->node);
   SegmentPtr segment = machine.segment.lock();
   if (!segment) {
-    segment = std::make_shared<Segment>(machine, std::vector<int>(request->members, request->members + request->ranks));
+    segment = std::make_shared<SharedSegment>(machine, std::vector<int>(request->members, request->members + request->ranks));
     machine.segment = segment;
   }
   *channel = new Channel{std::move(segment), request->rank};
@@ -75,7 +75,7 @@ fsccl_status_t op_pair(void* around, int from, int to, void** pair, uint32_t* fi
   const Channel& channel = as_channel(around);
   SegmentPtr& segment = channel.segment->pairs[{from, to}];
   if (!segment) {
-    segment = std::make_shared<Segment>(channel.segment->machine, std::vector<int>{channel.member(from), channel.member(to)});
+    segment = std::make_shared<SharedSegment>(channel.segment->machine, std::vector<int>{channel.member(from), channel.member(to)});
     segment->around = channel.segment.get();
   }
   *pair = new Channel{segment, channel.rank == from ? 0 : 1};
@@ -93,7 +93,7 @@ void op_close(void* opened) {
 
 // In what a signal carries, on its way to one peer, or in the slots that its sender has written.
 void turn_a_bit(const Channel& channel, int peer, fsccl_transport_line_t* line) {
-  Segment& segment = *channel.segment;
+  SharedSegment& segment = *channel.segment;
   SharedMachine& machine = segment.machine;
   const bool in_slot = machine.world.chance(0.5);
   const size_t bytes = in_slot ? std::min<size_t>(segment.ring_bytes(), 4 * segment.slot_bytes) : sizeof line->payload;
@@ -111,7 +111,7 @@ void op_signal(void* opened, const fsccl_transport_line_t* line) {
   for (size_t peer = 0; peer < ranks; peer++) {
     if (static_cast<int>(peer) == channel.rank) continue;
     if (!channel.segment->machine.speaks(channel.member(channel.rank))) return;
-    Segment* const segment = channel.segment.get();
+    SharedSegment* const segment = channel.segment.get();
     const size_t place = static_cast<size_t>(channel.rank) * ranks + peer;
     fsccl_transport_line_t seen_line = *line;
     if (SharedMachine& machine = segment->machine; machine.damage > 0 && machine.world.chance(machine.damage))
@@ -155,18 +155,18 @@ fsccl_status_t op_read(void* opened, int peer, uint64_t address, void* destinati
 }
 
 void* op_slots(void* opened, int rank, size_t* ring_bytes, size_t* slot_bytes) {
-  Segment& segment = *as_channel(opened).segment;
+  SharedSegment& segment = *as_channel(opened).segment;
   *ring_bytes = segment.ring_bytes();
   *slot_bytes = segment.slot_bytes;
   return segment.slots.data() + static_cast<size_t>(rank) * segment.ring_bytes();
 }
 
 // The board of a pair is that of the channel around it.
-Segment& board_of(const Channel& channel) { return channel.segment->around ? *channel.segment->around : *channel.segment; }
+SharedSegment& board_of(const Channel& channel) { return channel.segment->around ? *channel.segment->around : *channel.segment; }
 
 void op_fail(void* opened, const fsccl_transport_failure_t* failure) {
   const Channel& channel = as_channel(opened);
-  Segment& board = board_of(channel);
+  SharedSegment& board = board_of(channel);
   if (channel.dead() || board.failed) return;
   board.failed = true;
   board.board = *failure;
@@ -176,7 +176,7 @@ void op_fail(void* opened, const fsccl_transport_failure_t* failure) {
 
 const fsccl_transport_failure_t* op_failure(void* opened) {
   const Channel& channel = as_channel(opened);
-  Segment& board = board_of(channel);
+  SharedSegment& board = board_of(channel);
   const auto self = std::find(board.members.begin(), board.members.end(), channel.member(channel.rank)) - board.members.begin();
   return board.board_seen[static_cast<size_t>(self)] ? &board.board : nullptr;
 }

@@ -10,7 +10,7 @@
 
 namespace fsccl::sim {
 
-struct Segment;
+struct SharedSegment;
 
 struct SharedMachine {
   World& world;
@@ -22,7 +22,7 @@ struct SharedMachine {
   std::function<bool(int rank)> speaks;        // asked for each peer that is to see a signal: whether the rank lives to give it
   double damage = 0;                           // signals at which a bit turns: in what they carry, or in a slot
   std::vector<std::pair<int, int>> damaged{};  // whose bit that was, and who is to see it; -1: whoever reads the slot
-  std::weak_ptr<Segment> segment{};            // of the channel
+  std::weak_ptr<SharedSegment> segment{};      // of the channel
 };
 
 // What the request's `node` is. The ranks open their channels one after the other.
