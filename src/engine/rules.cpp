@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/config_value.h"
+#include "base/immortal.h"
 #include "base/log.h"
 
 namespace fsccl {
@@ -159,10 +160,10 @@ const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call) 
 
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason) {
   static std::mutex mutex;
-  static std::set<std::string> announced;
+  static Immortal<std::set<std::string>> announced;
   std::string text = fmt::format("{} is not followed for {}: {}; the cost model chooses", rule.origin, op_name(op), reason);
   const std::lock_guard lock(mutex);
-  if (announced.insert(text).second) FSCCL_LOG(kWarn, "{}", text);
+  if (announced.get().insert(text).second) FSCCL_LOG(kWarn, "{}", text);
 }
 
 }  // namespace fsccl

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/immortal.h"
 #include "kernels/cuda/image.h"
 #include "kernels/cuda/tables.h"
 
@@ -83,11 +84,11 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
 
 Result<const DeviceKernels*> DeviceKernels::of(const Device& device) {
   static std::mutex mutex;
-  static std::map<const Device*, const DeviceKernels*> loaded;
+  static Immortal<std::map<const Device*, const DeviceKernels*>> loaded;
   const std::lock_guard lock(mutex);
-  if (const auto found = loaded.find(&device); found != loaded.end()) return found->second;
+  if (const auto found = loaded.get().find(&device); found != loaded.get().end()) return found->second;
   FSCCL_ASSIGN(const DeviceKernels* kernels, load(device));
-  loaded.emplace(&device, kernels);
+  loaded.get().emplace(&device, kernels);
   return kernels;
 }
 
