@@ -287,9 +287,10 @@ Status Pool::check_empty() {
   for (const auto& [key, text] : units) list += (list.empty() ? "" : ", ") + text();
   return fail(
       FSCCL_ERR_INVALID_STATE,
-      "pool '{}' still has {} unit(s), {} block(s) and {} import(s), the latter with {} bytes: destroy and free them first. "
+      "pool '{}' still has {} unit(s), {} block(s){} and {} import(s), the latter two with {} bytes: destroy and free them first. "
       "They are: {}",
-      name_, units.size(), figures.blocks, figures.imports, figures.live_bytes, list);
+      name_, units.size(), figures.blocks, units.empty() || figures.blocks == 0 ? "" : " with the units' shards", figures.imports,
+      figures.live_bytes, list);
 }
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
