@@ -4,6 +4,9 @@
 #include <ucp/api/ucp.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "transports/sim/network.h"
 #include "transports/ucx/node.h"
@@ -18,12 +21,17 @@ struct Endpoint {
   int to = 0;
   ucp_err_handler_t handler{};
 };
+struct Request;
 struct Worker {
   int rank = 0;
   ucp_am_handler_param_t handler{};
   std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::vector<Request*> requests;  // under way, the oldest first
 };
-struct Request {};
+struct Request {
+  Worker& worker;
+  std::function<void()> cancel;
+};
 
 Worker& as_worker(ucp_worker_h worker) { return *reinterpret_cast<Worker*>(worker); }
 Endpoint& as_endpoint(ucp_ep_h endpoint) { return *reinterpret_cast<Endpoint*>(endpoint); }
@@ -34,7 +42,26 @@ ucs_status_t worker_create(ucp_context_h, const ucp_worker_params_t*, ucp_worker
   *worker = reinterpret_cast<ucp_worker_h>(made.release());
   return UCS_OK;
 }
-void worker_destroy(ucp_worker_h worker) { delete &as_worker(worker); }
+// As UCX does when endpoints are closed by force: what is under way is over, and whoever waits for it is told.
+void worker_destroy(ucp_worker_h handle) {
+  const std::unique_ptr<Worker> worker(&as_worker(handle));
+  while (!worker->requests.empty()) {
+    const std::function<void()> cancel = std::move(worker->requests.front()->cancel);
+    worker->requests.erase(worker->requests.begin());
+    cancel();  // which frees it
+  }
+}
+
+Request* begin_request(Worker& worker, const std::function<void(Request* request, ucs_status_t status)>& over) {
+  auto* const request = new Request{worker, {}};
+  request->cancel = [over, request] { over(request, UCS_ERR_CANCELED); };
+  worker.requests.push_back(request);
+  return request;
+}
+void free_request(void* handle) {
+  const std::unique_ptr<Request> request(static_cast<Request*>(handle));
+  std::erase(request->worker.requests, request.get());
+}
 
 ucs_status_t worker_get_address(ucp_worker_h worker, ucp_address_t** address, size_t* bytes) {
   *address = reinterpret_cast<ucp_address_t*>(&as_worker(worker).rank);
@@ -66,20 +93,25 @@ ucs_status_ptr_t am_send(ucp_ep_h to, unsigned, const void* header, size_t heade
   message->source = static_cast<const std::byte*>(data);
   message->size = bytes;
   message->eager = (param->flags & UCP_AM_SEND_FLAG_EAGER) != 0;
-  auto* const request = new Request;
-  message->done = [sent = param->cb.send, request, user = param->user_data] { sent(request, UCS_OK, user); };
+  const auto sent = [call = param->cb.send, user = param->user_data](Request* request, ucs_status_t status) {
+    call(request, status, user);
+  };
+  Request* const request = begin_request(*endpoint.worker, sent);
+  message->done = [sent, request] { sent(request, UCS_OK); };
   if (!Network::current().send(endpoint.worker->rank, endpoint.to, message)) return request;
-  delete request;
+  free_request(request);
   return nullptr;
 }
 
 // A descriptor of bytes that can be fetched is a pointer to their message.
 ucs_status_ptr_t am_fetch(ucp_worker_h worker, void* descriptor, void* place, size_t bytes, const ucp_request_param_t* param) {
   const std::unique_ptr<MessagePtr> offered(static_cast<MessagePtr*>(descriptor));
-  auto* const request = new Request;
-  Network::current().fetch(
-      as_worker(worker).rank, *offered, static_cast<std::byte*>(place),
-      [fetched = param->cb.recv_am, request, bytes, user = param->user_data] { fetched(request, UCS_OK, bytes, user); });
+  const auto fetched = [call = param->cb.recv_am, bytes, user = param->user_data](Request* request, ucs_status_t status) {
+    call(request, status, bytes, user);
+  };
+  Request* const request = begin_request(as_worker(worker), fetched);
+  Network::current().fetch(as_worker(worker).rank, *offered, static_cast<std::byte*>(place),
+                           [fetched, request] { fetched(request, UCS_OK); });
   return request;
 }
 void am_release(ucp_worker_h, void* descriptor) { delete static_cast<MessagePtr*>(descriptor); }
@@ -143,7 +175,7 @@ ucx::UcxLibrary simulated_library() {
   made.am_send_nbx = am_send;
   made.am_recv_data_nbx = am_fetch;
   made.am_data_release = am_release;
-  made.request_free = [](void* request) { delete static_cast<Request*>(request); };
+  made.request_free = free_request;
   return made;
 }
 
