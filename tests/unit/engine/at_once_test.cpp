@@ -21,7 +21,7 @@ constexpr int kRounds = 200;
 // A rank's engine, and what a communicator would bring into a call.
 struct Rank {
   Rank(int rank, int ranks, Wrapped& channel, uint32_t tick) : shape{.rank = rank, .ranks = ranks} {
-    static const fsccl_transport_ops_t ops = Wrapped::engine_ops();
+    static const fsccl_transport_ops_t ops = Wrapped::ops();
     EngineOptions options;
     options.transport = &ops;
     options.channel = &channel;

@@ -38,7 +38,7 @@ std::array<Outcome, 2> run(const Case& what, bool checksum) {
   std::array<Outcome, 2> results;
   std::barrier over(2);
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
-    static const fsccl_transport_ops_t ops = Wrapped::engine_ops();
+    static const fsccl_transport_ops_t ops = Wrapped::ops();
     what.spoil(rank, channel);
     EngineOptions options;
     options.transport = &ops;

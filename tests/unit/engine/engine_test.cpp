@@ -31,7 +31,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
       }
       return true;
     };
-    static const fsccl_transport_ops_t ops = Wrapped::engine_ops();
+    static const fsccl_transport_ops_t ops = Wrapped::ops();
     EngineOptions options;
     options.transport = &ops;
     options.channel = &channel;

@@ -39,11 +39,6 @@ struct Wrapped {
     ops.slots = [](void* self, int rank, size_t* ring_bytes, size_t* slot_bytes) {
       return shm_transport()->slots(static_cast<Wrapped*>(self)->channel, rank, ring_bytes, slot_bytes);
     };
-    return ops;
-  }
-  // Also what an engine calls.
-  static fsccl_transport_ops_t engine_ops() {
-    fsccl_transport_ops_t ops = Wrapped::ops();
     ops.close = [](void*) {};  // over_channel does
     ops.word = [](void* self, int peer, uint32_t tick, fsccl_transport_word_t* word) {
       shm_transport()->word(static_cast<Wrapped*>(self)->channel, peer, tick, word);
