@@ -24,7 +24,8 @@ Blocks::Blocks(Place place) : place_(std::move(place)), region_(place_.bytes) {
   if (place_.debug && !place_.dry_run) watch_ = std::make_unique<BlockWatch>(place_.memory, streams_);
 }
 
-Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : region_.top()); }
+// What comes to lie at these addresses next is nobody's free memory.
+Blocks::~Blocks() { allow_memory(place_.memory, place_.dry_run ? 0 : reached_); }
 
 // Bytes that the stream may have, and that exist.
 Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t bytes, uint32_t stream,
@@ -47,6 +48,7 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
                        "pool '{}' has no room for a block of {} bytes in its {} bytes of address space (FSCCL_POOL_REGION_BYTES)",
                        place_.pool, bytes, place_.bytes));
   const uint64_t extent = region_.top();
+  reached_ = std::max(reached_, extent);
   lock.unlock();
   Status status = place_.grow(extent);
   lock.lock();

@@ -73,6 +73,7 @@ class Blocks {
   NodeMemory nodes_;
   std::pmr::map<const std::byte*, Block> blocks_{nodes_.get()};  // by address
   Region region_;
+  uint64_t reached_ = 0;  // the highest end of a block ever
   BlockStreams streams_;
   CoolingSlots cooling_;
   std::unique_ptr<BlockWatch> watch_;  // debug mode

@@ -30,7 +30,8 @@ SecretKey SecretKey::random() {
 SecretKey SecretKey::derive(std::string_view label, ByteView secret) {
   ready();
   crypto_auth_hmacsha256_state state;
-  crypto_auth_hmacsha256_init(&state, secret.data(), secret.size());
+  static constexpr unsigned char kNone = 0;  // a secret of no bytes may lie nowhere
+  crypto_auth_hmacsha256_init(&state, secret.empty() ? &kNone : secret.data(), secret.size());
   crypto_auth_hmacsha256_update(&state, reinterpret_cast<const unsigned char*>(label.data()), label.size());
   SecretKey key;
   crypto_auth_hmacsha256_final(&state, key.bytes_.data());
