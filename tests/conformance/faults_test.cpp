@@ -123,7 +123,8 @@ TEST_F(Faults, AForkedChildDoesNotHaveThem) {
                      const pid_t child = fork();
                      if (child == 0) read(param);
                      int status = 0;
-                     if (waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) std::abort();
+                     // By the signal, or as a sanitizer, which takes that for itself, ends a process.
+                     if (waitpid(child, &status, 0) == child && status != 0) std::abort();
                    }),
                "parameters of unit 'layer3'.*; this is a child of fork\\(\\), which does not have the memory of pools");
 }
