@@ -12,8 +12,7 @@ Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
   Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
   FSCCL_TRY(agree(comm, std::move(mine), fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
                   FSCCL_ERR_NOT_AVAILABLE));
-  FSCCL_ASSIGN(const InboxChannel channel,
-               InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
+  FSCCL_ASSIGN(const InboxChannel channel, InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
   std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
   mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);
   mover->gradients_ = std::make_unique<Lane>(comm, channel, Lane::Kind::gradients);

@@ -237,7 +237,7 @@ class Program {
       return reduce(bug_ == Bug::slot_overrun ? distance : -1 - distance, true);
     }
     if (bug_ == Bug::unit_leak) {
-      expected_kind = "with the units' shards";
+      expected_kind = "still has 1 unit(s)";
       expected_owner = "unit 'layer7' (its parameters are unsharded)";
       return;
     }

@@ -333,7 +333,7 @@ TEST(Pools, PointersOfOthersAndPoolsWithSlots) {
         ASSERT_OK(grads ? fsccl_unit_grad(unit, 0, &view) : fsccl_unit_param(unit, 0, &view));
         EXPECT_ERROR(fsccl_pool_free(pool, view.data, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "not a block");
         EXPECT_ERROR(fsccl_pool_destroy(pool), FSCCL_ERR_INVALID_STATE, "unit 'held' (its parameters are unsharded)",
-                     grads ? "gradients are not reduced" : "unsharded");
+                     "with the units' shards", grads ? "gradients are not reduced" : "unsharded");
       }
       ASSERT_OK(fsccl_unit_destroy(unit));
       EXPECT_OK(fsccl_pool_destroy(pool));

@@ -94,8 +94,7 @@ void Members::main(int r) {
   // It waits for who comes late, when somebody died or joining failed.
   if (r == kMaker && (me.error || !dead_.empty())) end_registrar();
   if (process.over()) return;
-  if (!process.sockets.empty())
-    break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
+  if (!process.sockets.empty()) break_down(fmt::format("rank {} has {} sockets open at its end", r, process.sockets.size()));
   process.exit();
 }
 

@@ -6,13 +6,13 @@
 namespace fsccl::sim {
 namespace {
 
-constexpr int64_t kEndNs = 600 * kSecond;        // by then all is over
-constexpr int64_t kHostFoundNs = 6 * kSecond;    // until all know who is gone with it
+constexpr int64_t kEndNs = 600 * kSecond;                // by then all is over
+constexpr int64_t kHostFoundNs = 6 * kSecond;            // until all know who is gone with it
 constexpr int64_t kSilenceToldNs = 1500 * kMillisecond;  // until all know that a rank is held for dead
-constexpr uint64_t kMostEvents = 3'000'000;      // by then all has come to rest
-constexpr int64_t kLateMs = 2500;                // of whoever reports that it cannot join
-constexpr int64_t kBegunNs = 20 * kMillisecond;  // until a rank that has joined beats, and speaks for others
-constexpr int64_t kSpeaksAfterNs = 2 * kSecond;  // after a pause, by when what was said of others meanwhile is taken back
+constexpr uint64_t kMostEvents = 3'000'000;              // by then all has come to rest
+constexpr int64_t kLateMs = 2500;                        // of whoever reports that it cannot join
+constexpr int64_t kBegunNs = 20 * kMillisecond;          // until a rank that has joined beats, and speaks for others
+constexpr int64_t kSpeaksAfterNs = 2 * kSecond;          // after a pause, by when what was said of others meanwhile is taken back
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void Members::stop_chosen(int64_t ns) {
   rank(setting_.chosen).process->pause(ns, true);
   world_.after(setting_.times.dead_ns + kSilenceToldNs, [this, there] {
     for (const int r : there)
-      if (!rank(r).leaving && !rank(r).process->over() && !gone(r) && !rank(r).lost.contains(setting_.chosen))
+      if (!gone(r) && !rank(r).lost.contains(setting_.chosen))
         return break_down(fmt::format("rank {} does not know yet that rank {} is silent", r, setting_.chosen));
   });
 }
