@@ -65,9 +65,9 @@ void run(const Case& c, const std::function<void(const Layer&, bool last)>& body
 void write(char* address) { *static_cast<volatile char*>(address) = 1; }
 char read(const char* address) { return *static_cast<const volatile char*>(address); }
 
-// By the signal, or, where the address sanitizer takes that for itself, by what it does then.
+// By the signal, or, where a sanitizer takes that for itself, by what it does then.
 bool ended_by_it(int status) {
-#ifdef FSCCL_ASAN
+#if defined(FSCCL_ASAN) || defined(__SANITIZE_THREAD__)
   return WIFEXITED(status) && WEXITSTATUS(status) != 0;
 #else
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;

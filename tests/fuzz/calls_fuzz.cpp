@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "fuzz.h"
 
@@ -80,6 +81,7 @@ class Program {
   void make_comm() {
     fsccl_comm_t& place = comms_.place(input_);
     if (alive(place)) return;
+    if (place) expect_sense(fsccl_comm_destroy(std::exchange(place, nullptr)));  // could not be made, or has not been yet
     fsccl_unique_id_t id{};
     expect_sense(fsccl_unique_id_create(&id));
     const bool spoilt = input_.rarely();

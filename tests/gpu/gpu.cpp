@@ -139,22 +139,22 @@ Gpu::Gate::Gate(const Gpu& gpu) : gpu_(gpu) {
   if (page == MAP_FAILED || !gpu.good("pin", gpu.cuda_->register_host(page, kPage, kMapped)) ||
       !gpu.good("map", gpu.cuda_->host_pointer(&address_, page, 0)))
     std::abort();
-  flag_ = static_cast<volatile uint32_t*>(page);
+  flag_ = static_cast<std::atomic<uint32_t>*>(page);
 }
 
 Gpu::Gate::~Gate() {
-  gpu_.cuda_->unregister_host(const_cast<uint32_t*>(flag_));
-  munmap(const_cast<uint32_t*>(flag_), kPage);
+  gpu_.cuda_->unregister_host(flag_);
+  munmap(flag_, kPage);
 }
 
 bool Gpu::Gate::shut(void* stream) const {
-  *flag_ = 0;
+  flag_->store(0, std::memory_order_release);
   Operation wait{kWaitValue32, address_, 1, 0, 0, 0};
   // The driver's struct is padded to 48 bytes: the same as this one.
   static_assert(sizeof(Operation) == 48);
   return gpu_.good("gate", gpu_.cuda_->stream_values(stream, 1, &wait, 0));
 }
 
-void Gpu::Gate::open() const { *flag_ = 1; }
+void Gpu::Gate::open() const { flag_->store(1, std::memory_order_release); }
 
 }  // namespace fsccl::testing

@@ -2,6 +2,7 @@
 // library it takes no more than NVIDIA's driver, loaded when it is there, so the same programs run on a GPU and over the stand-in
 // driver (tests/stand_in/cuda).
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -38,7 +39,7 @@ class Gpu {
 
    private:
     const Gpu& gpu_;
-    volatile uint32_t* flag_;
+    std::atomic<uint32_t>* flag_;
     unsigned long long address_ = 0;
   };
 

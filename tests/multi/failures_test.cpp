@@ -66,7 +66,7 @@ int divider(const Child& self) {
   if (self.rank == 0) {
     const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
     tell("barrier", status);
-    return status == FSCCL_ERR_PEER_DEAD ? 0 : 5;
+    return status == FSCCL_ERR_PEER_DEAD && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 5;
   }
   const fsccl_status_t status = fsccl_comm_subset(comm, ranks, 3, 1, nullptr, &part);
   tell("subset", status);

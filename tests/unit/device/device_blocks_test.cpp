@@ -144,8 +144,8 @@ TEST_F(DeviceBlocksTest, NobodyWritesWhatIsStillInUse) {
             held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
             if (random() % 8 == 0) {
               EXPECT_EQ(byte_at(block.at + random() % block.bytes, *block.stream, page), block.value);
-            } else {  // read in the stream's own time
-              block.stream->copy(page.room() + 8, block.at + block.bytes - 1, 1);
+            } else {  // read in the stream's own time, to a place of its own
+              block.stream->copy(page.room() + 8 + static_cast<size_t>(block.stream - streams), block.at + block.bytes - 1, 1);
             }
             give(rank, block.at, *block.stream);
           }
