@@ -29,7 +29,7 @@ Engine::Engine(EngineOptions options)
       placed_(options_.first_tick - 1),
       remote_(2 * static_cast<size_t>(options_.ranks)),
       sources_(static_cast<size_t>(options_.ranks)),
-      lost_(static_cast<size_t>(options_.ranks)) {
+      departed_(static_cast<size_t>(options_.ranks)) {
   for (int rank = 0; rank < ranks_; rank++) {
     slots_.push_back(static_cast<std::byte*>(transport_.slots(channel_, rank, &ring_bytes_, &slot_bytes_)));
     one_process_ &= can_read_ && options_.same_process[static_cast<size_t>(rank)];
@@ -418,9 +418,12 @@ void Engine::unbind() {
   }
 }
 
+// Who drives meanwhile learns of a death from the failure alone: all say of it what is said here.
 void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
-  lost_[static_cast<size_t>(rank)].store(left ? 2 : 1, std::memory_order_release);
-  if (!left) look_for_failure();  // it may have ended because another died, of which it was the first to tell
+  if (left)
+    departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
+  else
+    look_for_failure();  // it may have ended because another died, of which it was the first to tell
   // Behind that failure, so that it does not look like the cause.
   record(left ? recording::Event::left : recording::Event::lost, {}, options_.members[static_cast<size_t>(rank)]);
   if (left) return;

@@ -296,8 +296,8 @@ class Engine {
   std::vector<Engine*> bound_, heirs_;
   mutable std::mutex failure_mutex_;
   Error error_;
-  Error no_memory_;                         // made when there was some
-  std::vector<std::atomic<uint8_t>> lost_;  // per rank: 0, 1 died, 2 left
+  Error no_memory_;                          // made when there was some
+  std::vector<std::atomic<bool>> departed_;  // per rank, as the job says
 };
 
 }  // namespace fsccl

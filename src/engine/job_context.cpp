@@ -235,7 +235,8 @@ void JobContext::add(Communicator* comm) {
   const std::lock_guard lock(mutex_);
   communicators_.push_back(comm);
   for (int rank = 0; rank < comm->size(); rank++)
-    if (const uint8_t lost = lost_ranks_[static_cast<size_t>(comm->job_rank(rank))]) comm->engine().lost(rank, lost == 2);
+    if (const uint8_t lost = lost_ranks_[static_cast<size_t>(comm->job_rank(rank))])
+      comm->engine().lost(rank, lost == 2, silence_of(comm->job_rank(rank)));
 }
 
 void JobContext::remove(Communicator* comm) {
@@ -249,9 +250,14 @@ bool JobContext::any_died(const std::vector<int>& ranks) {
   return std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return lost_ranks_[static_cast<size_t>(rank)] == 1; });
 }
 
-void JobContext::on_loss(int rank, bool left) {
+// Empty, or why a lost rank is held for dead.
+std::string JobContext::silence_of(int rank) const {
   const PeerLife life = job_->life(rank);
-  const std::string silence = life.silent_ms > 0 || life.host_lost ? describe(life) : std::string();
+  return life.silent_ms > 0 || life.host_lost ? describe(life) : std::string();
+}
+
+void JobContext::on_loss(int rank, bool left) {
+  const std::string silence = silence_of(rank);
   const std::lock_guard lock(mutex_);
   lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
   if (!left) lost_.store(true, std::memory_order_release);

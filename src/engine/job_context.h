@@ -79,6 +79,7 @@ class JobContext {
   size_t cores_of(const std::vector<int>& ranks) const;
   const char* network_name() const;
   Status join_network(Deadline deadline);
+  std::string silence_of(int rank) const;
   void on_loss(int rank, bool left);
   void on_life(int rank, const PeerLife& life);
 

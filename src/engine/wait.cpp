@@ -284,17 +284,16 @@ void Engine::look_at_blocked(Operation& op) {
     error.text = std::move(text);
     fail_all(error);
   };
-  uint8_t lost = lost_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
+  bool left = departed_[static_cast<size_t>(blocked_.peer)].load(std::memory_order_acquire);
   if (op.deadline_ns == 0) op.deadline_ns = Deadline::in_ms(options_.timeout_ms).at_ns();
   // The job's word that a rank has left can overtake what it sent over a network; the channel's own comes behind that.
-  if (lost == 2 && mirrored() && still_under_way(op.fingerprint.sequence)) lost = 0;
-  if (!lost && transport_.left(channel_, blocked_.peer)) lost = 2;
-  if (lost && !met(blocked_)) {
+  if (left && mirrored() && still_under_way(op.fingerprint.sequence)) left = false;
+  if (!left) left = transport_.left(channel_, blocked_.peer) != 0;
+  if (left && !met(blocked_)) {
     look_for_failure();  // why it left, perhaps: that was told before
     if (failed()) return;
     return end(FSCCL_ERR_PEER_DEAD,
-               fmt::format("rank {} {} while {} waited for it", peer, lost == 2 ? "has left (destroyed its communicator)" : "died",
-                           describe(op.fingerprint)));
+               fmt::format("rank {} has left (destroyed its communicator) while {} waited for it", peer, describe(op.fingerprint)));
   }
   if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,

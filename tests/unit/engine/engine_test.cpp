@@ -73,5 +73,39 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   });
 }
 
+// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must not tell less.
+TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
+  std::promise<void> done;
+  over_channel(2, [&, over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
+    if (rank == 1) return over.wait();
+    static const fsccl_transport_ops_t ops = Wrapped::ops();
+    EngineOptions options;
+    options.transport = &ops;
+    options.channel = &channel;
+    options.first_tick = tick;
+    options.ranks = 2;
+    options.same_process.assign(2, true);
+    options.timeout_ms = 60'000;
+    options.name = "world";
+    options.members = {0, 1};
+    Engine engine(std::move(options));
+    const Plan plan = barrier(0, 2);
+    Operation* operation = nullptr;
+    ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
+    operation->plan = &plan;
+    fsccl_status_t state;
+    ASSERT_TRUE(engine.submit(*operation, false, &state).ok());
+    ASSERT_EQ(state, FSCCL_IN_PROGRESS);
+    bool first = true;
+    channel.on_failure = [&] {
+      if (std::exchange(first, false)) (void)engine.wait(1, 0, &state).ok();
+    };
+    engine.lost(1, false, "silent for 900 ms");
+    EXPECT_FALSE(first);
+    EXPECT_EQ(engine.failure().text(), "rank 1 of 'world' is dead: silent for 900 ms");
+    done.set_value();
+  });
+}
+
 }  // namespace
 }  // namespace fsccl
