@@ -75,12 +75,19 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
       return lost;
     }
     if (turn) nap(turn);
-    if (const Code asked = library().async_error(comm_, &code); asked != kSuccess) code = asked;
+    code = state();
   }
   if (code == kSuccess) return success();
   Status status = failed(library(), operation, code, comm_);
   give_up(status);
   return status;
+}
+
+// The lock is held. What NCCL still does, or has found out.
+Code Communicator::state() const {
+  Code code = kSuccess;
+  const Code asked = library().async_error(comm_, &code);
+  return asked == kSuccess ? code : asked;
 }
 
 // The lock is held, and it is safe to block.
@@ -120,15 +127,16 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (ended() || refused_) return why_ended();
   const cuda::Current current(device());
-  Window window = nullptr;
-  Code code = library().window_register(comm_, memory, bytes, &window, kSymmetricWindow);
+  new_window_ = nullptr;  // NCCL's thread writes it, until that is seen or the communicator is freed
+  Code code = library().window_register(comm_, memory, bytes, &new_window_, kSymmetricWindow);
+  if (code == kSuccess) code = state();  // NCCL answers so while it is still at it
   // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others in an exchange of the caller's.
   const Deadline deadline = Deadline::in_ms(request_.start_ms);
   for (int turn = 0; code == kInProgress; turn++) {
     if (ended() || deadline.passed() || (request_.lost && !request_.lost().ok()))
       return settle("ncclCommWindowRegister", kInProgress, 0);
     if (turn) nap(turn);
-    if (library().async_error(comm_, &code) != kSuccess) break;
+    code = state();
   }
   if (code != kSuccess) {
     Status status = failed(library(), "ncclCommWindowRegister", code, comm_);
@@ -138,8 +146,8 @@ Status Communicator::register_window(void* memory, size_t bytes) {
     return status;
   }
   // Without one, NCCL has taken the call for nothing: it has no symmetric memory here.
-  if (!window) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL makes no windows here: ranks cannot map each other's memory");
-  windows_.push_back({static_cast<const char*>(memory), bytes, window});
+  if (!new_window_) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL makes no windows here: ranks cannot map each other's memory");
+  windows_.push_back({static_cast<const char*>(memory), bytes, new_window_});
   return success();
 }
 
@@ -170,8 +178,7 @@ Status Communicator::look() {
   if (ended()) return why_ended();
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !comm_ || refused_) return success();  // a call on it sees the state itself
-  Code code = kSuccess;
-  if (const Code asked = library().async_error(comm_, &code); asked != kSuccess) code = asked;
+  const Code code = state();
   return code == kSuccess || code == kInProgress ? success() : failed(library(), "NCCL", code, comm_);
 }
 
@@ -194,11 +201,13 @@ void Communicator::end(const Status& why) noexcept {
   }
 }
 
-// The lock is held.
+// The lock is held. A communicator that is revoked is freed with this object. NCCL does not take that in the middle of a call, or
+// after an error: it then uses memory that it has freed.
 void Communicator::stop() {
   if (!comm_) return;
   const cuda::Current current(device());
-  if (request_.can_revoke && library().revoke(comm_, 0) == kSuccess) return;  // freed with this object
+  if (request_.can_revoke && state() == kSuccess)
+    if (const Code code = library().revoke(comm_, 0); code == kSuccess || code == kInProgress) return;
   free_comm();
 }
 

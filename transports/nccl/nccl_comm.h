@@ -68,6 +68,7 @@ class Communicator {
   explicit Communicator(Request request) : request_(std::move(request)) {}
   Status enqueue(const std::function<Status()>& issue);
   Status settle(const char* operation, Code code, int64_t timeout_ms);
+  Code state() const;
   void give_up(const Status& why) noexcept;
   void close();
   void stop();
@@ -86,6 +87,7 @@ class Communicator {
   std::atomic<bool> ended_{false};
   bool refused_ = false;  // a window, and so all that would come
   std::vector<Registered> windows_;
+  Window new_window_ = nullptr;  // of a registration under way
   std::thread ender_;  // of end(), where NCCL's abort may block
 };
 

@@ -145,6 +145,7 @@ int ncclCommGetAsyncError(ncclComm* handle, int* code) {
 int ncclCommFinalize(ncclComm* handle) {
   if (const int bad = check(handle, "ncclCommFinalize"); bad != kSuccess) return bad;
   if (handle->comm->stopped) return broken("ncclCommFinalize after ncclCommRevoke");
+  if (handle->comm->job == kInProgress) return broken("ncclCommFinalize before the communicator is ready");
   // Like the real one, it waits for what streams were given: the caller need not.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
@@ -171,15 +172,22 @@ int ncclCommRevoke(ncclComm* handle, int flags) {
   if (const int bad = check(handle, "ncclCommRevoke"); bad != kSuccess) return bad;
   (void)called("ncclCommRevoke", handle->comm->rank);
   if (flags) return broken("ncclCommRevoke with flags");
+  if (handle->comm->job != kSuccess || handle->comm->error != kSuccess)
+    return broken("ncclCommRevoke in the middle of a call or after an error: NCCL then uses what it has freed");
   handle->comm->stopped = true;
-  return kSuccess;
+  // As the real one: the communicator is in progress until nothing of it runs any more.
+  return in_background(*handle->comm, [handle] {
+    return static_cast<int>(wait_until([&] { return handle->outstanding == 0; }, [] { return false; }) ? kSuccess : kInternalError);
+  });
 }
 
-// A refusal is the communicator's error for good: NCCL takes nothing more on it.
+// A refusal is the communicator's error for good: NCCL takes nothing more on it. What goes on in the background is no answer of
+// this call, as of the real one (2.27 to 2.30): it says success, and the communicator's state that it is in progress.
 int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** window, int flags) {
   if (const int bad = check(handle, "ncclCommWindowRegister"); bad != kSuccess) return bad;
   const std::shared_ptr<Comm> comm = handle->comm;
   if (comm->error != kSuccess) return comm->error;
+  if (comm->job == kInProgress) return broken("ncclCommWindowRegister before the communicator is ready");
   if (called("ncclCommWindowRegister", comm->rank) != Fault::none) {
     set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
     comm->error = kSystemError;
@@ -193,7 +201,7 @@ int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** 
   if (backing == Backing::several)
     return broken("a window on several pieces of memory, of which NCCL before 2.30.7 takes the first");
   *window = nullptr;
-  return in_background(*comm, [comm = comm.get(), memory, bytes, window] {
+  const Code begun = in_background(*comm, [comm = comm.get(), memory, bytes, window] {
     std::vector<uint64_t> sizes;
     if (!comm->meet(bytes, &sizes)) return static_cast<int>(kInternalError);
     for (const uint64_t size : sizes)
@@ -202,6 +210,7 @@ int ncclCommWindowRegister(ncclComm* handle, void* memory, size_t bytes, void** 
     *window = memory;
     return static_cast<int>(kSuccess);
   });
+  return begun == kInProgress ? static_cast<int>(kSuccess) : static_cast<int>(begun);
 }
 
 int ncclCommWindowDeregister(ncclComm* handle, void* window) {

@@ -134,6 +134,7 @@ void end_while_a_stream_hangs(bool revoke) {
     const Status again = one->start();
     EXPECT_EQ(again.code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(again.text(), "too late");
+    EXPECT_EQ(one->comm.handle() != nullptr, revoke) << "what is revoked is not freed under who may use it";
   }
 }
 TEST(NcclComm, AnEndFreesStreamsThatHang) {
@@ -212,6 +213,7 @@ TEST(NcclComm, AWindowOrARefusal) {
           const Page page(comm.device());
           const cuda::DevicePointer memory = page.memory;
           outcomes[rank] = comm.register_window(reinterpret_cast<void*>(memory), 4096);
+          EXPECT_TRUE(comm.look().ok()) << "nothing is under way any more, or it has said so";
           EXPECT_EQ(comm.in_window(reinterpret_cast<char*>(memory) + 96, 4000), !refused);
           EXPECT_FALSE(comm.in_window(reinterpret_cast<char*>(memory) + 97, 4000));
           Gathering works(comm);
