@@ -89,13 +89,15 @@ TEST_F(DeviceFailures, WhoIsLateIsNamed) {
 }
 
 TEST_F(DeviceFailures, AbortLetsStreamsGo) {
+  std::barrier both(2);  // not of the communicator, which ends behind it
   run_ranks(2,
-            [](Rank& self) {
+            [&](Rank& self) {
               OnGpu on(self);
               fsccl_unit_t unit = nullptr;
               ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
               ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
               warm_up(unit);
+              both.arrive_and_wait();
               if (self.rank == 0) {
                 ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
                 EXPECT_FALSE(on.gpu.idle(on.stream)) << "it waits for rank 1";

@@ -278,10 +278,13 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
 TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
-    UnitCase c = simple_unit({{8}}, 6);
+    const UnitCase c = simple_unit({{8}}, 6);
     fsccl_unit_t unit = nullptr;
-    c.by_parameter = true;
-    c.by_parameter = false;
+    fsccl_unit_config_t sliced = FSCCL_UNIT_CONFIG_INIT;
+    sliced.shard_comm = self.comm, sliced.pool = on.pool.get(), sliced.by_parameter = 1;
+    fsccl_param_t param = FSCCL_PARAM_INIT;
+    param.dims = 1, param.shape[0] = 8;
+    EXPECT_ERROR(fsccl_unit_create(&sliced, &param, 1, &unit), FSCCL_ERR_NOT_AVAILABLE, "by_parameter = 0");
     std::vector<char> on_host(64);
     EXPECT_ERROR(make_unit(c, self.comm, on.pool.get(), &unit, {on_host.data()}), FSCCL_ERR_INVALID_ARGUMENT, "host memory",
                  "device");
@@ -293,7 +296,10 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
     EXPECT_ERROR(fsccl_unit_param(unit, 0, &view), FSCCL_ERR_INVALID_STATE, "unshard");
     EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_INVALID_STATE, "no gradients");
     EXPECT_ERROR(fsccl_unit_release(unit, 0), FSCCL_ERR_INVALID_STATE, "reshard");
-    // Until a stream is named it is the legacy default one, whose copies are no batch.
+    // Until a stream is named it is the legacy default one, whose copies are no batch, and which ranks on one GPU share here.
+    if (Gpu::count() < 2) {
+      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    }
     ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
     EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_INVALID_STATE, "already");
     const void* one[] = {nullptr};
@@ -338,8 +344,10 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
   });
 }
 
-// By either of its names; it takes no batches of copies.
+// By either of its names; it takes no batches of copies. A GPU has one of it for each process: ranks that are threads need GPUs of
+// their own, or they wait for what they would do after.
 TEST_F(DeviceUnit, TheLegacyStreamServes) {
+  if (Gpu::count() < 2) GTEST_SKIP() << "it needs 2 GPUs";
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
     TwinUnits twins(simple_unit({{600, 256}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, nullptr);
@@ -371,6 +379,7 @@ TEST_F(DeviceUnit, ADeclaredStepPlansItsSlots) {
     for (size_t u = 0; u < 2; u++) ASSERT_OK(make_unit(simple_unit({{64, 64}}, u + 1), self.comm, on.pool.get(), &units[u]));
     std::vector<fsccl_event_t> events;
     for (fsccl_unit_t unit : units) {
+      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
       events.push_back({FSCCL_EVENT_UNSHARD, unit, 0, 0});
       events.push_back({FSCCL_EVENT_RESHARD, unit, 0, 0});
     }
