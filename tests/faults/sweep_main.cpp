@@ -4,7 +4,9 @@
 //   - each rank ends with FSCCL_OK and right results, or an error that says something (and not that the library is at fault);
 //   - everything can be given back, and the same processes then do all of it once more without a fault;
 //   - after that there are no more descriptors, threads and blocks of memory than without the fault.
-// usage: PROGRAM all | sample [PHASE [KIND]], or PROGRAM one PHASE KIND NUMBER once|persistent RANK. Exit status 0: no failure.
+// usage: PROGRAM all | sample [PHASE [KIND [FIRST LAST]]], or PROGRAM one PHASE KIND NUMBER once|persistent RANK. Exit status 0: no
+// failure. With FIRST and LAST only the calls of these numbers fail: a long sweep in pieces, each of which says when there are
+// more.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -41,6 +43,14 @@ struct Fault {
   uint64_t number = 0;  // 0: none
   bool persistent = false;
   int rank = 0;
+};
+
+// What of all faults a sweep tries.
+struct Wanted {
+  bool sample = false;
+  const char* phase = nullptr;  // of all
+  const char* kind = nullptr;
+  uint64_t first = 1, last = UINT64_MAX;
 };
 
 // What a rank leaves for the parent, in memory that they share.
@@ -182,17 +192,18 @@ class Sweep {
   }
 
   // Every n; of a sample three, once in rank 0 and persistently in rank 1. This process takes the share `worker` of `workers`.
-  void sweep(Phase phase, int rank, const char* only_kind, bool sample, uint64_t worker, uint64_t workers) {
+  void sweep(Phase phase, int rank, const Wanted& wanted, uint64_t worker, uint64_t workers) {
     const uint64_t* const calls = measure(phase, rank);
     for (int kind = 0; kind < kFaultKindCount; kind++) {
-      if (calls[kind] == 0 || (only_kind && std::strcmp(only_kind, kFaultKinds[kind].name) != 0)) continue;
-      if (sample && (static_cast<uint64_t>(kind) + static_cast<uint64_t>(rank)) % workers != worker) continue;
+      if (calls[kind] == 0 || (wanted.kind && std::strcmp(wanted.kind, kFaultKinds[kind].name) != 0)) continue;
+      if (wanted.sample && (static_cast<uint64_t>(kind) + static_cast<uint64_t>(rank)) % workers != worker) continue;
       for (const bool persistent : {false, true}) {
-        if (sample && persistent != (rank == 1)) continue;
+        if (wanted.sample && persistent != (rank == 1)) continue;
         // Other threads come to more or fewer calls in another run: on until none fails.
-        const uint64_t step = sample ? (calls[kind] + 1) / 2 : workers;
-        uint64_t number = sample ? 1 : 1 + worker;
-        while (try_fault({phase, kind, number, persistent, rank})) number += step;
+        const uint64_t step = wanted.sample ? (calls[kind] + 1) / 2 : workers;
+        uint64_t number = wanted.first + (wanted.sample ? 0 : worker);
+        while (number <= wanted.last && try_fault({phase, kind, number, persistent, rank})) number += step;
+        more_ = more_ || number > wanted.last;
       }
     }
   }
@@ -201,7 +212,8 @@ class Sweep {
     std::string statuses;
     for (const auto& [code, count] : statuses_)
       statuses.append(", ").append(std::to_string(count)).append(" x ").append(std::to_string(code));
-    printf("%ld runs, slowest %ld ms, %ld failed%s\n", runs_, slowest_ms_, failures_, statuses.c_str());
+    printf("%ld runs, slowest %ld ms, %ld failed%s%s\n", runs_, slowest_ms_, failures_, statuses.c_str(),
+           more_ ? "; there are more calls" : "");
     return failures_ ? 1 : 0;
   }
 
@@ -286,6 +298,7 @@ class Sweep {
   std::map<int, long> statuses_;
   long runs_ = 0, failures_ = 0;
   int64_t slowest_ms_ = 0;
+  bool more_ = false;  // there may be calls after the last that was wanted
 };
 
 // One fault alone, as a failure names it.
@@ -302,22 +315,25 @@ int try_one(char** words) {
   return sweep.finish();
 }
 
-int sweep_all(bool sample, const char* only_phase, const char* only_kind, uint64_t worker, uint64_t workers) {
+int sweep_all(const Wanted& wanted, uint64_t worker, uint64_t workers) {
   Sweep sweep;
   for (int phase = 0; phase < static_cast<int>(Phase::count); phase++) {
-    if (only_phase && std::strcmp(only_phase, name_of(static_cast<Phase>(phase))) != 0) continue;
-    for (int rank = 0; rank < kRanks; rank++) sweep.sweep(static_cast<Phase>(phase), rank, only_kind, sample, worker, workers);
+    if (wanted.phase && std::strcmp(wanted.phase, name_of(static_cast<Phase>(phase))) != 0) continue;
+    for (int rank = 0; rank < kRanks; rank++) sweep.sweep(static_cast<Phase>(phase), rank, wanted, worker, workers);
   }
   return sweep.finish();
 }
 
 int main_of(int argc, char** argv) {
   const bool sample = argc > 1 && std::strcmp(argv[1], "sample") == 0, one = argc == 7 && std::strcmp(argv[1], "one") == 0;
-  if (!one && (argc < 2 || argc > 4 || (!sample && std::strcmp(argv[1], "all") != 0))) {
-    fprintf(stderr, "usage: %s all | sample [PHASE [KIND]]\n       %s one PHASE KIND NUMBER once|persistent RANK\n", argv[0],
-            argv[0]);
+  if (!one && (argc < 2 || argc == 5 || argc > 6 || (!sample && std::strcmp(argv[1], "all") != 0))) {
+    fprintf(stderr, "usage: %s all | sample [PHASE [KIND [FIRST LAST]]]\n       %s one PHASE KIND NUMBER once|persistent RANK\n",
+            argv[0], argv[0]);
     return 2;
   }
+  Wanted wanted{sample, argc > 2 ? argv[2] : nullptr, argc > 3 ? argv[3] : nullptr};
+  if (argc == 6)
+    wanted.first = std::max(std::strtoull(argv[4], nullptr, 10), 1ULL), wanted.last = std::strtoull(argv[5], nullptr, 10);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
   setenv("FSCCL_TRANSPORT", "shm", 1);
@@ -327,7 +343,7 @@ int main_of(int argc, char** argv) {
   for (uint64_t worker = 0; worker < kWorkers; worker++)
     if (fork() == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      exit(sweep_all(sample, argc > 2 ? argv[2] : nullptr, argc > 3 ? argv[3] : nullptr, worker, kWorkers));
+      exit(sweep_all(wanted, worker, kWorkers));
     }
   int failed = 0, status = 0;
   while (wait(&status) > 0) failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
