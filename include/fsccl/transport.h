@@ -160,6 +160,10 @@ typedef struct fsccl_transport_ops {
   /* Of a transport that mirrors slots; NULL: plans that need it are not made. signal() for one peer: what was put for that one is
    * there when it has polled the line, what was put for others waits for theirs. */
   void (*signal_to)(void* channel, int peer, const fsccl_transport_line_t* line);
+
+  /* Takes in all that has come by now, whoever else is at it: what a rank told before it ended is on the board then. NULL: what
+   * was told always is. By any thread. */
+  void (*hear_out)(void* channel);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

@@ -420,10 +420,12 @@ void Engine::unbind() {
 
 // Who drives meanwhile learns of a death from the failure alone: all say of it what is said here.
 void Engine::lost(int rank, bool left, const std::string& silence) noexcept {
-  if (left)
+  if (left) {
     departed_[static_cast<size_t>(rank)].store(true, std::memory_order_release);
-  else
-    look_for_failure();  // it may have ended because another died, of which it was the first to tell
+  } else {  // it may have ended because another died, of which it was the first to tell
+    if (transport_.hear_out) transport_.hear_out(channel_);
+    look_for_failure();
+  }
   // Behind that failure, so that it does not look like the cause.
   record(left ? recording::Event::left : recording::Event::lost, {}, options_.members[static_cast<size_t>(rank)]);
   if (left) return;

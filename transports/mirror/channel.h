@@ -67,6 +67,7 @@ class Channel {
   void rest() { place_.node->rest(); }
   void fail(const fsccl_transport_failure_t& failure);
   const fsccl_transport_failure_t* failure();
+  void hear_out() { place_.node->hear_out(); }
   bool left(int peer) const { return peers_[static_cast<size_t>(peer)].left.load(std::memory_order_acquire); }
   Result<std::unique_ptr<Channel>> pair(int from, int to);
   const char* path(int number) const { return place_.node->path(number); }

@@ -67,6 +67,7 @@ class Node {
 
   // Without it.
   void poll(int rank);  // moves the node on unless another thread does; what is awaited comes from `rank`, -1: from any
+  void hear_out();      // all that has come by now, where poll() leaves it to the thread that is at it
   void need();          // somebody will sleep until a message comes
   void rest();          // the caller goes away
   // Of those who sleep until a message comes, on whatever word.

@@ -38,6 +38,11 @@ void Node::stop_service() {
   thread_.join();
 }
 
+void Node::hear_out() {
+  const std::lock_guard lock(mutex_);
+  take_turn();
+}
+
 void Node::wake() {
   if (!dozing_.load(std::memory_order_seq_cst)) return;
   const std::lock_guard lock(sleep_mutex_);

@@ -68,6 +68,7 @@ void op_fail(void* channel, const fsccl_transport_failure_t* failure) { as_chann
 const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(channel).failure(); }
 const char* op_path(void* channel, int number) { return as_channel(channel).path(number); }
 int op_take_path(void* channel, int peer, int number) { return as_channel(channel).take_path(peer, number); }
+void op_hear_out(void* channel) { as_channel(channel).hear_out(); }
 int op_left(void* channel, int peer) { return as_channel(channel).left(peer) ? 1 : 0; }
 
 }  // namespace
@@ -113,7 +114,8 @@ fsccl_transport_ops_t table(const char* name, Available available) {
           .pair = op_pair,
           .path = op_path,
           .take_path = op_take_path,
-          .signal_to = op_signal_to};
+          .signal_to = op_signal_to,
+          .hear_out = op_hear_out};
 }
 
 }  // namespace fsccl::mirror

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstring>
 #include <future>
 
 #include "plan/collectives.h"
@@ -73,11 +74,21 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   });
 }
 
-// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must not tell less.
-TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
-  std::promise<void> done;
-  over_channel(2, [&, over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
-    if (rank == 1) return over.wait();
+// Rank 0 of two that is called "world", over the channel it is given, in a barrier that waits for rank 1.
+class InBarrier {
+ public:
+  InBarrier(Wrapped& channel, uint32_t tick) : engine_(options(channel, tick)) {
+    Operation* operation = nullptr;
+    EXPECT_TRUE(engine_.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
+    operation->plan = &plan_;
+    fsccl_status_t state;
+    EXPECT_TRUE(engine_.submit(*operation, false, &state).ok());
+    EXPECT_EQ(state, FSCCL_IN_PROGRESS);
+  }
+  Engine& engine() { return engine_; }
+
+ private:
+  static EngineOptions options(Wrapped& channel, uint32_t tick) {
     static const fsccl_transport_ops_t ops = Wrapped::ops();
     EngineOptions options;
     options.transport = &ops;
@@ -88,22 +99,49 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
     options.timeout_ms = 60'000;
     options.name = "world";
     options.members = {0, 1};
-    Engine engine(std::move(options));
-    const Plan plan = barrier(0, 2);
-    Operation* operation = nullptr;
-    ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
-    operation->plan = &plan;
-    fsccl_status_t state;
-    ASSERT_TRUE(engine.submit(*operation, false, &state).ok());
-    ASSERT_EQ(state, FSCCL_IN_PROGRESS);
-    bool first = true;
+    return options;
+  }
+  const Plan plan_ = barrier(0, 2);
+  Engine engine_;
+};
+
+void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
+  std::promise<void> done;
+  over_channel(2, [&, over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
+    if (rank == 1) return over.wait();
+    InBarrier rank_0(channel, tick);
+    body(rank_0.engine(), channel);
+    done.set_value();
+  });
+}
+
+// Who waits for a rank looks just when the service thread is about to tell that it is dead: it must not tell less.
+TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
+  in_barrier([](Engine& engine, Wrapped& channel) {
+    bool looked = false;
     channel.on_failure = [&] {
-      if (std::exchange(first, false)) (void)engine.wait(1, 0, &state).ok();
+      fsccl_status_t state;
+      if (!std::exchange(looked, true)) (void)engine.wait(1, 0, &state).ok();
     };
     engine.lost(1, false, "silent for 900 ms");
-    EXPECT_FALSE(first);
+    EXPECT_TRUE(looked);
     EXPECT_EQ(engine.failure().text(), "rank 1 of 'world' is dead: silent for 900 ms");
-    done.set_value();
+  });
+}
+
+// Who told of a failure and ended at once: the end can be known before what was told has been taken in.
+TEST(Engine, HearsOutWhoHasEnded) {
+  in_barrier([](Engine& engine, Wrapped& channel) {
+    channel.on_hear_out = [&] {
+      fsccl_transport_failure_t failure{};
+      failure.code = FSCCL_ERR_TIMEOUT;
+      failure.rank = 1;
+      std::strcpy(failure.text, "rank 1 has waited for too long");
+      Wrapped::ops().fail(&channel, &failure);
+    };
+    engine.lost(1, false);
+    EXPECT_EQ(engine.failure().code(), FSCCL_ERR_TIMEOUT);
+    EXPECT_EQ(engine.failure().text(), "rank 1 has waited for too long");
   });
 }
 

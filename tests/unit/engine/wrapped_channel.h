@@ -15,13 +15,13 @@
 namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
-// A channel of one rank with a look at every signal, poll and look for a failure before it takes place. `on_poll` may hide the
-// line.
+// A channel of one rank with a look at every signal, poll, and what looks for a failure, before it takes place. `on_poll` may hide
+// the line.
 struct Wrapped {
   void* channel = nullptr;
   std::function<void(uint32_t tick)> on_signal = [](uint32_t) {};
   std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
-  std::function<void()> on_failure = [] {};
+  std::function<void()> on_failure = [] {}, on_hear_out = [] {};
 
   static fsccl_transport_ops_t ops() {
     fsccl_transport_ops_t ops = *shm_transport();
@@ -55,6 +55,7 @@ struct Wrapped {
       static_cast<Wrapped*>(self)->on_failure();
       return shm_transport()->failure(static_cast<Wrapped*>(self)->channel);
     };
+    ops.hear_out = [](void* self) { static_cast<Wrapped*>(self)->on_hear_out(); };
     ops.left = [](void*, int) { return 0; };
     return ops;
   }

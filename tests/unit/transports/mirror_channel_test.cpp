@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "base/clock.h"
@@ -132,6 +133,25 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
       const auto meant = static_cast<std::byte>(tick + 100 * static_cast<uint32_t>(1 - rank));
       EXPECT_EQ(std::count(came, came + each, meant), static_cast<ptrdiff_t>(each)) << tick;
     }
+}
+
+// A thread that moves the node on may be slow at it. Others go their way meanwhile; who hears out waits for it.
+TEST_P(MirrorChannelTest, WhoIsHeardOutHasBeenHeardWhoeverElseListens) {
+  for (int from = 0; from < 2; from++) {
+    send(1, 0, from);
+    receive(1, 1 - from);
+  }
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_ABORTED;
+  std::unique_lock listening(static_cast<Node*>(nodes_[1])->mutex());
+  channels_[0]->fail(failure);
+  EXPECT_EQ(channels_[1]->failure(), nullptr);
+  std::future<void> heard = std::async(std::launch::async, [this] { channels_[1]->hear_out(); });
+  EXPECT_EQ(heard.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  listening.unlock();
+  heard.get();
+  while (!channels_[1]->failure()) channels_[1]->hear_out();  // it may still have been on its way
+  EXPECT_EQ(channels_[1]->failure()->code, FSCCL_ERR_ABORTED);
 }
 
 TEST_P(MirrorChannelTest, AFailureIsToldToThePeer) {
