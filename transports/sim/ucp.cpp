@@ -204,6 +204,7 @@ namespace mirror {
 
 void Node::start_service() {}
 void Node::stop_service() {}
+void Node::hear_out() { poll(-1); }  // nobody else is ever at it
 void Node::need() {}
 void Node::rest() {}
 
