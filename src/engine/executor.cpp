@@ -180,7 +180,13 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst, bytes, error, sizeof error);
   engine_.tally_.kernel_copied();
   if (code == FSCCL_OK) return true;
-  give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
+  if (code == FSCCL_ERR_PEER_DEAD) {
+    engine_.look_for_failure();  // it may have ended because another died, of which it was the first to tell
+    if (engine_.failed()) return false;
+    give_up(code, rank, fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe(op_.fingerprint)));
+  } else {
+    give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
+  }
   return false;
 }
 

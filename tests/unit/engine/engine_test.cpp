@@ -1,12 +1,14 @@
 // What an engine says of operations that failed while another thread drove them.
 #include "engine/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstring>
 #include <future>
 
+#include "engine/collective.h"
 #include "plan/collectives.h"
 #include "wrapped_channel.h"
 
@@ -143,6 +145,65 @@ TEST(Engine, HearsOutWhoHasEnded) {
     EXPECT_EQ(engine.failure().code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(engine.failure().text(), "rank 1 has waited for too long");
   });
+}
+
+// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`.
+Error all_gather_that_reads(const std::function<fsccl_status_t(Wrapped&)>& read) {
+  Error error;
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    if (rank == 0) channel.on_read = [&] { return read(channel); };
+    static const fsccl_transport_ops_t ops = Wrapped::ops();
+    EngineOptions options;
+    options.transport = &ops;
+    options.channel = &channel;
+    options.first_tick = tick;
+    options.rank = rank;
+    options.ranks = 2;
+    options.same_process.assign(2, false);
+    options.timeout_ms = 60'000;
+    options.members = {0, 1};
+    Engine engine(std::move(options));
+    Shape shape;
+    shape.rank = rank, shape.ranks = 2, shape.count = 4096, shape.dtype = FSCCL_UINT8;
+    const Plan plan = move_direct(all_gather_movement(shape));
+    OperationSettings settings;
+    set_plans(&settings, plan, plan);
+    settings.reads = true;
+    Operation* operation = nullptr;
+    ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
+    operation->plan = &plan;
+    std::vector<std::byte> memory(3 * 4096);
+    for (size_t i = 0; i < 2; i++) {
+      Binding& binding = operation->inline_bindings[i];
+      binding.base = memory.data() + i * 4096;
+      binding.location = {reinterpret_cast<uint64_t>(binding.base), kPrivate};
+    }
+    fsccl_status_t state;
+    EXPECT_FALSE(engine.submit(*operation, true, &state).ok());
+    if (rank == 0) error = engine.failure().error();
+  });
+  return error;
+}
+
+TEST(Engine, SaysThatARankDiedWhoseMemoryCouldNotBeRead) {
+  const Error error = all_gather_that_reads([](Wrapped&) { return FSCCL_ERR_PEER_DEAD; });
+  EXPECT_EQ(error.code, FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(error.peer, 1);
+  EXPECT_THAT(error.text, ::testing::AllOf(::testing::StartsWith("rank 1 died while "), ::testing::EndsWith("read its memory")));
+}
+
+// Its process is gone because it knew of another's death, and said so.
+TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
+  const Error error = all_gather_that_reads([](Wrapped& channel) {
+    fsccl_transport_failure_t failure{};
+    failure.code = FSCCL_ERR_TIMEOUT;
+    failure.rank = 1;
+    std::strcpy(failure.text, "rank 1 has waited for too long");
+    Wrapped::ops().fail(&channel, &failure);
+    return FSCCL_ERR_PEER_DEAD;
+  });
+  EXPECT_EQ(error.code, FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(error.text, "rank 1 has waited for too long");
 }
 
 }  // namespace

@@ -15,13 +15,14 @@
 namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
-// A channel of one rank with a look at every signal, poll, and what looks for a failure, before it takes place. `on_poll` may hide
-// the line.
+// A channel of one rank with a look at every signal, poll, read, and what looks for a failure, before it takes place. `on_poll` may
+// hide the line, `on_read` say how it ended instead.
 struct Wrapped {
   void* channel = nullptr;
   std::function<void(uint32_t tick)> on_signal = [](uint32_t) {};
   std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
   std::function<void()> on_failure = [] {}, on_hear_out = [] {};
+  std::function<fsccl_status_t()> on_read = [] { return FSCCL_OK; };
 
   static fsccl_transport_ops_t ops() {
     fsccl_transport_ops_t ops = *shm_transport();
@@ -36,6 +37,8 @@ struct Wrapped {
     };
     ops.can_read = [](void* self) { return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel); };
     ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
+      const fsccl_status_t status = static_cast<Wrapped*>(self)->on_read();
+      if (status != FSCCL_OK) return status;
       return shm_transport()->read(static_cast<Wrapped*>(self)->channel, peer, address, destination, bytes, error, capacity);
     };
     ops.slots = [](void* self, int rank, size_t* ring_bytes, size_t* slot_bytes) {
