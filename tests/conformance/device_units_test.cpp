@@ -1,7 +1,9 @@
 // Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread that waits for a peer.
+#include <algorithm>
 #include <array>
 #include <barrier>
 
+#include "capture.h"
 #include "on_gpu.h"
 
 namespace fsccl::testing {
@@ -315,29 +317,27 @@ TEST_F(DeviceUnit, WhatItDoesNotDoItSays) {
 
 // A graph would repeat the signals and slots of one step: nothing of it gets into one, and the unit goes on behind the capture.
 TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
-  const stand_in::Control& control = control_;
-  if (!control.there()) GTEST_SKIP() << "streams are captured by the stand-in for CUDA's driver";
   run_ranks(2, [&](Rank& self) {
     OnGpu on(self);
     TwinUnits twins(simple_unit({{9, 5}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, on.stream);
     const fsccl_unit_t unit = twins.get();
     twins.write_shards(1);
     fsccl_view_t view{};
+    const auto while_captured = [&](const auto& refused) {
+      const Capture capture(on.gpu.ordinal(), on.stream);
+      refused();
+    };
     for (int step = 1; step <= 2; step++) {
-      control.capture(on.stream, true);
-      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
-      EXPECT_ERROR(fsccl_unit_grad(unit, 0, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
-      control.capture(on.stream, false);
+      while_captured([&] {
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured", "outside");
+        EXPECT_ERROR(fsccl_unit_grad(unit, 0, &view), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      });
       twins.unshard();
       twins.compare_params();
-      control.capture(on.stream, true);
-      EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured");
-      control.capture(on.stream, false);
+      while_captured([&] { EXPECT_ERROR(fsccl_unit_reshard(unit), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
       twins.reshard();
       twins.write_grads(static_cast<uint64_t>(step));
-      control.capture(on.stream, true);
-      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured");
-      control.capture(on.stream, false);
+      while_captured([&] { EXPECT_ERROR(fsccl_unit_reduce_grads(unit, nullptr, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured"); });
       twins.reduce(FSCCL_REDUCE_CONFIG_INIT, false, static_cast<uint64_t>(step));
       twins.compare_grads();
     }
@@ -345,10 +345,9 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
 }
 
 // By either of its names; it takes no batches of copies. A GPU has one of it for each process: ranks that are threads need GPUs of
-// their own, or they wait for what they would do after.
+// their own, or they wait for what they would do after; so there is one rank where there is one GPU.
 TEST_F(DeviceUnit, TheLegacyStreamServes) {
-  if (Gpu::count() < 2) GTEST_SKIP() << "it needs 2 GPUs";
-  run_ranks(2, [](Rank& self) {
+  run_ranks(std::min(Gpu::count(), 2), [](Rank& self) {
     OnGpu on(self);
     TwinUnits twins(simple_unit({{600, 256}, {4}}, 3), self, on.host.get(), on.pool.get(), on.gpu, nullptr);
     for (uint64_t step = 1; step <= 2; step++) {

@@ -18,6 +18,7 @@ enum : Code {
   kInvalidImage = 200,
   kInvalidContext = 201,
   kInvalidHandle = 400,
+  kIllegalState = 401,
   kNotFound = 500,
   kNotReady = 600,
   kCaptureUnsupported = 900,

@@ -14,10 +14,7 @@ uint64_t fsccl_stand_in_calls(const char* name);
 void fsccl_stand_in_fail(const char* function, int nth, int code);
 // As if work on the device had failed; 0: as if it never had.
 void fsccl_stand_in_break(int ordinal, int code);
-// The stream is being captured from now on, or no more. No graph is made: what it is given runs at once, as if replayed; but what
-// CUDA forbids meanwhile is a broken rule: to ask or wait for the stream, or to make it wait for what came before the capture.
-void fsccl_stand_in_capture(void* stream, int on);
-// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams", "events", "modules".
+// How many exist: "handles", "mappings", "reservations", "allocations", "registrations", "streams", "events", "modules", "graphs".
 int64_t fsccl_stand_in_live(const char* kind);
 uint64_t fsccl_stand_in_used_bytes(int ordinal);
 // Lines "3 events" for what exists, but modules; returns the text's size.
@@ -41,7 +38,6 @@ class Control {
     find<decltype(fsccl_stand_in_fail)>("fsccl_stand_in_fail")(function, nth, code);
   }
   void break_device(int ordinal, int code) const { find<decltype(fsccl_stand_in_break)>("fsccl_stand_in_break")(ordinal, code); }
-  void capture(void* stream, bool on) const { find<decltype(fsccl_stand_in_capture)>("fsccl_stand_in_capture")(stream, on); }
   int64_t live(const char* kind) const { return there() ? find<decltype(fsccl_stand_in_live)>("fsccl_stand_in_live")(kind) : 0; }
   uint64_t used_bytes(int ordinal) const {
     return there() ? find<decltype(fsccl_stand_in_used_bytes)>("fsccl_stand_in_used_bytes")(ordinal) : 0;

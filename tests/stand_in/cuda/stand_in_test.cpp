@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "control.h"
 #include "cuda/device.h"
 #include "cuda/pointer.h"
+#include "tests/conformance/capture.h"
 
 namespace fsccl::cuda {
 namespace {
@@ -377,7 +379,7 @@ TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
   ASSERT_EQ(d().event_create(&within, kEventWithoutTime), kSuccess);
   ASSERT_EQ(d().event_record(before, stream), kSuccess);
   ASSERT_EQ(d().event_synchronize(before), kSuccess);
-  control.capture(stream, true);
+  auto capture = std::make_unique<testing::Capture>(0, stream);
   int status = 0;
   EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
   EXPECT_NE(status, 0);
@@ -407,7 +409,8 @@ TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
     EXPECT_EQ(d().event_query(before), 900) << "as it was before";
   })
       .join();
-  control.capture(stream, false);
+  capture->replay();
+  capture.reset();
   EXPECT_EQ(d().stream_capturing(stream, &status), kSuccess);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(d().stream_wait_event(stream, before, 0), kSuccess);

@@ -95,10 +95,6 @@ Code cuStreamIsCapturing(StreamHandle handle, int* status) {
   return kSuccess;
 }
 
-void fsccl_stand_in_capture(StreamHandle handle, int on) {
-  if (stream_of(handle)->capturing.exchange(on != 0) != (on != 0)) captures() += on ? 1 : -1;
-}
-
 Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
   if (const Code code = enter("cuStreamWaitEvent", Needs::context)) return code;
   const auto stream = stream_of(handle);

@@ -1,8 +1,10 @@
 // Blocks of a pool on a GPU, on streams: what is taken again at once, what is waited for, and when memory is asked for and given
 // back.
+#include <memory>
 #include <random>
 
 #include "pool_ranks.h"
+#include "tests/conformance/capture.h"
 
 namespace fsccl::testing {
 namespace {
@@ -87,11 +89,10 @@ TEST_F(DeviceBlocksTest, BytesOfSeveralStreamsTogetherAreOneBlock) {
 // As PyTorch captures: CUDA refuses to all other threads and streams what may wait, unless they say that it is not about the
 // capture.
 TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
-  NEEDS_STAND_IN();
   run_pools(1, [&](const PoolRank& rank) {
     TestStream a, b, captured;
     for (int step = 0; step < 3; step++) {
-      control.capture(captured.get(), step == 1);
+      const auto capture = step == 1 ? std::make_unique<Capture>(0, captured.get()) : nullptr;
       const auto first = take(rank, 30 * kMb, a);
       give(rank, first, a);
       give(rank, take(rank, (30 + static_cast<uint64_t>(step)) * kMb, b), b);

@@ -17,13 +17,17 @@ namespace fsccl::testing {
 // At the beginning of a test that has to have it.
 #define NEEDS_STAND_IN() \
   if (!control.there()) GTEST_SKIP() << "calls are counted, and failures injected, by the stand-in for CUDA's driver"
-#define NEEDS_GPUS(wanted) \
-  if (std::string why; cuda::device_count(&why) < wanted) GTEST_SKIP() << "it needs " << wanted << " GPUs"
 
 inline const cuda::Device& gpu(int ordinal = 0) {
   Result<const cuda::Device*> opened = cuda::Device::open(ordinal);
   if (!opened.ok()) throw std::runtime_error(opened.status().text());
   return *opened.value();
+}
+
+// Another one than the first, where there are more.
+inline int last_gpu() {
+  std::string why;
+  return cuda::device_count(&why) - 1;
 }
 
 class TestStream {

@@ -127,17 +127,23 @@ TEST_F(SlotGrowth, ARankWithoutItsDeviceEndsTheCreationOnAll) {
 }
 
 TEST_F(SlotGrowth, TheDefaultLimitIsSharedByTheRanksOfADevice) {
-  NEEDS_STAND_IN();
+  const auto free_bytes = [](int ordinal) {
+    size_t free = 0, total = 0;
+    const cuda::Current current(gpu(ordinal));
+    EXPECT_EQ(gpu(ordinal).driver().memory_info(&free, &total), cuda::kSuccess);
+    return static_cast<double>(free);
+  };
+  const double first = free_bytes(0), last = free_bytes(last_gpu());
   run_pools(
       3,
-      [](const PoolRank& rank) {
-        const uint64_t all = 1024 * kMb / 10 * 9;
-        EXPECT_NEAR(static_cast<double>(rank.stats().limit_bytes), static_cast<double>(rank.self.rank == 2 ? all : all / 2),
-                    static_cast<double>(8 * kMb));
+      [&](const PoolRank& rank) {
+        const double sharers = last_gpu() == 0 ? 3 : rank.self.rank == 2 ? 1 : 2;
+        const double all = rank.self.rank == 2 ? last : first;
+        EXPECT_NEAR(static_cast<double>(rank.stats().limit_bytes), all * 0.9 / sharers, all / 50);
       },
       [](fsccl_pool_config_t& config, int rank) {
         config.limit_bytes = 0;
-        config.device = rank == 2;
+        config.device = rank == 2 ? last_gpu() : 0;
       });
 }
 

@@ -1,0 +1,59 @@
+// A stream is being captured while this lives, in global mode as PyTorch's are: by the driver's own functions, of a GPU or of the
+// stand-in (tests/stand_in/cuda/graphs.cpp). The thread keeps its own mode.
+#pragma once
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+namespace fsccl::testing {
+
+class Capture {
+ public:
+  Capture(int ordinal, void* stream) : ordinal_(ordinal), stream_(stream) {
+    in_context([&] { call("cuStreamBeginCapture_v2", stream_, 0); });
+  }
+  ~Capture() {
+    end();
+    in_context([&] { call("cuGraphDestroy", graph_); });
+  }
+  Capture(const Capture&) = delete;
+
+  // It is over, and what was captured is put on the stream once.
+  void replay() {
+    end();
+    in_context([&] {
+      void* executable = nullptr;
+      call("cuGraphInstantiateWithFlags", &executable, graph_, 0ULL);
+      call("cuGraphLaunch", executable, stream_);
+      call("cuGraphExecDestroy", executable);  // when it has run
+    });
+  }
+
+ private:
+  void end() {
+    if (!graph_) in_context([&] { call("cuStreamEndCapture", stream_, &graph_); });
+  }
+  template <class... Arguments>
+  static void call(const char* name, Arguments... arguments) {
+    static void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    auto* const function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library, name));
+    ASSERT_NE(function, nullptr) << name;
+    EXPECT_EQ(function(arguments...), 0) << name;
+  }
+  template <class Body>
+  void in_context(const Body& body) const {
+    int device = 0;
+    void* context = nullptr;
+    call("cuDeviceGet", &device, ordinal_);
+    call("cuDevicePrimaryCtxRetain", &context, device);
+    call("cuCtxPushCurrent_v2", context);
+    body();
+    call("cuCtxPopCurrent_v2", &context);
+    call("cuDevicePrimaryCtxRelease_v2", device);
+  }
+
+  const int ordinal_;
+  void* const stream_;
+  void* graph_ = nullptr;
+};
+
+}  // namespace fsccl::testing
