@@ -21,7 +21,7 @@ constexpr int64_t kLongestStartMs = 120'000;
 struct Outcome {
   int32_t code = FSCCL_OK;
   uint8_t reaches = 0;
-  char text[251] = "";
+  char text[251] = "";  // what went wrong; if nothing did, what switches windows off
 };
 
 }  // namespace
@@ -106,14 +106,19 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   Outcome own;
   own.code = started.code();
   own.reaches = peers_reachable(device, terms);
-  if (!started.ok()) started.text().copy(own.text, sizeof own.text - 1);
+  (started.ok() ? nccl::windows_off() : started.text()).copy(own.text, sizeof own.text - 1);
   std::vector<Outcome> outcomes(ranks);
   FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
   decision_.facts.peer_access = true;
   for (size_t rank = 0; rank < ranks; rank++) {
     decision_.facts.peer_access &= outcomes[rank].reaches != 0;
-    if (outcomes[rank].code == FSCCL_OK || !decision_.why.empty()) continue;
     outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
+    if (outcomes[rank].code == FSCCL_OK) {
+      std::string& off = decision_.facts.windows_off;
+      if (outcomes[rank].text[0] && off.empty()) off = fmt::format("rank {}: {}", rank, outcomes[rank].text);
+      continue;
+    }
+    if (!decision_.why.empty()) continue;
     decision_.why = fmt::format("NCCL did not start on rank {}: {}", rank, outcomes[rank].text);
     decision_.nccl = false;
   }

@@ -16,6 +16,7 @@ struct Facts {
   bool has_windows = false, has_all_to_all = false, has_revoke = false;  // functions found, on all ranks
   int ranks = 1, hosts = 1;  // hosts as NCCL tells them apart: by NCCL_HOSTID where that is set
   bool peer_access = false;  // every two GPUs of a host can map each other's memory
+  std::string windows_off;   // which setting of which rank switches them off; empty: none
   int driver = 0;            // CUDA's, the oldest of any rank: 1000 * major + 10 * minor
 };
 

@@ -1,5 +1,6 @@
 #include "transports/nccl/nccl_library.h"
 
+#include <cstdlib>
 #include <optional>
 
 #include "base/immortal.h"
@@ -84,6 +85,15 @@ Status failed(const Library& library, const char* operation, Code code, Comm com
   const char* const words = library.last_error(comm);
   return fail(status_of(code), "{}: {}{}{}; NCCL_DEBUG=WARN makes NCCL say more, FSCCL_DEVICE_TRANSPORT=staged does without it",
               operation, text ? text : "an unknown error", words && *words ? ": " : "", words ? words : "");
+}
+
+std::string windows_off() {
+  for (const char* const name : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"}) {
+    const char* const value = std::getenv(name);
+    char* end = nullptr;
+    if (value && std::strtoll(value, &end, 0) == 0 && end != value) return fmt::format("{} is {}", name, value);
+  }
+  return "";
 }
 
 std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }

@@ -98,6 +98,11 @@ const Library* library(std::string* why);
 // "operation: text of the code (NCCL's own words)" and what to do, as FSCCL_ERR_...; `comm` may be null.
 [[gnu::cold]] Status failed(const Library& library, const char* operation, Code code, Comm comm);
 
+// Which setting switches windows off in this process, "NCCL_WIN_ENABLE is 0"; empty: none. NCCL then takes a window for memory of
+// the rank alone and says nothing. What its own files set it puts into the environment when it begins: asked before, they are
+// missing here.
+std::string windows_off();
+
 // "2.28.9"
 std::string version_text(int version);
 

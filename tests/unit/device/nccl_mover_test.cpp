@@ -287,6 +287,25 @@ TEST(Mover, GathersWithoutTheWindowThatIsRefused) {
 }
 TEST(Mover, GathersWithoutTheWindowThatOneRankIsRefused) { gathers_without("ncclCommWindowRegister:1:error:1"); }
 
+// NCCL would take the window and use it for nothing, and say so to nobody.
+TEST(Mover, GathersWithoutTheWindowThatASettingSwitchesOff) {
+  for (const char* const setting : {"NCCL_CUMEM_ENABLE", "NCCL_WIN_ENABLE"})
+    stand_in_nccl::in_process({{setting, "0"}}, [setting] {
+      run_ranks(2, [setting](Communicator& comm) {
+        Slots slots(comm.rank());
+        const auto made = make(comm, slots, flat(2), {});
+        ASSERT_TRUE(made.ok()) << made.status().text();
+        EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
+        const std::string why = std::string("rank 0: ") + setting + " is 0", told = DeviceCollectives::of(comm).explain();
+        EXPECT_THAT(told, ::testing::HasSubstr("\"windows\":{\"usable\":false,\"why\":\"" + why));
+        EXPECT_THAT(told, ::testing::HasSubstr("it needs windows: " + why));
+        EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
+        slots.take();
+      });
+      EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommWindowRegister"), 0u);
+    });
+}
+
 // The others' streams may wait for what this rank has not put on its own.
 TEST(Mover, ARefusedGatherIsToldToThePeers) {
   stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:error:1"}, {"FSCCL_TIMEOUT_MS", "8000"}}, [] {
@@ -296,7 +315,7 @@ TEST(Mover, ARefusedGatherIsToldToThePeers) {
       ASSERT_TRUE(made.ok()) << made.status().text();
       const Status first = made.value()->gather(0, slots.stream);
       EXPECT_TRUE(comm.rank() == 0 || !first.ok());  // rank 0 may have heard of it already
-      slots.take();  // the watch has let it go
+      slots.take();                                  // the watch has let it go
       const Status again = made.value()->gather(0, slots.stream);
       EXPECT_THAT(again.text(), ::testing::HasSubstr("injected"));
     });

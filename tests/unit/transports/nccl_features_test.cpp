@@ -57,6 +57,10 @@ TEST(NcclFeatures, WhyNot) {
   facts.peer_access = false;
   EXPECT_THAT(features_of(facts).windows.why, HasSubstr("cannot map each other's memory"));
   facts = best(22809);
+  facts.windows_off = "rank 1: NCCL_WIN_ENABLE is 0";
+  EXPECT_EQ(features_of(facts).windows.why, "rank 1: NCCL_WIN_ENABLE is 0");
+  EXPECT_EQ(features_of(facts).copy_gather.why, "it needs windows: rank 1: NCCL_WIN_ENABLE is 0");
+  facts = best(22809);
   facts.driver = 12040;
   EXPECT_THAT(features_of(facts).copy_gather.why, HasSubstr("12.4, this needs 12.5"));
   facts = best(22809);
