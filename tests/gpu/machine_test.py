@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""machine_test.py BUILD KERNELS LIBRARY..: tests/gpu/run as on a machine with one GPU, which stand-ins without their hooks play. No
+case fails, and none is skipped: what cannot run on a GPU is left out by name, the rest runs. (Tools are not there.)
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOLS = ('units_test.py', 'torch_test.py', 'compute-sanitizer')
+
+
+def main():
+    build, kernels, *libraries = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        smi = pathlib.Path(folder, 'nvidia-smi')
+        smi.write_text('#!/bin/sh\necho "a stand-in, 1024 MiB, 580.1"\n', encoding='utf-8')
+        smi.chmod(0o755)
+        env = dict(os.environ, PATH=f'{folder}:{os.environ["PATH"]}', FSCCL_STAND_IN_GPUS='1', FSCCL_STAND_IN_KERNELS=kernels,
+                   LD_LIBRARY_PATH=':'.join(str(pathlib.Path(library).resolve().parent) for library in libraries))
+        command = [ROOT / 'tests/gpu/run', '--build', build, '--python', 'no-python']
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env, check=False)
+    print(done.stdout)
+    skipped = [line for line in done.stdout.splitlines() if line.startswith('skipped: ')]
+    untrue = [line for line in skipped if not line.removeprefix('skipped: ').startswith(TOOLS) and
+              'nvcc' not in line and 'without kernels' not in line]
+    if done.returncode or untrue or ' passed, ' not in done.stdout:
+        sys.exit('\n'.join(['not all of it ran:', *untrue]))
+
+
+if __name__ == '__main__':
+    main()
