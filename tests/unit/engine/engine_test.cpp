@@ -20,6 +20,22 @@ using testing::Wrapped;
 
 constexpr std::chrono::milliseconds kNotYet{50};
 
+// Of a rank of two, in a communicator that is called "world", over the channel it is given.
+EngineOptions options_of(int rank, Wrapped& channel, uint32_t tick) {
+  static const fsccl_transport_ops_t ops = Wrapped::ops();
+  EngineOptions options;
+  options.transport = &ops;
+  options.channel = &channel;
+  options.first_tick = tick;
+  options.rank = rank;
+  options.ranks = 2;
+  options.same_process.assign(2, true);
+  options.timeout_ms = 60'000;
+  options.name = "world";
+  options.members = {0, 1};
+  return options;
+}
+
 // A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails.
 TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   std::promise<void> done;
@@ -34,14 +50,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
       }
       return true;
     };
-    static const fsccl_transport_ops_t ops = Wrapped::ops();
-    EngineOptions options;
-    options.transport = &ops;
-    options.channel = &channel;
-    options.first_tick = tick;
-    options.ranks = 2;
-    options.same_process.assign(2, true);
-    Engine engine(std::move(options));
+    Engine engine(options_of(0, channel, tick));
     const Plan plan = barrier(0, 2);
     Operation* operation = nullptr;
     ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
@@ -76,10 +85,10 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   });
 }
 
-// Rank 0 of two that is called "world", over the channel it is given, in a barrier that waits for rank 1.
+// Rank 0, in a barrier that waits for rank 1.
 class InBarrier {
  public:
-  InBarrier(Wrapped& channel, uint32_t tick) : engine_(options(channel, tick)) {
+  InBarrier(Wrapped& channel, uint32_t tick) : engine_(options_of(0, channel, tick)) {
     Operation* operation = nullptr;
     EXPECT_TRUE(engine_.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
     operation->plan = &plan_;
@@ -90,19 +99,6 @@ class InBarrier {
   Engine& engine() { return engine_; }
 
  private:
-  static EngineOptions options(Wrapped& channel, uint32_t tick) {
-    static const fsccl_transport_ops_t ops = Wrapped::ops();
-    EngineOptions options;
-    options.transport = &ops;
-    options.channel = &channel;
-    options.first_tick = tick;
-    options.ranks = 2;
-    options.same_process.assign(2, true);
-    options.timeout_ms = 60'000;
-    options.name = "world";
-    options.members = {0, 1};
-    return options;
-  }
   const Plan plan_ = barrier(0, 2);
   Engine engine_;
 };
@@ -152,16 +148,8 @@ Error all_gather_that_reads(const std::function<fsccl_status_t(Wrapped&)>& read)
   Error error;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 0) channel.on_read = [&] { return read(channel); };
-    static const fsccl_transport_ops_t ops = Wrapped::ops();
-    EngineOptions options;
-    options.transport = &ops;
-    options.channel = &channel;
-    options.first_tick = tick;
-    options.rank = rank;
-    options.ranks = 2;
+    EngineOptions options = options_of(rank, channel, tick);
     options.same_process.assign(2, false);
-    options.timeout_ms = 60'000;
-    options.members = {0, 1};
     Engine engine(std::move(options));
     Shape shape;
     shape.rank = rank, shape.ranks = 2, shape.count = 4096, shape.dtype = FSCCL_UINT8;
