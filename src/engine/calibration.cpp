@@ -134,6 +134,7 @@ class Probe {
       best = ns;
       found->side_by_side = static_cast<uint8_t>(way) & 3;
     }
+    // Also if nothing was better here: the other may have found otherwise, and both exchange equally often.
     const double large = slots(kLarge, Stores::cached, exchange, SideBySide{found->side_by_side});
     found->cached.back() = static_cast<uint16_t>(std::clamp(large, 1.0, static_cast<double>(found->cached.back())));
   }

@@ -13,6 +13,7 @@
 namespace fsccl {
 namespace {
 
+using testing::options_over;
 using testing::over_channel;
 using testing::Wrapped;
 
@@ -21,18 +22,7 @@ constexpr int kRounds = 200;
 // A rank's engine, and what a communicator would bring into a call.
 struct Rank {
   Rank(int rank, int ranks, Wrapped& channel, uint32_t tick) : shape{.rank = rank, .ranks = ranks} {
-    static const fsccl_transport_ops_t ops = Wrapped::ops();
-    EngineOptions options;
-    options.transport = &ops;
-    options.channel = &channel;
-    options.first_tick = tick;
-    options.rank = rank;
-    options.ranks = ranks;
-    options.timeout_ms = 20'000;
-    options.name = "test";
-    for (int i = 0; i < ranks; i++) options.members.push_back(i);
-    options.same_process.assign(static_cast<size_t>(ranks), true);
-    engine = std::make_unique<Engine>(std::move(options));
+    engine = std::make_unique<Engine>(options_over(channel, rank, ranks, tick));
     shape.count = 2;
     shape.dtype = FSCCL_INT32;
     shape.slot_bytes = engine->slot_bytes();

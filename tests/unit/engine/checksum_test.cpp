@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using testing::options_over;
 using testing::over_channel;
 using testing::Wrapped;
 
@@ -38,17 +39,8 @@ std::array<Outcome, 2> run(const Case& what, bool checksum) {
   std::array<Outcome, 2> results;
   std::barrier over(2);
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
-    static const fsccl_transport_ops_t ops = Wrapped::ops();
     what.spoil(rank, channel);
-    EngineOptions options;
-    options.transport = &ops;
-    options.channel = &channel;
-    options.first_tick = tick;
-    options.rank = rank;
-    options.ranks = 2;
-    options.timeout_ms = 20'000;
-    options.same_process.assign(2, true);
-    options.members = {0, 1};
+    EngineOptions options = options_over(channel, rank, 2, tick);
     options.checksum = checksum;
     Engine engine(std::move(options));
     Shape shape;

@@ -15,26 +15,11 @@
 namespace fsccl {
 namespace {
 
+using testing::options_over;
 using testing::over_channel;
 using testing::Wrapped;
 
 constexpr std::chrono::milliseconds kNotYet{50};
-
-// Of a rank of two, in a communicator that is called "world", over the channel it is given.
-EngineOptions options_of(int rank, Wrapped& channel, uint32_t tick) {
-  static const fsccl_transport_ops_t ops = Wrapped::ops();
-  EngineOptions options;
-  options.transport = &ops;
-  options.channel = &channel;
-  options.first_tick = tick;
-  options.rank = rank;
-  options.ranks = 2;
-  options.same_process.assign(2, true);
-  options.timeout_ms = 60'000;
-  options.name = "world";
-  options.members = {0, 1};
-  return options;
-}
 
 // A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails.
 TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
@@ -50,7 +35,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
       }
       return true;
     };
-    Engine engine(options_of(0, channel, tick));
+    Engine engine(options_over(channel, 0, 2, tick));
     const Plan plan = barrier(0, 2);
     Operation* operation = nullptr;
     ASSERT_TRUE(engine.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
@@ -88,7 +73,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
 // Rank 0, in a barrier that waits for rank 1.
 class InBarrier {
  public:
-  InBarrier(Wrapped& channel, uint32_t tick) : engine_(options_of(0, channel, tick)) {
+  InBarrier(Wrapped& channel, uint32_t tick) : engine_(options_over(channel, 0, 2, tick)) {
     Operation* operation = nullptr;
     EXPECT_TRUE(engine_.acquire(&operation, {}, {.op = OpCode::barrier}).ok());
     operation->plan = &plan_;
@@ -148,7 +133,7 @@ Error all_gather_that_reads(const std::function<fsccl_status_t(Wrapped&)>& read)
   Error error;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 0) channel.on_read = [&] { return read(channel); };
-    EngineOptions options = options_of(rank, channel, tick);
+    EngineOptions options = options_over(channel, rank, 2, tick);
     options.same_process.assign(2, false);
     Engine engine(std::move(options));
     Shape shape;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/engine.h"
 #include "transports/shm/shm.h"
 
 namespace fsccl::testing {
@@ -63,6 +64,22 @@ struct Wrapped {
     return ops;
   }
 };
+
+// What an engine is made with that belongs to this rank of `ranks`, all of one process, in a communicator that is called "world".
+inline EngineOptions options_over(Wrapped& channel, int rank, int ranks, uint32_t tick) {
+  static const fsccl_transport_ops_t ops = Wrapped::ops();
+  EngineOptions options;
+  options.transport = &ops;
+  options.channel = &channel;
+  options.first_tick = tick;
+  options.rank = rank;
+  options.ranks = ranks;
+  options.timeout_ms = kLimitNs / 1'000'000;
+  options.name = "world";
+  for (int i = 0; i < ranks; i++) options.members.push_back(i);
+  options.same_process.assign(static_cast<size_t>(ranks), true);
+  return options;
+}
 
 // Runs `body(rank, its channel, the first tick)` in a thread for each rank.
 inline void over_channel(int ranks, const std::function<void(int rank, Wrapped& channel, uint32_t tick)>& body) {
