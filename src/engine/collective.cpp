@@ -11,6 +11,11 @@ namespace {
 
 bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
 bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
+// Every rank needs something of every other one.
+bool mutual(OpCode op) {
+  return op == OpCode::all_gather || op == OpCode::all_gather_v || op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v ||
+         op == OpCode::all_reduce || op == OpCode::all_to_all;
+}
 bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
 
 uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
@@ -88,6 +93,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   OperationSettings& settings = entry->settings;
   set_plans(&settings, entry->plan, entry->otherwise);
   settings.reads = selection.reads;
+  settings.foresees = settings.publishes && mutual(call.op);
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
   entry->small = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM && small_enough(entry->plan, settings);

@@ -5,7 +5,7 @@
 //   large, in arenas  straight between the ranks' buffers
 //   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel (process_vm_readv)
 // The last two begin alike: with the enter signal each rank says where its buffers are, and once all have entered all know whether
-// every buffer can be touched.
+// every buffer can be touched. After some calls where not, the next begin with slots (foresight.h).
 #pragma once
 #include <algorithm>
 #include <array>

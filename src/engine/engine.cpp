@@ -106,10 +106,13 @@ Engine::Outcome Engine::drive_on() {
       op.begun = true;
       op.tick = next_tick_;
       op.fingerprint.history ^= unheard_;
+      op.foreseen = op.foresees && foresight_.unreachable();
+      if (op.foreseen) std::swap(op.plan, op.otherwise);
     }
     const Outcome outcome = Executor(*this, op).run();
     if (outcome != Outcome::done) return outcome;
     next_tick_ = op.tick + static_cast<uint32_t>(op.plan->ticks);
+    if (op.foresees) foresight_.found(op.unreachable);
     if (op.complete && op.complete(op) == Completion::again) {
       op.tick = next_tick_;
       op.step = op.round = 0;

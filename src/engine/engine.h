@@ -23,6 +23,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/foresight.h"
 #include "engine/notify.h"
 #include "engine/operation.h"
 #include "engine/recorder.h"
@@ -255,19 +256,20 @@ class Engine {
   std::atomic<bool> failed_{false};
   ReleaseLine done_;                           // operations completed
   alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
-  uint32_t next_tick_;  // of the next plan to run; this and what follows is the driver's
-  uint32_t left_;       // see above
-  struct Pending {      // a round of a lazy plan: not all peers were seen to enter
+  uint32_t next_tick_;                         // of the next plan to run; this and what follows is the driver's
+  uint32_t left_;                              // see above
+  struct Pending {                             // a round of a lazy plan: not all peers were seen to enter
     uint32_t tick = 0;
     int peer = 0;  // the next to look at
     bool quiet = false;
     Fingerprint fingerprint;
   };
+  Foresight foresight_;
   LastHeard heard_;
   uint64_t unheard_ = 0;  // what the rounds since then were, which calls have in their history: some were told to nobody
   uint32_t told_;         // the last quiet round of which this rank did tell
   uint64_t waited_for_ = 0, waits_ = 0;  // of look_at_quiet(): the operation, and how often it was found blocked
-  int64_t no_yields_until_ = 0;  // driver only
+  int64_t no_yields_until_ = 0;          // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings.
   SlotRing slot_ring_;

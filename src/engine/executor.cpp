@@ -62,7 +62,7 @@ void Executor::signal(const Step& step) {
 
 // A published buffer of `peer`. Notes when not every rank can touch it, judged alike by all of them.
 bool Executor::learn_location(int peer, uint32_t index, const Location& location) {
-  const Buffer& buffer = plan_->buffers[op_.published[index]];
+  const Buffer& buffer = (op_.foreseen ? op_.otherwise : plan_)->buffers[op_.published[index]];
   const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[static_cast<size_t>(peer)];
   Remote& remote = engine_.remote_[index * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
   remote = {};

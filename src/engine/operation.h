@@ -78,7 +78,8 @@ struct OperationSettings {
   uint32_t publishes = 0;
   std::array<uint32_t, 2> published{};
   const Plan* otherwise = nullptr;
-  bool reads = false;  // private memory that is only read counts as touchable: the system reads it
+  bool reads = false;     // private memory that is only read counts as touchable: the system reads it
+  bool foresees = false;  // foresight.h: every rank waits in either plan for the enter signals of all
 
   // reductions
   const void* const* own_sources =
@@ -109,6 +110,7 @@ struct OperationSettings {
 
   // progress, the driver's
   uint32_t step = 0, round = 0;
+  bool foreseen = false;     // began with the other plan: the two have changed places
   bool unreachable = false;  // somebody's published buffer cannot be touched by all
   int32_t peer = 0;          // next peer of a wait for all
   int64_t deadline_ns = 0;   // 0: nobody has slept on it yet

@@ -1,0 +1,110 @@
+// Calls begin with what the last ones found of their buffers.
+#include "engine/foresight.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "engine/collective.h"
+#include "wrapped_channel.h"
+
+namespace fsccl {
+namespace {
+
+using testing::options_over;
+using testing::over_channel;
+using testing::Wrapped;
+
+TEST(Foresight, WantsToBeSure) {
+  Foresight foresight;
+  for (int i = 0; i < 4; i++) {
+    EXPECT_FALSE(foresight.unreachable());
+    foresight.found(true);
+  }
+  EXPECT_TRUE(foresight.unreachable());
+  foresight.found(true);
+  EXPECT_TRUE(foresight.unreachable());
+  foresight.found(false);
+  for (int i = 0; i < 3; i++) foresight.found(true);
+  EXPECT_FALSE(foresight.unreachable());
+}
+
+constexpr int kRanks = 3;
+constexpr size_t kCount = 1000;
+
+// Three ranks whose own memory only they can touch, and memory of one arena.
+class Gathering {
+ public:
+  Gathering(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas, float* pool)
+      : rank_(rank), pool_(pool), engine_(options(rank, channel, tick, arenas)), collectives_(engine_, asking()) {
+    channel.on_signal = [this](uint32_t) { signals_++; };
+  }
+
+  // Signals that this rank gave: one of a call that goes through slots at once, two of one that asks first.
+  int signals_of_a_call(bool pooled) {
+    std::vector<float> own(kCount * (kRanks + 1));
+    float* const send = pooled ? pool_ : own.data();
+    float* const recv = send + kCount;
+    std::fill_n(send, kCount, static_cast<float>(10 * calls_ + rank_));
+    const int before = signals_;
+    fsccl_status_t state = FSCCL_IN_PROGRESS;
+    EXPECT_TRUE(
+        collectives_
+            .run({.op = OpCode::all_gather, .input = send, .output = recv, .count = kCount, .dtype = FSCCL_FLOAT32}, true, &state)
+            .ok());
+    for (int q = 0; q < kRanks; q++)
+      EXPECT_EQ(std::count(recv + kCount * q, recv + kCount * (q + 1), static_cast<float>(10 * calls_ + q)), kCount) << "of " << q;
+    calls_++;
+    return signals_ - before;
+  }
+
+ private:
+  static EngineOptions options(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas) {
+    EngineOptions options = options_over(channel, rank, kRanks, tick);
+    options.arenas = &arenas;
+    options.same_process.assign(kRanks, false);
+    return options;
+  }
+  static CollectiveOptions asking() {
+    CollectiveOptions options;
+    options.select.eager_bytes = 0;
+    return options;
+  }
+
+  const int rank_;
+  float* const pool_;
+  int calls_ = 0, signals_ = 0;
+  Engine engine_;
+  Collectives collectives_;
+};
+
+void gather(const std::function<void(int rank, Gathering& self)>& body) {
+  std::vector<float> memory(kRanks * kCount * (kRanks + 1));
+  ArenaTable arenas;
+  ASSERT_TRUE(arenas.add(kFirstArena, reinterpret_cast<std::byte*>(memory.data()), memory.size() * sizeof(float), {0, 1, 2}).ok());
+  over_channel(kRanks, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Gathering self(rank, channel, tick, arenas, memory.data() + static_cast<size_t>(rank) * kCount * (kRanks + 1));
+    body(rank, self);
+  });
+}
+
+TEST(Foresight, SavesAnExchangeOfCallsOnTheCallersMemory) {
+  gather([](int, Gathering& self) {
+    for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;
+    for (int i = 0; i < 20; i++) EXPECT_EQ(self.signals_of_a_call(false), 1) << i;
+    EXPECT_EQ(self.signals_of_a_call(true), 1) << "in vain";
+    EXPECT_EQ(self.signals_of_a_call(true), 2) << "straight from memory of the pool";
+    for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;
+    EXPECT_EQ(self.signals_of_a_call(false), 1);
+  });
+}
+
+TEST(Foresight, IsTheSameOnRanksWhoseOwnMemoryIsOfThePool) {
+  gather([](int rank, Gathering& self) {
+    for (int i = 0; i < 8; i++) EXPECT_EQ(self.signals_of_a_call(rank != 1), i < 4 ? 2 : 1) << i;
+  });
+}
+
+}  // namespace
+}  // namespace fsccl
