@@ -1,6 +1,6 @@
 // The short measurement at the start of a communicator: rank 0 and another exchange signals, move pieces through their slots and
 // read each other's memory, about a millisecond in all; everybody takes over what the other found, so that all choose plans alike.
-// Not with more ranks than cores, where nothing would be learned but how long a change of context takes.
+// It ends early where the two share a core: nothing can be learned there but how long a change of context takes.
 #pragma once
 #include <cstdint>
 

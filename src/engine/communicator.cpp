@@ -146,9 +146,9 @@ fsccl_transport_request_t Communicator::request(Exchange& exchange, const Commun
   request.deadline_ns = exchange.deadline.at_ns();
   request.single_copy = reads ? 1 : 0;
   request.known = known ? 1 : 0;
-  request.slot_bytes = slot_bytes != kConfigAuto                ? static_cast<size_t>(slot_bytes)
-                       : oversubscribed_ && size() <= kFewRanks ? kLargeSlotBytes
-                                                                : 0;
+  request.slot_bytes = slot_bytes != kConfigAuto                 ? static_cast<size_t>(slot_bytes)
+                       : oversubscribed() && size() <= kFewRanks ? kLargeSlotBytes
+                                                                 : 0;
   // With a line of every rank there is room for its sums.
   if (const size_t least = slot_bytes_with_sums(static_cast<size_t>(size()) * sizeof(fsccl_transport_line_t));
       context_->checksum() && (request.slot_bytes || least > kLeastChosenSlotBytes))
@@ -176,7 +176,7 @@ Costs Communicator::typical_costs_of(int farthest) const {
 // Where the transport has a choice of ways, and what is found says something of them.
 Paths Communicator::find_paths(const Meeting& meeting, uint32_t* tick) const {
   const fsccl_transport_ops_t& transport = *meeting.transport;
-  if (size() == 1 || oversubscribed_ || !transport.path || !transport.path(meeting.channel, 1)) return {};
+  if (size() == 1 || oversubscribed() || !transport.path || !transport.path(meeting.channel, 1)) return {};
   std::vector<topo::LinkClass> links;
   for (const int member : members_) links.push_back(context_->link(members_.front(), member));
   const Paths paths = fsccl::find_paths(meeting, links, tick);
@@ -201,7 +201,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const uint64_t number = communicators_made++;
   comm->name_ = options.name.empty() ? fmt::format("comm {}", number) : options.name;
 
-  comm->oversubscribed_ = (parent && parent->oversubscribed_) || comm->context_->oversubscribed(comm->members_);
+  comm->ranks_per_core_ = std::max(parent ? parent->ranks_per_core_ : 0, comm->context_->ranks_per_core(comm->members_));
   // What the parent knows of memory and of costs holds for what it is made of, not for another transport.
   const bool fresh = !parent || parent->engine().options().transport != transport;
 
@@ -225,7 +225,8 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   const std::vector<int> known_as = exchange.known_as();
   const Meeting meeting = exchange.meeting(engine, comm->rank_, known_as);
   const Costs* const known = comm->context_->known_costs(comm->members_, transport->name);
-  const bool measures = fresh && !known && comm->size() > 1 && !comm->oversubscribed_;
+  // Where ranks share cores, two of them can be alone while all others nap, if those are few.
+  const bool measures = fresh && !known && comm->size() > 1 && (!comm->oversubscribed() || comm->size() <= kFewRanks);
   const int farthest = comm->context_->farthest(comm->members_), other = comm->rank_of(farthest);
   Status ready;
   if (measures && (comm->rank_ == 0 || comm->rank_ == other)) {
@@ -243,7 +244,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
                 : measures ? calibrate(meeting, other, typical, &engine.first_tick)
                            : typical;
   costs.can_read = costs.can_read && engine.transport->can_read(engine.channel) != 0;
-  costs.apply_to(transport->put != nullptr, comm->oversubscribed_);
+  costs.apply_to(transport->put != nullptr, comm->ranks_per_core_);
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take());
@@ -261,7 +262,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
-  engine.oversubscribed = oversubscribed_;
+  engine.oversubscribed = oversubscribed();
   engine.timeout_ms = timeout_ms_;
   engine.spin_ns = (settings->spin_us == kConfigAuto ? kDefaultSpinUs : settings->spin_us) * 1000;
   engine.slot_streaming_from = costs.slot_streaming_from();
@@ -288,7 +289,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
       settings->streaming_bytes == kConfigAuto ? default_streaming_bytes() : static_cast<uint64_t>(settings->streaming_bytes);
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
-  if (oversubscribed_) oversubscribed_communicators++;
+  if (oversubscribed()) oversubscribed_communicators++;
   context_->add(this);
   metrics_ = std::make_unique<MetricsSource>([this](MetricSamples& samples, std::string_view id) { tell(samples, id); });
 }
@@ -324,7 +325,7 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
   made->rank_ = rank_ == from ? 0 : 1;
   made->tag_ = mix_hash(tag_, static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to));
   made->timeout_ms_ = timeout_ms_;
-  made->oversubscribed_ = oversubscribed_;
+  made->ranks_per_core_ = ranks_per_core_;
   made->paths_ = paths_;
   made->name_ = fmt::format("{}, rank {} to {}", name_, from, to);
   EngineOptions engine;
@@ -426,7 +427,7 @@ Communicator::~Communicator() {
   metrics_.reset();
   context_->remove(this);
   context_->recorder().remove(engine_->options().recorded_as);
-  if (oversubscribed_) oversubscribed_communicators--;
+  if (oversubscribed()) oversubscribed_communicators--;
 }
 
 }  // namespace fsccl

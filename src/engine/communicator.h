@@ -97,8 +97,9 @@ class Communicator {
   std::vector<int> members_;  // job ranks, by rank
   int rank_ = 0;
   uint64_t tag_ = 0;
-  bool oversubscribed_ = false;  // more ranks than cores, here or in what it was made from
-  Paths paths_{};                // as found here, or by what it was made from
+  bool oversubscribed() const { return ranks_per_core_ > 1; }
+  double ranks_per_core_ = 0;  // of the host where that is most, here or in what it was made from
+  Paths paths_{};              // as found here, or by what it was made from
   uint64_t splits_ = 0;
   std::mutex subsets_mutex_;
   std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag

@@ -117,7 +117,6 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   const char* const between = asked ? asked : preferred_network();
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
-    const bool crowded = static_cast<size_t>(ranks.per_host) > seats.cores;
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;
     Party made;
     made.ranks = hosts * per_host;
@@ -128,7 +127,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);
     made.select.costs.can_read = !network && settings->single_copy != SingleCopy::kOff;
-    made.select.costs.apply_to(made.mirrored, crowded);
+    made.select.costs.apply_to(made.mirrored,
+                               static_cast<double>(ranks.per_host) / static_cast<double>(std::max<size_t>(seats.cores, 1)));
     made.select.eager_bytes = settings->eager_bytes;
     made.select.always_read = settings->single_copy == SingleCopy::kOn;
     made.select.rules = rules;

@@ -36,6 +36,8 @@ class InStep {
     tick_++;
     return stopped_ ? std::nullopt : std::optional(theirs.word);
   }
+  // As soon as the other knows.
+  void stop() { stop_ = true; }
   bool stopped() const { return stopped_; }
   int64_t signalling_ns() const { return signalling_ns_; }  // all exchanges together: what giving the signals took
   uint32_t tick() const { return tick_; }                   // the next one

@@ -213,11 +213,13 @@ const Costs* JobContext::known_costs(const std::vector<int>& ranks, std::string_
   return alike ? tuning_.find(machine_, transport, link(ranks.front(), farthest(ranks))) : nullptr;
 }
 
-bool JobContext::oversubscribed(const std::vector<int>& ranks) const {
-  if (taken_) return true;
+double JobContext::ranks_per_core(const std::vector<int>& ranks) const {
   std::map<uint64_t, std::vector<int>> hosts;
   for (const int rank : ranks) hosts[job_->member(rank).host].push_back(rank);
-  return std::any_of(hosts.begin(), hosts.end(), [&](const auto& host) { return cores_of(host.second) < host.second.size(); });
+  double most = taken_ ? 2 : 0;
+  for (const auto& [host, those] : hosts)
+    most = std::max(most, static_cast<double>(those.size()) / static_cast<double>(std::max<size_t>(cores_of(those), 1)));
+  return most;
 }
 
 // That these ranks of one host may run on.

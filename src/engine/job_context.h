@@ -34,10 +34,10 @@ class JobContext {
   void add(Communicator* comm);
   void remove(Communicator* comm);
   bool any_died(const std::vector<int>& ranks);
-  // Whether those of these ranks that share a host have fewer cores together (affinity) than they are, or the process of some rank
-  // of the job was a rank of such a communicator when the job was joined: its cores are then taken by others than these. The same
-  // on all ranks.
-  bool oversubscribed(const std::vector<int>& ranks) const;
+  // Of these ranks, how many share a core of those that they may run on (affinity), on the host where that is most. At least two
+  // where the process of some rank of the job was a rank of such a communicator when the job was joined: its cores are then taken
+  // by others than these. The same on all ranks.
+  double ranks_per_core(const std::vector<int>& ranks) const;
   uint32_t next_arena_number() { return arena_numbers_++; }
   bool one_host(const std::vector<int>& ranks) const;
   // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
@@ -61,7 +61,7 @@ class JobContext {
  private:
   struct Facts {
     uint64_t words[16];                                    // 1024 processors
-    uint32_t taken;                                        // see oversubscribed()
+    uint32_t taken;                                        // see ranks_per_core()
     uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
     uint8_t network, ucx_path;                             // likewise
     uint8_t fast_network;                                  // 1: this rank would use UCX between hosts (transports.h)

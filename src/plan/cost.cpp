@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t kFollowedRounds = 2 * kWindow;  // the others take as long as the last one of these
 constexpr double kNotYet = -1;
-constexpr double kStepNs = 10;  // of any step
+constexpr double kStepNs = 10;                      // of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
 
 class Follower {
@@ -19,7 +19,7 @@ class Follower {
         costs_(costs),
         reads_(reads),
         travel_(costs.exchange - 2 * costs.message),
-        fetched_(costs.turns || !costs.by_messages) {
+        fetched_(costs.sharers > 1 || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
     for (auto& signals : signals_) signals.assign(static_cast<size_t>(rounds_) * kMaxTicks, kNotYet);
   }
@@ -72,14 +72,11 @@ class Follower {
       case StepKind::copy:
       case StepKind::cast:
       case StepKind::put:
-        clock += move(plans_[who], step, step.src.rank != plans_[who].rank, step.dst);
+        clock += costs_.sharers * move(plans_[who], step, step.src.rank != plans_[who].rank, step.dst);
         return true;
       case StepKind::reduce:
-        for (int q = 0; q < plans_[who].ranks; q++) clock += move(plans_[who], step, q != plans_[who].rank, {});
-        if (step.spread) clock += copy(bytes_of(plans_[who], step)) * (plans_[who].ranks - 1);
-        return true;
       case StepKind::reduce_local:
-        clock += copy(bytes_of(plans_[who], step)) * plans_[who].ranks;
+        clock += costs_.sharers * fold(plans_[who], step);
         return true;
       case StepKind::wait_released:
       case StepKind::choose:
@@ -105,6 +102,14 @@ class Follower {
     return reads_ ? costs_.read.at(bytes) : copy(bytes);
   }
 
+  double fold(const Plan& plan, const Step& step) const {
+    const double one = copy(bytes_of(plan, step));
+    if (step.kind == StepKind::reduce_local) return one * plan.ranks;
+    double ns = step.spread ? one * (plan.ranks - 1) : 0;
+    for (int q = 0; q < plan.ranks; q++) ns += move(plan, step, q != plan.rank, {});
+    return ns;
+  }
+
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
@@ -127,10 +132,10 @@ double Cost::at(uint64_t bytes) const {
   return std::max(0.0, ns[above] + rate * (static_cast<double>(bytes) - static_cast<double>(kSizes[above])));
 }
 
-void Costs::apply_to(bool sends_messages, bool oversubscribed) {
+void Costs::apply_to(bool sends_messages, double ranks_per_core) {
   by_messages = sends_messages;
-  turns = oversubscribed;
-  if (turns) exchange = std::max(exchange, kOversubscribedExchangeNs);
+  sharers = std::max(1.0, ranks_per_core);
+  if (sharers > 1) exchange = std::max(exchange, kOversubscribedExchangeNs);
 }
 uint64_t Costs::slot_streaming_from() const {
   uint64_t from = std::numeric_limits<uint64_t>::max();

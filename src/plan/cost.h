@@ -37,11 +37,12 @@ struct Costs {
   bool can_read = false;
   bool by_messages = false;  // signals come as messages, which are there when somebody wants them; a line in memory that ranks
                              // share is then fetched from another core, so that each wait takes an exchange by itself
-  bool turns = false;        // more ranks than cores: who waits gives up its core, and each wait takes an exchange, too
+  double sharers = 1;        // ranks to a core. More than one: who waits gives up its core, so that each wait takes an exchange,
+                             // too, and what a rank does takes as many times as long
   CostsOrigin origin = CostsOrigin::table;
 
   // What is known of a communicator, wherever the times are from.
-  void apply_to(bool sends_messages, bool oversubscribed);
+  void apply_to(bool sends_messages, double ranks_per_core);
 
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <vector>
 
@@ -80,6 +81,19 @@ TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
     });
     ASSERT_LT(now_ns() - begin, kLimitNs) << "rank " << slow << ", exchange " << i / 2;
   }
+}
+
+// Two that share a core find that out, and leave it to the others again.
+TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
+  std::array<std::atomic<int>, 2> signals{};
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    channel.on_signal = [&, rank](uint32_t) {
+      signals[static_cast<size_t>(rank)]++;
+      for (const int64_t turn = now_ns() + 10'000; now_ns() < turn;) std::this_thread::yield();
+    };
+    EXPECT_EQ(measure(rank, 2, channel, &tick).origin, CostsOrigin::table);
+  });
+  for (const auto& count : signals) EXPECT_LT(count, 50);
 }
 
 // A rank that has not read the lines of ranks 0 and 1 from before finds them when it comes.

@@ -70,20 +70,33 @@ TEST(Cost, MessagesToManyTakeLongerThanStepsOfFew) {
 // each wait is a turn of its own: what needs fewer of them wins.
 TEST(Cost, EachWaitTakesAnExchangeInSharedMemoryAndWhereRanksShareCores) {
   const auto gather = pair_of(gather_slots, 100'000, 4096);
-  const auto of = [&](bool messages, bool turns) {
+  const auto of = [&](bool messages, double sharers) {
     Costs costs = round_numbers();
     costs.by_messages = messages;
-    costs.turns = turns;
+    costs.sharers = sharers;
     return price(gather, costs, false).ns;
   };
-  const double by_message = of(true, false), more = 10 * round_numbers().exchange;
-  EXPECT_GT(of(false, false), by_message + more);
-  EXPECT_GT(of(true, true), by_message + more);
+  const double by_message = of(true, 1), more = 10 * round_numbers().exchange;
+  EXPECT_GT(of(false, 1), by_message + more);
+  EXPECT_GT(of(true, 2), by_message + more);
+}
+
+// Reads by the system take longer than slots do, but need no exchanges: what counts between ranks that share cores is the work.
+TEST(Cost, WhatARankDoesTakesLongerWhereRanksShareCores) {
+  const auto of = [](double sharers) {
+    Costs costs = round_numbers();
+    costs.sharers = sharers;
+    return price(pair_of(gather_direct, 102400, 0), costs, true);
+  };
+  EXPECT_DOUBLE_EQ(of(4).ns - of(3).ns, of(3).ns - of(2).ns);
+  EXPECT_GT(of(3).ns, 2 * of(1).ns);
+  EXPECT_LT(of(3).ns, 3 * of(1).ns) << "an exchange takes what it takes";
 }
 
 TEST(Cost, NobodyIsBusyForLongerThanItTakes) {
   Costs costs = round_numbers();
-  costs.by_messages = costs.turns = true;
+  costs.by_messages = true;
+  costs.sharers = 2;
   costs.message = 400;
   const Price found = price(pair_of(gather_slots, 100'000, 4096), costs, false);
   EXPECT_LE(found.busy, found.ns);
