@@ -85,10 +85,17 @@ void AtOnce::copy(const Step& step) const {
   std::byte *to = at(step.dst), *from = at(step.src);
   const uint64_t bytes = step.count * dtype_size(step.from);
   if (to == from) return;
-  if (bytes <= kInlineBytes)
-    copy_inline(to, from, bytes);
-  else
+  if (bytes <= kInlineBytes) return copy_inline(to, from, bytes);
+  if (!is_slot(step.dst)) {
     std::memcpy(to, from, bytes);
+    return;
+  }
+  engine_.slot_stores_.write(bytes, [&](Stores stores) {
+    if (stores == Stores::cached)
+      std::memcpy(to, from, bytes);
+    else
+      copy_bytes(to, from, bytes, stores);
+  });
 }
 
 void AtOnce::fetch_ahead(int peer) const {

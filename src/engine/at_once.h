@@ -36,8 +36,9 @@ class AtOnce {
   std::byte* in_slot(const Place& place, int rank) const {
     return engine_.slots_[static_cast<size_t>(rank)] + engine_.slot_at_[call_.plan->buffers[place.buffer].slot_tick] + place.offset;
   }
+  bool is_slot(const Place& place) const { return has_slots_ && call_.plan->buffers[place.buffer].slot; }
   std::byte* at(const Place& place) const {
-    if (has_slots_ && call_.plan->buffers[place.buffer].slot) return in_slot(place, place.rank);
+    if (is_slot(place)) return in_slot(place, place.rank);
     return call_.buffers[place.buffer] + place.offset;
   }
 

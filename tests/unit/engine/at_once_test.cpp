@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "plan/collectives.h"
 #include "wrapped_channel.h"
@@ -21,8 +23,11 @@ constexpr int kRounds = 200;
 
 // A rank's engine, and what a communicator would bring into a call.
 struct Rank {
-  Rank(int rank, int ranks, Wrapped& channel, uint32_t tick) : shape{.rank = rank, .ranks = ranks} {
-    engine = std::make_unique<Engine>(options_over(channel, rank, ranks, tick));
+  Rank(int rank, int ranks, Wrapped& channel, uint32_t tick, uint64_t slot_streaming_from = UINT64_MAX)
+      : shape{.rank = rank, .ranks = ranks} {
+    EngineOptions options = options_over(channel, rank, ranks, tick);
+    options.slot_streaming_from = slot_streaming_from;
+    engine = std::make_unique<Engine>(std::move(options));
     shape.count = 2;
     shape.dtype = FSCCL_INT32;
     shape.slot_bytes = engine->slot_bytes();
@@ -62,8 +67,8 @@ struct Rank {
 TEST(AtOnce, IsForPlansOfFewBytes) {
   Shape shape{.rank = 1, .ranks = 3, .count = 1, .dtype = FSCCL_INT32, .root = 0};
   shape.slot_bytes = 1 << 20;
-  for (const Plan& plan : {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape),
-                           reduce_scatter_inline(shape)})
+  for (const Plan& plan :
+       {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape), reduce_scatter_inline(shape)})
     EXPECT_TRUE(small_enough(plan, {})) << plan.name;
   EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "slots can be touched";
   shape.count = 1000;
@@ -102,11 +107,13 @@ TEST(AtOnce, GivesWhatTheRingGives) {
       for (const bool ring : {false, true}) {  // the first is the ring's: slots have no memory yet
         std::fill(std::begin(all), std::end(all), 0);
         ASSERT_TRUE((ring ? self.in_the_ring(slots, OpCode::all_gather, mine, all, true, &state)
-                          : self.at_once(slots, OpCode::all_gather, mine, all)).ok());
+                          : self.at_once(slots, OpCode::all_gather, mine, all))
+                        .ok());
         for (int q = 0; q < 3; q++) EXPECT_EQ(all[2 * q], q + round);
         int32_t folded[2] = {};
         ASSERT_TRUE((ring ? self.in_the_ring(fold, OpCode::all_reduce, mine, folded, true, &state)
-                          : self.at_once(fold, OpCode::all_reduce, mine, folded)).ok());
+                          : self.at_once(fold, OpCode::all_reduce, mine, folded))
+                        .ok());
         EXPECT_EQ(folded[0], 3 + 3 * round);
       }
       std::fill(std::begin(all), std::end(all), 0);
@@ -117,6 +124,23 @@ TEST(AtOnce, GivesWhatTheRingGives) {
     EXPECT_EQ(self.engine->completed(), self.engine->submitted());
     EXPECT_EQ(self.engine->tally().counters().operations, self.engine->submitted());
   });
+}
+
+// Where that was better at start, slots are written past the caches from few bytes on.
+TEST(AtOnce, WritesSlotsEitherWay) {
+  for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
+    over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+      Rank self(rank, 3, channel, tick, streaming_from);
+      self.shape.count = 100;
+      const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+      ASSERT_TRUE(small_enough(slots, {}));
+      for (int round = 0; round < kRounds; round++) {
+        const std::vector<int32_t> mine(100, 3 * round + rank);
+        std::vector<int32_t> all(300);
+        ASSERT_TRUE(self.at_once(slots, OpCode::all_gather, const_cast<int32_t*>(mine.data()), all.data()).ok());
+        for (int q = 0; q < 3; q++) EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 3 * round + q), 100);
+      }
+    });
 }
 
 // Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the ring's.
@@ -201,9 +225,7 @@ TEST(AtOnce, OthersFindNothingUnderWay) {
     const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
     fsccl_transport_word_t word{};
     bool all_at_once = true;
-    channel.on_signal = [&](uint32_t) {
-      EXPECT_TRUE(!all_at_once || self.engine->try_progress(&word) == Engine::Attempt::idle);
-    };
+    channel.on_signal = [&](uint32_t) { EXPECT_TRUE(!all_at_once || self.engine->try_progress(&word) == Engine::Attempt::idle); };
     EXPECT_TRUE(self.at_once(meet, OpCode::barrier, nullptr, nullptr).ok());
     all_at_once = false;
     std::atomic<bool> over{false};
