@@ -73,7 +73,7 @@ Setting random_setting(World& world) {
   made.select.costs.can_read = made.can_read;
   made.select.costs.exchange = static_cast<double>(world.between(50, 20'000));
   if (made.network && world.chance(0.5)) made.select.costs.message = made.select.costs.exchange / 3;  // then small ones go in steps
-  made.select.costs.turns = world.chance(0.3);
+  made.select.costs.sharers = world.chance(0.3) ? 2 : 1;
   if (world.chance(0.3)) made.select.eager_bytes = static_cast<int64_t>(world.below(20'000));
   made.select.always_read = made.can_read && world.chance(0.3);
   made.streaming_bytes = world.chance(0.3) ? 4096 : UINT64_MAX;
