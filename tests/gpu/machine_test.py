@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """machine_test.py BUILD KERNELS LIBRARY..: tests/gpu/run as on a machine with one GPU, which stand-ins without their hooks play. No
-case fails, and none is skipped: what cannot run on a GPU is left out by name, the rest runs. (Tools are not there.)
+case fails, and none is skipped: what cannot run on a GPU is left out by name, the rest runs. (Tools are not there.) A test that
+asks the stand-in for more GPUs gets no more: they are hidden.
 """
 import os
 import pathlib
@@ -18,7 +19,8 @@ def main():
         smi = pathlib.Path(folder, 'nvidia-smi')
         smi.write_text('#!/bin/sh\necho "a stand-in, 1024 MiB, 580.1"\n', encoding='utf-8')
         smi.chmod(0o755)
-        env = dict(os.environ, PATH=f'{folder}:{os.environ["PATH"]}', FSCCL_STAND_IN_GPUS='1', FSCCL_STAND_IN_KERNELS=kernels,
+        env = dict(os.environ, PATH=f'{folder}:{os.environ["PATH"]}', FSCCL_STAND_IN_GPUS='1', CUDA_VISIBLE_DEVICES='0',
+                   FSCCL_STAND_IN_KERNELS=kernels,
                    LD_LIBRARY_PATH=':'.join(str(pathlib.Path(library).resolve().parent) for library in libraries))
         command = [ROOT / 'tests/gpu/run', '--build', build, '--python', 'no-python']
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env, check=False)

@@ -85,11 +85,9 @@ inline void run_ranks(const char* role, int ranks, int port, Variables more = {}
   Processes processes;
   for (int rank = 0; rank < ranks; rank++) {
     Variables variables = job(rank, ranks, port);
-    variables.insert(variables.end(), {{"NCCL_HOSTID", "host" + std::to_string(rank)},
-                                       {"NCCL_MULTI_RANK_GPU_ENABLE", "1"},
-                                       {"NCCL_NET", "Socket"},
-                                       {"NCCL_SOCKET_IFNAME", "lo"},
-                                       {"NCCL_MAX_CTAS", "2"}});
+    const Variables alone = nccl_host("host" + std::to_string(rank));
+    variables.insert(variables.end(), alone.begin(), alone.end());
+    variables.emplace_back("NCCL_MULTI_RANK_GPU_ENABLE", "1");
     variables.insert(variables.end(), more.begin(), more.end());
     processes.start(role, rank, ranks, variables);
   }

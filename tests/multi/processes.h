@@ -70,6 +70,12 @@ inline Variables job(int rank, int ranks, int port, const char* single_copy = "a
           {"FSCCL_TIMEOUT_MS", "50000"}};
 }
 
+// Of a rank that may share its GPU with others: NCCL takes each for a host of its own, else it refuses two on one GPU, and goes by
+// sockets, with few blocks a kernel, so that those of all ranks run at once.
+inline Variables nccl_host(const std::string& name) {
+  return {{"NCCL_HOSTID", name}, {"NCCL_NET", "Socket"}, {"NCCL_SOCKET_IFNAME", "lo"}, {"NCCL_MAX_CTAS", "2"}};
+}
+
 class Processes {
  public:
   static constexpr int kRunning = -1;
