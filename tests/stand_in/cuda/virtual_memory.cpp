@@ -11,6 +11,7 @@
 #include <string>
 
 #include "memory.h"
+#include "stream.h"
 
 using namespace fsccl::stand_in;
 
@@ -195,6 +196,8 @@ Code cuMemUnmap(DevicePointer address, size_t bytes) {
 
 Code cuMemSetAccess(DevicePointer address, size_t bytes, const AccessDescription* access, size_t descriptions) {
   if (const Code code = enter("cuMemSetAccess")) return code;
+  for (size_t i = 0; access && i < descriptions; i++)  // as CUDA says that it does
+    if (Device* const device = device_at(access[i].location.id)) synchronise(*device);
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   if (!access || !descriptions || !whole(bytes) || !exactly(m, address, bytes))
