@@ -262,6 +262,31 @@ TEST_P(Device, CollectivesInAGroup) {
   });
 }
 
+// Each has a communicator of NCCL's of its own; the parts work beside each other, and the whole goes on.
+TEST_P(Device, PartsOfASplitCommunicator) {
+  if (GetParam() < 2) return;
+  run_ranks(GetParam(), [](Rank& self) {
+    const Setting at(self);
+    fsccl_comm_t part = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, self.rank % 2, -self.rank, nullptr, &part));  // backwards
+    const size_t size = (at.ranks + 1 - at.rank % 2) / 2;
+    for (int round = 0; round < 2; round++) {
+      const Numbers mine(*at.gpu, 100, of_rank(at.rank)), of_part(*at.gpu, 100 * size, 0), of_all(*at.gpu, 100 * at.ranks, 0);
+      ASSERT_OK(fsccl_all_gather(mine.at(0), of_part.at(0), 100, FSCCL_UINT32, part, at.stream->get(), nullptr));
+      ASSERT_OK(fsccl_all_gather(mine.at(0), of_all.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
+      at.stream->synchronize();
+      const std::vector<uint32_t> parts = of_part.now(), all = of_all.now();
+      for (size_t q = 0; q < size; q++) ASSERT_EQ(parts[q * 100 + 99], of_rank(2 * (size - 1 - q) + at.rank % 2) + 99);
+      for (size_t q = 0; q < at.ranks; q++) ASSERT_EQ(all[q * 100 + 99], of_rank(q) + 99);
+    }
+    const std::string by = explained(self.comm).find(R"("device":{"transport":"nccl")") != std::string::npos ? "nccl" : "staged";
+    if (size > 1) {
+      EXPECT_NE(explained(part).find(R"("device":{"transport":")" + by), std::string::npos) << explained(part);
+    }
+    ASSERT_OK(fsccl_comm_destroy(part));
+  });
+}
+
 TEST_P(Device, SaysWhatItDoesNot) {
   run_ranks(GetParam(), [](Rank& self) {
     const Setting at(self);

@@ -27,7 +27,7 @@ bool good(fsccl_status_t status, const char* what) {
 #define CHECK_OK(call) \
   if (!good(call, #call)) return 1
 
-// A communicator from the environment, a pool on GPU rank % GPUs, and units of one parameter each.
+// A communicator, a pool on GPU rank % GPUs, and units of one parameter each.
 struct World {
   fsccl_comm_t comm = nullptr;
   fsccl_pool_t pool = nullptr;
@@ -36,8 +36,8 @@ struct World {
   CudaStream* stream = nullptr;
 };
 
-int begin(const Child& child, size_t units, World* world) {
-  CHECK_OK(fsccl_comm_create(nullptr, &world->comm));
+int begin_on(fsccl_comm_t comm, const Child& child, size_t units, World* world) {
+  world->comm = comm;
   world->gpu = std::make_unique<Gpu>(child.rank % Gpu::count());
   world->stream = world->gpu->stream();
   fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
@@ -63,7 +63,22 @@ int begin(const Child& child, size_t units, World* world) {
     CHECK_OK(fsccl_unit_reshard(world->units.back()));
   }
   world->gpu->synchronize(world->stream);
+  return 0;
+}
+
+// On the communicator from the environment.
+int begin(const Child& child, size_t units, World* world) {
+  fsccl_comm_t comm = nullptr;
+  CHECK_OK(fsccl_comm_create(nullptr, &comm));
+  if (begin_on(comm, child, units, world)) return 1;
   std::puts("ready");
+  return 0;
+}
+
+int end(const World& world) {
+  for (fsccl_unit_t unit : world.units) CHECK_OK(fsccl_unit_destroy(unit));
+  CHECK_OK(fsccl_pool_destroy(world.pool));
+  CHECK_OK(fsccl_comm_destroy(world.comm));
   return 0;
 }
 
@@ -80,13 +95,10 @@ int survive(const Child& child) {
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
   std::printf("says %s peer %d: %s\n", fsccl_status_string(status), info.peer, info.text);
-  CHECK_OK(fsccl_unit_destroy(world.units[0]));
-  CHECK_OK(fsccl_pool_destroy(world.pool));
-  CHECK_OK(fsccl_comm_destroy(world.comm));
-  return 0;
+  return end(world);
 }
 
-void sleep_for_ever(void*) {
+[[noreturn]] void sleep_for_ever(void*) {
   for (;;) pause();
 }
 
@@ -127,10 +139,46 @@ int train(const Child& child) {
       CHECK_OK(fsccl_unit_reshard(unit));
     }
   }
-  for (fsccl_unit_t unit : world.units) CHECK_OK(fsccl_unit_destroy(unit));
-  CHECK_OK(fsccl_pool_destroy(world.pool));
-  CHECK_OK(fsccl_comm_destroy(world.comm));
-  return 0;
+  return end(world);
+}
+
+// Sums over all ranks, and once more, which rank 1 is killed in; then over those that are left, whose units gather as well.
+int shrink(const Child& child) {
+  World before, after;
+  if (begin(child, 1, &before)) return 1;
+  constexpr size_t kCount = 300'000;
+  void* const words = before.gpu->memory(kCount * sizeof(uint32_t));
+  const auto start = [&](fsccl_comm_t comm) {
+    const std::vector<uint32_t> mine(kCount, static_cast<uint32_t>(child.rank + 1));
+    before.gpu->copy(words, mine.data(), kCount * sizeof(uint32_t), before.stream);
+    return fsccl_all_reduce(words, words, kCount, FSCCL_UINT32, FSCCL_SUM, comm, before.stream, nullptr);
+  };
+  const auto sum_is = [&](uint32_t wanted) {
+    const std::vector<char> bytes = before.gpu->read(words, kCount * sizeof(uint32_t), before.stream);
+    const std::vector<uint32_t> all(kCount, wanted);
+    return std::memcmp(bytes.data(), all.data(), bytes.size()) == 0;
+  };
+  CHECK_OK(start(before.comm));
+  if (!sum_is(6)) return std::puts("the sum over all is not right"), 1;
+  if (child.rank == 1) {
+    std::puts("enqueued");
+    sleep_for_ever(nullptr);
+  }
+  CHECK_OK(start(before.comm));
+  std::puts("enqueued");
+  before.gpu->synchronize(before.stream);
+  if (start(before.comm) != FSCCL_ERR_PEER_DEAD) return std::puts("nobody says that a rank died"), 1;
+  fsccl_comm_t left = nullptr;
+  CHECK_OK(fsccl_comm_shrink(before.comm, nullptr, &left));
+  CHECK_OK(start(left));
+  if (!sum_is(4)) return std::puts("the sum over who is left is not right"), 1;
+  std::vector<char> text(1 << 16);
+  CHECK_OK(fsccl_explain(left, "all_reduce", kCount, text.data(), text.size()));
+  std::printf("those that are left: %s\n", text.data());
+  int rank = 0;
+  CHECK_OK(fsccl_comm_rank(left, &rank));
+  if (begin_on(left, {child.role, rank, 2}, 2, &after)) return 1;
+  return end(after) || end(before);
 }
 
 // HSDP as clusters have it: two hosts of two ranks, sharded over the ranks of a host and replicated between hosts.
@@ -302,6 +350,23 @@ TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
   }
 }
 
+TEST_P(DeviceHosts, WhoIsLeftGoesOnByNccl) {
+  Processes processes;
+  for (int rank = 0; rank < 3; rank++) {
+    Variables variables = on_gpus(rank, 3, 29417, "4");
+    const Variables alone = nccl_host("host " + std::to_string(rank));
+    variables.insert(variables.end(), alone.begin(), alone.end());
+    processes.start("shrink", rank, 3, variables);
+  }
+  for (int rank = 0; rank < 3; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "enqueued", kPatienceMs)) << processes.report();
+  processes.kill(1, SIGKILL);
+  processes.finish(kPatienceMs);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+    EXPECT_NE(processes.output(rank).find(R"("transport":"nccl")"), std::string::npos) << processes.report();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Gpus, DeviceHosts, ::testing::Values("2"));
 
 TEST_P(DeviceProcesses, ARankIsKilledInTheMiddleOfAGather) {
@@ -358,8 +423,8 @@ INSTANTIATE_TEST_SUITE_P(Gpus, DeviceProcesses, ::testing::Values("1", "2"),
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  const Roles roles{{"survive", survive},   {"stuck", stuck},    {"train", train},
-                    {"disagree", disagree}, {"abort", abort_it}, {"replicate", replicate}};
+  const Roles roles{{"survive", survive}, {"stuck", stuck},         {"train", train},  {"disagree", disagree},
+                    {"abort", abort_it},  {"replicate", replicate}, {"shrink", shrink}};
   if (const auto code = run_role(argc, argv, roles)) return *code;
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
