@@ -58,8 +58,18 @@ std::optional<uint64_t> DeviceBlocks::find_together(uint64_t room, uint64_t alig
   return best;
 }
 
-std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, uint32_t stream) {
+Result<bool> DeviceBlocks::capturing(cuda::Stream stream) const {
+  const cuda::Device& device = memory_.arena(DevicePart::blocks).device();
+  const cuda::Current current(device);
+  return device.capturing(stream);
+}
+
+std::optional<uint64_t> DeviceBlocks::find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured) {
   uint64_t own_bytes = 0, everybodys_bytes = 0;
+  if (captured) {
+    settle();
+    return everybodys_.find(room, alignment, &everybodys_bytes);
+  }
   const std::optional<uint64_t> own = ranges_of(stream).find(room, alignment, &own_bytes);
   const std::optional<uint64_t> everybodys = everybodys_.find(room, alignment, &everybodys_bytes);
   if (own && everybodys) return own_bytes <= everybodys_bytes ? own : everybodys;
@@ -99,9 +109,9 @@ uint64_t DeviceBlocks::free_tail() const {
 }
 
 // Behind what is free at the end already. Without the lock other threads may grow it, too.
-Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool* asked, std::unique_lock<std::mutex>& lock) {
+Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool captured, bool* asked, std::unique_lock<std::mutex>& lock) {
   const uint64_t granularity = memory_.arena(DevicePart::blocks).granularity();
-  const uint64_t begin = round_up(free_tail(), alignment);
+  const uint64_t begin = round_up(captured ? bytes_ : free_tail(), alignment);
   const uint64_t needed = round_up(begin + room - std::min(bytes_, begin + room), granularity);
   const uint64_t left = memory_.left() / granularity * granularity;
   const uint64_t more = std::max(needed, std::min(round_up(kSegment, granularity), left));
@@ -114,12 +124,13 @@ Status DeviceBlocks::grow(uint64_t room, uint64_t alignment, bool* asked, std::u
   return status;
 }
 
-Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t stream, std::unique_lock<std::mutex>& lock) {
-  std::optional<uint64_t> found = find(room, alignment, stream);
-  for (bool asked = false; !found; found = find(room, alignment, stream)) {
-    Status grown = grow(room, alignment, &asked, lock);
+Result<uint64_t> DeviceBlocks::place(uint64_t room, uint64_t alignment, uint32_t stream, bool captured,
+                                     std::unique_lock<std::mutex>& lock) {
+  std::optional<uint64_t> found = find(room, alignment, stream, captured);
+  for (bool asked = false; !found; found = find(room, alignment, stream, captured)) {
+    Status grown = grow(room, alignment, captured, &asked, lock);
     if (grown.ok()) continue;
-    found = find(room, alignment, stream);  // the program may have freed some when it was asked
+    found = find(room, alignment, stream, captured);  // the program may have freed some when it was asked
     if (!found) return grown;
     break;
   }
@@ -146,7 +157,8 @@ Result<void*> DeviceBlocks::alloc(uint64_t bytes, cuda::Stream stream, uint64_t 
   const Journal::Owner owner{.stream = reinterpret_cast<uint64_t>(stream)};
   std::unique_lock lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
-  const Result<uint64_t> placed = place(room, alignment, number, lock);
+  FSCCL_ASSIGN(const bool captured, capturing(stream));
+  const Result<uint64_t> placed = place(room, alignment, number, captured, lock);
   if (!placed.ok()) {
     journal_.block_refused(owner, bytes, memory_.left());
     return placed.status().clone();
@@ -175,6 +187,13 @@ Status DeviceBlocks::free(void* pointer, cuda::Stream stream) {
   if (found == blocks_.end())
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of pool '{}', or was freed before", pointer, pool_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
+  FSCCL_ASSIGN(const bool captured, capturing(stream));
+  if (captured)
+    return fail(
+        FSCCL_ERR_NOT_AVAILABLE,
+        "{} is being captured, and its graph may use the block at {} again whenever it runs: free it behind the capture, or "
+        "when the graph is gone",
+        stream_name(stream), pointer);
   const Block block = found->second;
   FSCCL_TRY(fill(block.begin, block.end, stream));
   FSCCL_ASSIGN(const StreamMark mark, marks_.set(number));

@@ -3,6 +3,9 @@
 // else of the size takes other streams' bytes and waits for them on the device, so from then on they are its own: a program whose
 // steps are alike soon waits for nothing, and asks the driver for nothing.
 //
+// A stream that is being captured gets what nobody uses any more, for a graph waits for nothing that was before it; and gives
+// nothing back, for the graph goes on using it.
+//
 // The arena grows by 20 MiB or more: each segment costs calls of the driver that wait for the device, and is given back whole.
 // (PyTorch's allocator asks for as much at once, so that pools beside it fragment no more than it does.)
 #pragma once
@@ -47,11 +50,12 @@ class DeviceBlocks {
   static constexpr uint32_t kNobody = ~uint32_t{0};
   FreeRanges& ranges_of(uint32_t stream);
   void settle();
-  std::optional<uint64_t> find(uint64_t room, uint64_t alignment, uint32_t stream);
+  Result<bool> capturing(cuda::Stream stream) const;
+  std::optional<uint64_t> find(uint64_t room, uint64_t alignment, uint32_t stream, bool captured);
   std::optional<uint64_t> find_together(uint64_t room, uint64_t alignment, uint32_t stream) const;
   Status claim(uint64_t begin, uint64_t end, uint32_t stream);
-  Result<uint64_t> place(uint64_t room, uint64_t alignment, uint32_t stream, std::unique_lock<std::mutex>& lock);
-  Status grow(uint64_t room, uint64_t alignment, bool* asked, std::unique_lock<std::mutex>& lock);
+  Result<uint64_t> place(uint64_t room, uint64_t alignment, uint32_t stream, bool captured, std::unique_lock<std::mutex>& lock);
+  Status grow(uint64_t room, uint64_t alignment, bool captured, bool* asked, std::unique_lock<std::mutex>& lock);
   uint64_t free_tail() const;  // where it begins
   Status fill(uint64_t begin, uint64_t end, cuda::Stream stream) const;
 

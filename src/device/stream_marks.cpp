@@ -32,17 +32,19 @@ void StreamMarks::drop_first(Stream& stream) {
   stream.events.pop_front();
 }
 
-// For the last tick.
+// For the last tick, unless the stream is being captured.
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks)) return success();
+  const cuda::Current current(device_);
+  FSCCL_ASSIGN(const bool capturing, device_.capturing(stream.stream));
+  if (capturing) return success();
   if (stream.events.size() >= kMostEvents) look(number);
   if (stream.events.size() >= kMostEvents) drop_first(stream);
   if (unused_.empty()) {
     FSCCL_ASSIGN(cuda::OwnedEvent made, cuda::OwnedEvent::create(device_));
     unused_.push_back(std::move(made));
   }
-  const cuda::Current current(device_);
   FSCCL_TRY(unused_.back().record(stream.stream));
   stream.events.push_back({stream.ticks, std::move(unused_.back())});
   unused_.pop_back();
@@ -64,10 +66,15 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   if (known >= mark.tick) return success();
   look(mark.stream);
   if (known_over(mark)) return success();
+  FSCCL_TRY(record(mark.stream));  // it was being captured, maybe
   const auto event = std::lower_bound(other.events.begin(), other.events.end(), mark.tick,
                                       [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
-  if (event == other.events.end()) return fail(FSCCL_ERR_INTERNAL, "a mark of a stream has no event");
   const cuda::Current current(device_);
+  FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
+  if (capturing || event == other.events.end())
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "memory was used last by stream {}, and stream {} is being captured: neither can wait for the other meanwhile",
+                static_cast<void*>(other.stream), static_cast<void*>(capturing ? waiter.stream : other.stream));
   FSCCL_TRY(event->event.make_wait(waiter.stream));
   known = event->tick;
   return success();
@@ -91,8 +98,9 @@ Status StreamMarks::record_all() {
 Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
   FSCCL_TRY(record_all());
   for (uint32_t s = 0; s < streams_.size(); s++) {
-    for (look(s); !streams_[s].events.empty(); look(s)) {
+    for (look(s); streams_[s].over < streams_[s].ticks; look(s)) {
       if (deadline.passed()) return false;
+      FSCCL_TRY(record(s));
       const timespec pause{0, 50'000};
       nanosleep(&pause, nullptr);
     }

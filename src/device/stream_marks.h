@@ -6,6 +6,9 @@
 // then waited for by the next one that has: a little more than was asked for, and still nothing that was put on the stream later
 // than the wait. So a stream must live while others are used with the pool (PyTorch's live for ever); at the end it may be gone.
 //
+// A stream that is being captured gets no event: that would be the graph's, and who waits for it a part of the capture. Its marks
+// are open until the capture is over.
+//
 // One thread at a time.
 #pragma once
 #include <cstdint>
@@ -35,7 +38,8 @@ class StreamMarks {
   size_t streams() const { return streams_.size(); }
 
   Result<StreamMark> set(uint32_t stream);
-  // What `stream` is given from now on begins after the mark. Nothing is done where that is so already.
+  // What `stream` is given from now on begins after the mark. Nothing is done where that is so already. FSCCL_ERR_NOT_AVAILABLE
+  // where one of the two is being captured.
   Status make_wait(uint32_t stream, const StreamMark& mark);
   bool known_over(const StreamMark& mark) const { return mark.tick <= streams_[mark.stream].over; }
   void look(uint32_t stream);  // how far it has got

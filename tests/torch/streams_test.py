@@ -8,6 +8,7 @@ import pytest
 import torch
 from fsccl_torch import _capi, streams
 from fsccl_torch.communicator import Communicator
+from fsccl_torch.memory import Pool
 from fsccl_torch.unit import Window
 from stand_in_streams import StandIn
 
@@ -132,6 +133,22 @@ def test_a_capture_asks_no_events(gpu, comm):
     work, _ = submit_held(comm)
     assert list(side._held) == before
     work.wait()
+
+
+def test_a_block_that_dies_in_a_capture_is_freed_behind_it(comm, monkeypatch):
+    freed, pool = [], Pool(comm, torch.device("cuda", 0))
+
+    def free(_, block, stream):
+        freed.append((block, stream))
+        return _capi.ERR_NOT_AVAILABLE if len(freed) == 1 else _capi.OK
+
+    monkeypatch.setattr(_capi.lib, "fsccl_pool_free", free)
+    pool._live = 2
+    pool.dead.extend([(1, 7), (2, 8)])
+    pool._free_dead()
+    assert list(pool.dead) == [(1, 7)] and pool._live == 1
+    pool._free_dead()
+    assert not pool.dead and pool._live == 0 and freed == [(1, 7), (2, 8), (1, 7)]
 
 
 def test_operations_of_a_group_keep_their_order(gpu, comm):

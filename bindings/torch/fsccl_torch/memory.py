@@ -72,10 +72,12 @@ class Pool:
             raise comm.failure(status, "a step of the pool")
 
     def _free_dead(self):
-        while self.dead:
+        for _ in range(len(self.dead)):
             block, stream = self.dead.popleft()
-            c.lib.fsccl_pool_free(self._handle, block, stream)
-            self._live -= 1
+            if c.lib.fsccl_pool_free(self._handle, block, stream) == c.ERR_NOT_AVAILABLE:
+                self.dead.append((block, stream))  # its stream is being captured: behind that
+            else:
+                self._live -= 1
 
     def stats(self):
         found = c.PoolStats()

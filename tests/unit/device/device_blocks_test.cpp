@@ -101,6 +101,33 @@ TEST_F(DeviceBlocksTest, ACaptureElsewhereGoesOn) {
   });
 }
 
+// Not even what was its own: a graph waits for nothing that was before it, and may run again at any time.
+TEST_F(DeviceBlocksTest, AStreamThatIsCapturedTakesWhatNobodyUsesAndGivesNothingBack) {
+  run_pools(1, [&](const PoolRank& rank) {
+    HostPage page;
+    TestStream a, captured;
+    give(rank, take(rank, 20 * kMb, a), a);
+    const auto kept = take(rank, kMb, captured), own = take(rank, kMb, captured);
+    a.finish();  // the pool sees that: it knows two streams by now
+    page.hold(captured, 0);
+    give(rank, own, captured);
+    cuda::DevicePointer of_graph = 0;
+    {
+      const Capture capture(0, captured.get());
+      of_graph = take(rank, kMb, captured);
+      EXPECT_NE(of_graph, own);
+      captured.fill(of_graph, 1, kMb);
+      const Status refused = rank.pool.free(reinterpret_cast<void*>(kept), captured);
+      EXPECT_EQ(refused.code(), FSCCL_ERR_NOT_AVAILABLE) << text_of(refused);
+      EXPECT_THAT(refused.text(), ::testing::HasSubstr("behind the capture"));
+    }
+    page.word(0) = 1;
+    give(rank, kept, captured);
+    give(rank, of_graph, captured);
+    EXPECT_EQ(rank.stats().growths, 1u);
+  });
+}
+
 TEST_F(DeviceBlocksTest, StepsThatAreAlikeAskTheDriverForNoMemory) {
   run_pools(1, [&](const PoolRank& rank) {
     TestStream a, b;

@@ -2,6 +2,7 @@
 #include "device/stream_marks.h"
 
 #include "on_device.h"
+#include "tests/conformance/capture.h"
 
 namespace fsccl::testing {
 namespace {
@@ -49,6 +50,37 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
   ASSERT_TRUE(marks.make_wait(second, mark).ok());
   b.finish();
   page.word(0) = 1;
+}
+
+// An event would be the graph's: nobody could ask for it, and who waited for it would be captured, too.
+TEST_F(Marks, OfAStreamThatIsCapturedAreOpenUntilThatIsOver) {
+  HostPage page;
+  TestStream a, b;
+  StreamMarks marks(gpu());
+  const uint32_t first = marks.number(a).value();
+  page.hold(a, 0);
+  const StreamMark early = marks.set(first).take();
+  uint32_t second = 0;
+  {
+    const Capture capture(0, a.get());
+    second = marks.number(b).value();
+    EXPECT_EQ(marks.make_wait(second, early).code(), FSCCL_ERR_NOT_AVAILABLE);
+    EXPECT_FALSE(marks.wait_for_all(Deadline::at(0)).value());
+    EXPECT_FALSE(marks.known_over(early));
+    const StreamMark later = marks.set(second).take();
+    page.hold(b, 1);
+    EXPECT_EQ(marks.make_wait(first, marks.set(second).take()).code(), FSCCL_ERR_NOT_AVAILABLE);
+    page.word(1) = 1;
+    b.finish();
+    EXPECT_TRUE(marks.make_wait(first, later).ok());
+  }
+  ASSERT_TRUE(marks.make_wait(second, early).ok());
+  b.fill(page.room(), 7, 1);
+  EXPECT_FALSE(b.idle());
+  page.word(0) = 1;
+  b.finish();
+  EXPECT_TRUE(marks.wait_for_all(Deadline::never()).value());
+  EXPECT_TRUE(marks.known_over(early));
 }
 
 TEST_F(Marks, AWaitIsSaidOnceAndCoversWhatIsEarlier) {
