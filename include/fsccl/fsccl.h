@@ -402,8 +402,9 @@ FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
 /* Gives a block back, or ends an import, when the work is done that `stream` has been given so far. NULL is allowed. A foreign or
- * freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing. In debug mode FSCCL_ERR_INVALID_STATE says that the block was
- * written beyond its ends, and it is freed all the same; or that an import cannot end yet. */
+ * freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing, and so is FSCCL_ERR_NOT_AVAILABLE where `stream` is being
+ * captured: its graph uses the block whenever it runs. In debug mode FSCCL_ERR_INVALID_STATE says that the block was written beyond
+ * its ends, and it is freed all the same; or that an import cannot end yet. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
  * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on
