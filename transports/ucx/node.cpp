@@ -135,7 +135,7 @@ Token Node::token(int from, int to) const {
 // ---- sending
 
 bool Node::reach(Peer& peer) {
-  if (broken(peer.rank)) return false;
+  if (closing_ || broken(peer.rank)) return false;
   if (peer.endpoint) return true;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;

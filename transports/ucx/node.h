@@ -134,6 +134,7 @@ class Node : public mirror::Node {
   size_t least_bytes_;  // of a message that takes another path than active messages
   bool told_lanes_ = false;
   void* flush_ = nullptr;    // a request
+  bool closing_ = false;     // its endpoints: nothing is sent any more
   bool complained_ = false;  // of messages without a token
 };
 

@@ -51,6 +51,7 @@ Node::~Node() {
   release_early();
   while (!flushed() && !deadline.passed()) advance(-1);
   if (flush_) ucx_.request_free(flush_);
+  closing_ = true;  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
   std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;

@@ -2,7 +2,10 @@
 // whatever a peer says, and that memory is given up only when nobody can reach it any more.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "base/config.h"
 #include "ucx_ranks.h"
@@ -22,6 +25,16 @@ struct Calls {
   void* held_user = nullptr;
 };
 Calls calls;
+
+// An endpoint that is closed, and the message that comes just then.
+struct Closing {
+  std::function<void()> begins;
+  std::atomic<ucp_ep_h> endpoint{nullptr};
+  std::atomic<bool> over{false}, used{false};
+  ucp_am_recv_callback_t take = nullptr;
+};
+Closing closing;
+char closing_request;
 
 struct Way {
   const char* name;
@@ -57,6 +70,7 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
                              size_t bytes, const ucp_request_param_t* param) {
       Envelope& envelope = *static_cast<Envelope*>(const_cast<void*>(header));
       calls.said[static_cast<size_t>(envelope.act)]++;
+      if (endpoint == closing.endpoint) closing.used = true;
       if (calls.at && (envelope.act == Act::arrived || envelope.act == Act::offer)) envelope.header.at = *calls.at;
       return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
     };
@@ -217,6 +231,51 @@ TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, UcxGetTest, testing::Values(kWays[1]), name_of);
+
+class UcxLeaveTest : public UcxRemoteTest {
+ protected:
+  void wrap(UcxLibrary& library) override {
+    UcxRemoteTest::wrap(library);
+    closing.endpoint = nullptr;
+    closing.over = closing.used = false;
+    library.ep_close_nbx = [](ucp_ep_h endpoint, const ucp_request_param_t* param) -> ucs_status_ptr_t {
+      if (!closing.begins) return real().ep_close_nbx(endpoint, param);
+      closing.endpoint = endpoint;
+      std::exchange(closing.begins, nullptr)();
+      return &closing_request;
+    };
+    library.request_check_status = [](void* request) {
+      if (request != &closing_request) return real().request_check_status(request);
+      return closing.over ? UCS_OK : UCS_INPROGRESS;
+    };
+    library.request_free = [](void* request) {
+      if (request != &closing_request) real().request_free(request);
+    };
+    library.worker_set_am_recv_handler = [](ucp_worker_h worker, const ucp_am_handler_param_t* param) {
+      ucp_am_handler_param_t handler = *param;
+      closing.take = param->cb;
+      handler.cb = [](void* self, const void* header, auto... rest) {
+        const ucs_status_t status = closing.take(self, header, rest...);
+        const Act act = static_cast<const Envelope*>(header)->act;
+        if (closing.endpoint && (act == Act::offer || act == Act::key)) closing.over = true;
+        return status;
+      };
+      return real().worker_set_am_recv_handler(worker, &handler);
+    };
+  }
+};
+
+// Neither an offer nor a key that comes so late is answered: UCX may have taken the endpoint apart.
+TEST_P(UcxLeaveTest, WhatComesWhileARankLeavesIsNotAnswered) {
+  get_to_know();
+  channels_[1].reset();
+  closing.begins = [this] { send(next_, 0); };
+  nodes_[1].reset();
+  EXPECT_TRUE(closing.over);
+  EXPECT_FALSE(closing.used);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, UcxLeaveTest, testing::Values(kWays[1]), name_of);
 
 }  // namespace
 }  // namespace fsccl::ucx
