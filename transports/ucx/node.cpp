@@ -220,7 +220,8 @@ void Node::on_sent(void* request, ucs_status_t status, void* user) {
   Node& node = *sending->node;
   const int rank = sending->rank;
   sending->left = true;
-  if (!sending->offered || status != UCS_OK) node.finish(sending);
+  if (status != UCS_OK) sending->offered = false;  // to nobody
+  if (!sending->offered) node.finish(sending);
   if (request) node.ucx_.request_free(request);
   if (status != UCS_OK)
     node.broke(rank, fmt::format("what was sent to rank {} did not leave: {}", rank, node.ucx_.status_string(status)));

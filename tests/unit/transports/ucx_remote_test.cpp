@@ -23,8 +23,11 @@ struct Calls {
   bool hold_flushes = false;
   ucp_send_nbx_callback_t held = nullptr;
   void* held_user = nullptr;
+  bool refuse_sends = false, hold_sends = false;
+  std::vector<void*> held_sends;
 };
 Calls calls;
+char held_send;
 
 // An endpoint that is closed, and the message that comes just then.
 struct Closing {
@@ -67,12 +70,16 @@ class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
     library.rkey_unpack = [](auto... arguments) { return calls.no_keys ? UCS_ERR_UNREACHABLE : real().rkey_unpack(arguments...); };
     library.rkey_destroy = [](auto... arguments) { calls.keys_destroyed++, real().rkey_destroy(arguments...); };
     library.am_send_nbx = [](ucp_ep_h endpoint, unsigned id, const void* header, size_t header_bytes, const void* data,
-                             size_t bytes, const ucp_request_param_t* param) {
+                             size_t bytes, const ucp_request_param_t* param) -> ucs_status_ptr_t {
       Envelope& envelope = *static_cast<Envelope*>(const_cast<void*>(header));
       calls.said[static_cast<size_t>(envelope.act)]++;
       if (endpoint == closing.endpoint) closing.used = true;
       if (calls.at && (envelope.act == Act::arrived || envelope.act == Act::offer)) envelope.header.at = *calls.at;
-      return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+      if (calls.refuse_sends) return reinterpret_cast<ucs_status_ptr_t>(static_cast<intptr_t>(UCS_ERR_CONNECTION_RESET));
+      if (!calls.hold_sends) return real().am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+      calls.held = param->cb.send;
+      calls.held_sends.push_back(param->user_data);
+      return &held_send;
     };
     library.ep_flush_nbx = [](ucp_ep_h endpoint, const ucp_request_param_t* param) -> ucs_status_ptr_t {
       if (!calls.hold_flushes) return real().ep_flush_nbx(endpoint, param);
@@ -219,7 +226,10 @@ TEST_P(UcxPutTest, WhatIsUnderWayKeepsTheMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, UcxPutTest, testing::Values(kWays[0]), name_of);
 
-class UcxGetTest : public UcxRemoteTest {};
+class UcxGetTest : public UcxRemoteTest {
+ protected:
+  UcxGetTest() { ranks_ = 3; }
+};
 
 // So who has made it keeps its memory no longer than that.
 TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
@@ -228,6 +238,27 @@ TEST_P(UcxGetTest, AnOfferToWhoHasLeftIsAnswered) {
   channels_[1].reset();
   send(next_, 0);
   while (said(Act::got) == before) move_on();
+}
+
+// A rank that died leaves nothing behind that two messages to others would share.
+TEST_P(UcxGetTest, AnOfferThatDidNotLeaveIsOverOnce) {
+  get_to_know();
+  {
+    const std::lock_guard lock(nodes_[0]->mutex());
+    calls.refuse_sends = true;
+  }
+  send(next_, 0);
+  EXPECT_GT(said(Act::offer), 0);
+  nodes_[0]->rest();
+  const std::lock_guard lock(nodes_[0]->mutex());
+  EXPECT_TRUE(nodes_[0]->broken(1));
+  calls.refuse_sends = false;
+  calls.hold_sends = true;
+  for (int i = 0; i < 2; i++) nodes_[0]->send(2, {}, {});
+  ASSERT_EQ(calls.held_sends.size(), 2);
+  EXPECT_NE(calls.held_sends[0], calls.held_sends[1]);
+  calls.hold_sends = false;
+  for (void* sending : calls.held_sends) calls.held(nullptr, UCS_OK, sending);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, UcxGetTest, testing::Values(kWays[1]), name_of);
