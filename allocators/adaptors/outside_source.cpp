@@ -66,8 +66,9 @@ class OutsideSource : public EndSource {
 
 Result<fsccl_allocator_t> read_table(const fsccl_allocator_t* given) {
   if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator is NULL");
-  // What comes after deallocate may be missing from a table of an older version.
-  if (given->size < offsetof(fsccl_allocator_t, share) || given->size > kLargestTable)
+  // What comes after deallocate may be missing from a table of an older version, but none ends in the middle of a pointer.
+  if (given->size < offsetof(fsccl_allocator_t, share) || given->size > kLargestTable ||
+      given->size % alignof(fsccl_allocator_t) != 0)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "the allocator's size field is {}: initialise it with FSCCL_ALLOCATOR_INIT",
                 given->size);
   if (given->abi != FSCCL_ALLOCATOR_ABI)

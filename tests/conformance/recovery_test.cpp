@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <deque>
 #include <future>
 #include <memory>
@@ -306,6 +307,7 @@ TEST(Creation, WrongConfigs) {
   refuse([](C c) { c.timeout_ms = -5; }, FSCCL_ERR_INVALID_ARGUMENT, "-5");
   refuse([](C c) { c.version = 990000; }, FSCCL_ERR_VERSION, "990000");
   refuse([](C c) { c.size = 3; }, FSCCL_ERR_INVALID_ARGUMENT, "INIT");
+  refuse([](C c) { c.size = offsetof(fsccl_comm_config_t, unique_id) + 2; }, FSCCL_ERR_INVALID_ARGUMENT, "INIT");
   refuse([](C c) { c.all_gather = gather_between_threads; }, FSCCL_ERR_INVALID_ARGUMENT, "choose one");
   refuse([](C) {}, FSCCL_ERR_INVALID_ARGUMENT, "id");  // all zero: never made by fsccl_unique_id_create
   ASSERT_OK(fsccl_unique_id_create(&id));

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 #include <map>
 
@@ -210,6 +211,7 @@ std::vector<std::string> fuzz_seeds() {
   std::vector<std::string> seeds;
   for (char odd = 0; odd < 112; odd = static_cast<char>(odd + (odd % 16 == 3 ? 13 : 1)))
     for (char way = 0; way < 4; way++) seeds.push_back(std::string{odd, way, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  seeds.push_back({0x13, offsetof(fsccl_allocator_t, share) + 2, 0, 0});  // ends in a pointer
   for (char answer = 1; answer < 8; answer++) {
     seeds.push_back(std::string{3, 0, answer, answer, 0, 0, 0, 0});
     seeds.push_back(std::string{3, 0, 0, answer, answer, 0, 0, 0});
