@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 namespace fsccl {
 
@@ -77,13 +78,14 @@ Heart::Findings Heart::look(int64_t now_ns, Senses& senses) {
   Findings findings;
   const int64_t waking_ns = clock_.advance(now_ns);
   std::set<int32_t> met{rank_};
-  std::vector<int32_t> ranks{rank_};
+  std::vector<std::pair<int32_t, bool>> ranks{{rank_, false}};  // and whether a silent one is between: then it tells nothing
   for (size_t i = 0; i < ranks.size(); i++) {
-    const int32_t rank = ranks[i];
-    const bool beyond = rank == rank_ || gone_.contains(rank) || watch(rank, now_ns, waking_ns, senses, findings);
-    if (!beyond) continue;
+    const auto [rank, cut_off] = ranks[i];
+    const bool through = rank == rank_ || gone_.contains(rank);  // this rank itself, and where the tree is mended
+    const bool silent = !through && watch(rank, now_ns, waking_ns, senses, findings);
+    if (!through && !silent && !cut_off) continue;
     for (const int32_t next : senses.next_to(rank))
-      if (met.insert(next).second) ranks.push_back(next);
+      if (met.insert(next).second) ranks.emplace_back(next, cut_off || silent);
   }
   const auto unwatched = [&](const auto& one) { return !met.contains(one.first) || gone_.contains(one.first); };
   std::erase_if(watched_, unwatched);

@@ -1,9 +1,9 @@
 // Whom a rank holds for silent: the rules of heartbeats. No input or output and no clock of its own: TreeJob (tree_beats.cpp)
 // follows them over sockets and shared memory, a test by hand.
 //
-// Who watches. Each rank watches those next to it in the tree, and behind one that is silent, those next to that one as far as it
-// can see them. What it sees it tells along the tree, each link all that comes from elsewhere. Between any two ranks lies a
-// neighbour of each that sees it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
+// Who watches. Each rank watches those next to it in the tree, and behind one that is silent all that it can see: who lives there
+// has no way to tell it. What it sees it tells along the tree, each link all that comes from elsewhere. Between any two ranks lies
+// a neighbour of each that sees it with its own eyes. While a tree is mended it may have cycles: a rumour is told on so often at
 // most, so that it does not outlive what it was about for long.
 //
 // What counts. A rank shows a mark that changes with every beat. Its silence is counted in the watcher's waking time, of which a

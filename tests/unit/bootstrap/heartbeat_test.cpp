@@ -181,6 +181,18 @@ TEST(Heartbeat, BehindASilentRankTheNextOnesAreWatched) {
   for (const int32_t rank : {1, 2}) EXPECT_EQ(heart.life(rank, row.now).state, FSCCL_PEER_ALIVE);
 }
 
+// Rank 2 lives and sees that rank 3 does not, but rank 1, between, passes nothing on.
+TEST(Heartbeat, WhoLivesBehindASilentRankTellsNothing) {
+  Row row(5);
+  Heart heart(kTimes, 0);
+  row.pass(heart, 200, {1, 2, 3, 4});
+  row.pass(heart, 1500, {2, 4});
+  EXPECT_EQ(heart.life(1, row.now).state, FSCCL_PEER_SUSPECT);
+  EXPECT_EQ(heart.life(2, row.now).state, FSCCL_PEER_ALIVE);
+  EXPECT_EQ(heart.life(3, row.now).state, FSCCL_PEER_SUSPECT);
+  EXPECT_EQ(heart.life(4, row.now).state, FSCCL_PEER_ALIVE);
+}
+
 TEST(Heartbeat, AHostIsLostWhenItOwesAnAnswer) {
   Row row(2);
   Heart heart(kTimes, 0);
