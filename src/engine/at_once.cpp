@@ -6,7 +6,7 @@ namespace fsccl {
 
 namespace {
 
-constexpr uint64_t kMostBytes = 2048;  // of a step: more takes so long that a place in the ring does not matter
+constexpr uint64_t kMostBytes = 32u << 10;  // of a step: more takes so long that a place in the ring does not matter
 
 }  // namespace
 
@@ -86,23 +86,16 @@ void AtOnce::copy(const Step& step) const {
   const uint64_t bytes = step.count * dtype_size(step.from);
   if (to == from) return;
   if (bytes <= kInlineBytes) return copy_inline(to, from, bytes);
-  if (!is_slot(step.dst)) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  engine_.slot_stores_.write(bytes, [&](Stores stores) {
-    if (stores == Stores::cached)
-      std::memcpy(to, from, bytes);
-    else
-      copy_bytes(to, from, bytes, stores);
-  });
+  engine_.copy(to, from, bytes, is_slot(step.dst), is_slot(step.src), *call_.settings);
 }
 
 void AtOnce::fetch_ahead(int peer) const {
   const Step* const next = Executor::reads_slot_behind(*call_.plan, step_);
   if (!next) return;
+  const uint64_t bytes = next->count * dtype_size(next->from);
+  if (bytes > Engine::kFetchAheadBytes) return;
   const std::byte* const data = in_slot(next->src, peer);
-  for (uint64_t i = 0; i < next->count * dtype_size(next->from); i += 64) __builtin_prefetch(data + i);
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i);
 }
 
 const fsccl_transport_line_t* AtOnce::await(int peer, uint32_t tick) {

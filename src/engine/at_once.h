@@ -1,6 +1,6 @@
 // A small call, waited for, and issued where nothing else is under way: done at once, without a place in the ring of operations.
-// Its plan is one round of signals, waits, and copies and folds of few bytes, in the caller's memory and in slots; it touches no
-// peer's buffers.
+// Its plan is one round of signals, waits, and copies and folds of no more than 32 KiB, in the caller's memory and in slots; it
+// touches no peer's buffers.
 //
 // Whatever is out of the ordinary (a peer that is not there after some looks, one that calls something else, a window that is not
 // free) goes on in the ring, from the step that the call has come to: there it is waited for, failed and told like every operation.

@@ -150,7 +150,8 @@ class Engine {
   friend class Executor;
   friend class AtOnce;
   static constexpr uint64_t kRing = 64;
-  static constexpr int kBarePolls = 400;  // these see a peer that is nearly there soonest
+  static constexpr uint64_t kFetchAheadBytes = 2048;  // of a slot, while its signal is waited for
+  static constexpr int kBarePolls = 400;              // these see a peer that is nearly there soonest
   enum class Outcome : uint8_t { done, blocked, failed };
 
   // What the blocked operation waits for.
@@ -193,6 +194,19 @@ class Engine {
   // Where the slots of the round go that comes next when `ring` has been used so far. Whether it has any.
   bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
+  // Of a plan's step, into a slot, out of one, or neither.
+  void copy(void* to, const void* from, uint64_t bytes, bool to_slot, bool from_slot, const OperationSettings& how) {
+    const auto with = [&](Stores stores) {
+      if ((to_slot || from_slot) && how.in_cache && stores == Stores::cached && slot_stores_.side_by_side(to_slot))
+        copy_between_cores(to, from, bytes, slot_stores_.cores());
+      else
+        copy_bytes(to, from, bytes, stores);
+    };
+    if (to_slot)
+      slot_stores_.write(bytes, with);
+    else
+      with(how.stores);
+  }
   // What a fold takes from one buffer: a block of each rank.
   const void* const* blocks(const std::byte* first, uint64_t stride) {
     for (size_t q = 0; q < sources_.size(); q++) sources_[q] = first + q * stride;

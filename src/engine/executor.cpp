@@ -8,7 +8,6 @@ namespace {
 
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
 constexpr uint64_t kWindowBytes = 128u << 10;
-constexpr uint64_t kFetchAheadBytes = 2048;
 constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
@@ -137,7 +136,7 @@ void Executor::fetch_ahead(int peer) {
   const Step* const next = reads_slot_behind(*plan_, op_.step);
   if (!next) return;
   const uint64_t bytes = slice(*next).count * dtype_size(next->from);
-  if (bytes > kFetchAheadBytes) return;
+  if (bytes > Engine::kFetchAheadBytes) return;
   engine_.blocked_.data = slot_of(plan_->buffers[next->src.buffer], peer) + next->src.offset;
   engine_.blocked_.data_bytes = static_cast<uint32_t>(bytes);
 }
@@ -200,19 +199,14 @@ bool Executor::move(const Step& step) {
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
   if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
-  const bool to_slot = plan_->buffers[step.dst.buffer].slot, through_slot = to_slot || plan_->buffers[step.src.buffer].slot;
-  const auto transfer = [&](Stores stores) {
-    if (step.kind == StepKind::cast)
-      cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores);
-    else if (through_slot && op_.in_cache && stores == Stores::cached && engine_.slot_stores_.side_by_side(to_slot))
-      copy_between_cores(dst.mapped, src.mapped, bytes, engine_.slot_stores_.cores());
-    else
-      copy_bytes(dst.mapped, src.mapped, bytes, stores);
-  };
-  if (to_slot)
-    engine_.slot_stores_.write(bytes, transfer);
+  const bool to_slot = plan_->buffers[step.dst.buffer].slot, from_slot = plan_->buffers[step.src.buffer].slot;
+  const auto convert = [&](Stores stores) { cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores); };
+  if (step.kind != StepKind::cast)
+    engine_.copy(dst.mapped, src.mapped, bytes, to_slot, from_slot, op_);
+  else if (to_slot)
+    engine_.slot_stores_.write(bytes, convert);
   else
-    transfer(op_.stores);
+    convert(op_.stores);
   if (engine_.sums_) [[unlikely]]
     return sum_moved(step, src.mapped, dst.mapped, part.count);
   return true;

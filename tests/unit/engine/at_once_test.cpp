@@ -71,7 +71,7 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
        {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape), reduce_scatter_inline(shape)})
     EXPECT_TRUE(small_enough(plan, {})) << plan.name;
   EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "slots can be touched";
-  shape.count = 1000;
+  shape.count = 10000;
   EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "it takes its time";
   EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape)), {})) << "buffers of peers are the executor's";
   OperationSettings settings;
