@@ -10,7 +10,7 @@ constexpr uint64_t kMostBytes = 32u << 10;  // of a step: more takes so long tha
 
 }  // namespace
 
-bool small_enough(const Plan& plan, const OperationSettings& settings) {
+bool small_enough(const Plan& plan) {
   const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
   const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
   const auto small = [&](const Step& step) {
@@ -29,7 +29,7 @@ bool small_enough(const Plan& plan, const OperationSettings& settings) {
     }
   };
   const auto slots = static_cast<size_t>(std::count_if(plan.buffers.begin(), plan.buffers.end(), [](auto& b) { return b.slot; }));
-  return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed && settings.publishes == 0 &&
+  return plan.ticks > 0 && plan.rounds == 1 && !plan.relayed &&
          plan.buffers.size() - slots <= std::tuple_size_v<decltype(SmallCall::buffers)> &&
          std::all_of(plan.steps.begin(), plan.steps.end(), small);
 }
@@ -70,15 +70,38 @@ bool AtOnce::run() {
     if (step_ == 0 && engine_.options_.recorder)  // behind the first signal, since peers wait for that
       engine_.options_.recorder->at_once(engine_.options_.recorded_as, what_);
   }
-  return engine_.end_round(plan, tick_, what_);
+  if (!engine_.end_round(plan, tick_, what_)) return false;
+  if (call_.asks) engine_.foresight_.found(unreachable_);
+  return true;
 }
 
 void AtOnce::signal(const Step& step) {
   fsccl_transport_line_t line;
   line.tick = tick_ + step.tick;
   std::memcpy(line.fingerprint, &what_, sizeof line.fingerprint);
-  if (step.count) copy_inline(line.payload, at(step.src), step.count);
+  if (step.count) {
+    copy_inline(line.payload, at(step.src), step.count);
+  } else if (step.tick == 0 && call_.asks) {
+    Published published{};
+    for (uint32_t i = 0; i < call_.settings->publishes; i++) published.set(i, call_.published[i]);
+    learn(published);
+    std::memcpy(line.payload, &published, sizeof published);
+  }
   engine_.transport_.signal(engine_.channel_, &line);
+}
+
+void AtOnce::learn(const Published& published) {
+  for (uint32_t i = 0; i < call_.settings->publishes; i++)
+    unreachable_ |= engine_.out_of_reach(published.at(i), call_.asks->buffers[call_.settings->published[i]], *call_.settings);
+}
+
+bool AtOnce::enter(const fsccl_transport_line_t& line) {
+  if (!equal(what_, line.fingerprint)) return false;
+  if (!call_.asks) return true;
+  Published published;
+  std::memcpy(&published, line.payload, sizeof published);
+  learn(published);
+  return true;
 }
 
 void AtOnce::copy(const Step& step) const {
@@ -112,7 +135,7 @@ bool AtOnce::wait(const Step& step) {
     peer_ = peer;
     if (has_slots_) fetch_ahead(peer);
     const fsccl_transport_line_t* line = await(peer, tick_ + step.tick);
-    if (!line || (step.tick == 0 && !equal(what_, line->fingerprint))) return false;
+    if (!line || (step.tick == 0 && !enter(*line))) return false;
     if (step.count) copy_inline(at(step.dst), line->payload, step.count);
   }
   peer_ = 0;
@@ -135,6 +158,12 @@ void AtOnce::go_on_in_ring() const {
   Operation& op = engine_.place(what_.sequence, *call_.settings, what_);
   op.plan = call_.plan;
   for (size_t i = 0; i < call_.buffers.size(); i++) op.inline_bindings[i].base = call_.buffers[i];
+  if (call_.asks) {
+    op.otherwise = call_.asks;
+    op.foreseen = true;
+    op.unreachable = unreachable_;
+    for (uint32_t i = 0; i < op.publishes; i++) op.inline_bindings[op.published[i]].location = call_.published[i];
+  }
   op.begun = true;
   op.tick = tick_;
   op.step = step_;

@@ -14,9 +14,12 @@ struct SmallCall {
   const OperationSettings* settings = nullptr;
   const Fingerprint* fingerprint = nullptr;  // its sequence is set by the engine
   std::array<std::byte*, 3> buffers{};       // of the plan, by index; slots come behind them
+  // Foreseen (foresight.h): the plan that asks first, and where its published buffers are.
+  const Plan* asks = nullptr;
+  std::array<Location, 2> published{};
 };
 
-bool small_enough(const Plan& plan, const OperationSettings& settings);
+bool small_enough(const Plan& plan);
 
 class AtOnce {
  public:
@@ -29,6 +32,8 @@ class AtOnce {
  private:
   void signal(const Step& step);
   bool wait(const Step& step);
+  bool enter(const fsccl_transport_line_t& line);
+  void learn(const Published& published);
   const fsccl_transport_line_t* await(int peer, uint32_t tick);
   void fetch_ahead(int peer) const;
   void copy(const Step& step) const;
@@ -50,6 +55,7 @@ class AtOnce {
   uint32_t step_ = 0;
   int peer_ = 0;  // next of a wait for all
   int looks_;     // left
+  bool unreachable_ = false;
 };
 
 }  // namespace fsccl

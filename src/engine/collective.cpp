@@ -96,7 +96,9 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   settings.foresees = settings.publishes && mutual(call.op);
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
-  entry->small = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM && small_enough(entry->plan, settings);
+  const bool known = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
+  entry->small = known && small_enough(entry->plan);
+  entry->small_otherwise = known && settings.foresees && small_enough(entry->otherwise);
   settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -231,9 +233,20 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
   auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
   auto* const output = static_cast<std::byte*>(call.output);
   const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, entry.scratch.get()};
-  if (entry.small && wait && !call.prepare && engine_.may_run_at_once()) {
+  const auto location = [&](uint32_t i) {
+    const uint32_t buffer = entry.settings.published[i];
+    return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
+  };
+  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_at_once() &&
+      (entry.small || engine_.foresees_unreachable())) {
+    SmallCall small{&entry.plan, &entry.settings, &entry.fingerprint, buffers};
+    if (!entry.small) {
+      small.plan = &entry.otherwise;
+      small.asks = &entry.plan;
+      for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
+    }
     engine_.tally().moved(entry.bytes_read, entry.bytes_written);
-    return engine_.run_at_once({&entry.plan, &entry.settings, &entry.fingerprint, buffers}, state);
+    return engine_.run_at_once(small, state);
   }
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
@@ -246,10 +259,7 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     std::memcpy(&bits, &op->premul, sizeof bits);
     op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
   }
-  for (uint32_t i = 0; i < entry.settings.publishes; i++) {
-    Binding& binding = op->inline_bindings[entry.settings.published[i]];
-    binding.location = locate(binding.base, entry.plan.buffers[entry.settings.published[i]].bytes);
-  }
+  for (uint32_t i = 0; i < entry.settings.publishes; i++) op->inline_bindings[entry.settings.published[i]].location = location(i);
   if (call.prepare) [[unlikely]]
     call.prepare(*op, call.prepare_context);
   engine_.tally().moved(entry.bytes_read, entry.bytes_written);

@@ -71,6 +71,7 @@ class Collectives {
     std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
     bool by_hosts = false;                 // if the call can
     bool small = false;                    // at_once.h
+    bool small_otherwise = false;          // likewise, where it is foreseen
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }

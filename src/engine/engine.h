@@ -98,6 +98,7 @@ class Engine {
            !failed();
   }
   Status run_at_once(const SmallCall& call, fsccl_status_t* state);
+  bool foresees_unreachable() const { return foresight_.unreachable(); }  // then
 
   uint64_t submitted() const { return tail_.load(std::memory_order_relaxed); }
   uint64_t completed() const { return done_.reached(); }
@@ -194,6 +195,10 @@ class Engine {
   // Where the slots of the round go that comes next when `ring` has been used so far. Whether it has any.
   bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
+  // Whether not every rank can touch a buffer that lies there, judged alike by all. The system reads, but does not write.
+  bool out_of_reach(const Location& location, const Buffer& buffer, const OperationSettings& how) const {
+    return location.arena == kPrivate && !one_process_ && !(how.reads && buffer.role == Role::input);
+  }
   // Of a plan's step, into a slot, out of one, or neither.
   void copy(void* to, const void* from, uint64_t bytes, bool to_slot, bool from_slot, const OperationSettings& how) {
     const auto with = [&](Stores stores) {

@@ -12,13 +12,6 @@ constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in 
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
 
-// What an enter signal carries when the plan publishes buffers.
-struct Published {
-  uint64_t address[2];
-  uint32_t arena[2];
-};
-static_assert(sizeof(Published) == kInlineBytes);
-
 }  // namespace
 
 void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
@@ -45,8 +38,7 @@ void Executor::signal(const Step& step) {
     Published published{};
     for (uint32_t i = 0; i < op_.publishes; i++) {
       const Location& location = op_.bindings[op_.published[i]].location;
-      published.address[i] = location.address;
-      published.arena[i] = location.arena;
+      published.set(i, location);
       if (location.arena == kPrivate) learn_location(engine_.rank_, i, location);  // others judge it, so do we
     }
     std::memcpy(line.payload, &published, sizeof published);
@@ -73,8 +65,7 @@ bool Executor::learn_location(int peer, uint32_t index, const Location& location
     remote.address = location.address;
     if (engine_.can_read_ && engine_.options_.same_process[static_cast<size_t>(peer)])
       remote.mapped = reinterpret_cast<std::byte*>(location.address);
-    // The kernel reads but does not write.
-    op_.unreachable |= !engine_.one_process_ && !(op_.reads && buffer.role == Role::input);
+    op_.unreachable |= engine_.out_of_reach(location, buffer, op_);
     return true;
   }
   give_up(
@@ -91,7 +82,7 @@ bool Executor::enter(int peer, const fsccl_transport_line_t& line) {
   Published published;
   std::memcpy(&published, line.payload, sizeof published);
   for (uint32_t i = 0; i < op_.publishes; i++)
-    if (!learn_location(peer, i, {published.address[i], published.arena[i]})) return false;
+    if (!learn_location(peer, i, published.at(i))) return false;
   return true;
 }
 

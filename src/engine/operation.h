@@ -41,6 +41,19 @@ struct Remote {
   Remote plus(uint64_t offset) const { return {mapped ? mapped + offset : nullptr, address + offset}; }
 };
 
+// What an enter signal carries of a call that publishes buffers.
+struct Published {
+  uint64_t address[2];
+  uint32_t arena[2];
+
+  void set(uint32_t i, const Location& location) {
+    address[i] = location.address;
+    arena[i] = location.arena;
+  }
+  Location at(uint32_t i) const { return {address[i], arena[i]}; }
+};
+static_assert(sizeof(Published) == kInlineBytes);
+
 // What a symbolic buffer of the plan is in memory.
 struct Binding {
   std::byte* base = nullptr;  // this rank's

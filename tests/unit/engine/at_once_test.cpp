@@ -69,15 +69,12 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   shape.slot_bytes = 1 << 20;
   for (const Plan& plan :
        {barrier(1, 3), all_gather_inline(shape), all_reduce_inline(shape), broadcast_inline(shape), reduce_scatter_inline(shape)})
-    EXPECT_TRUE(small_enough(plan, {})) << plan.name;
-  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "slots can be touched";
+    EXPECT_TRUE(small_enough(plan)) << plan.name;
+  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "slots can be touched";
   shape.count = 10000;
-  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes), {})) << "it takes its time";
-  EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape)), {})) << "buffers of peers are the executor's";
-  OperationSettings settings;
-  settings.publishes = 1;
-  EXPECT_FALSE(small_enough(barrier(1, 3), settings));
-  EXPECT_FALSE(small_enough(Plan(), {})) << "nobody hears of it";
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "it takes its time";
+  EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape)))) << "buffers of peers are the executor's";
+  EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
 }
 
 // In turn with operations of the ring, with plans that do not wait for everybody between them.
@@ -133,7 +130,7 @@ TEST(AtOnce, WritesSlotsEitherWay) {
       Rank self(rank, 3, channel, tick, streaming_from);
       self.shape.count = 100;
       const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
-      ASSERT_TRUE(small_enough(slots, {}));
+      ASSERT_TRUE(small_enough(slots));
       for (int round = 0; round < kRounds; round++) {
         const std::vector<int32_t> mine(100, 3 * round + rank);
         std::vector<int32_t> all(300);

@@ -39,7 +39,10 @@ class Gathering {
   Gathering(int rank, Wrapped& channel, uint32_t tick, const ArenaTable& arenas, float* pool)
       : rank_(rank), pool_(pool), engine_(options(rank, channel, tick, arenas)), collectives_(engine_, asking()) {
     channel.on_signal = [this](uint32_t) { signals_++; };
+    channel.on_poll = [this](auto...) { return hidden_-- <= 0; };
   }
+  // Of the next call: so many looks for a peer's signals find none.
+  void hide(int looks) { hidden_ = looks; }
 
   // Signals that this rank gave: one of a call that goes through slots at once, two of one that asks first.
   int signals_of_a_call(bool pooled) {
@@ -74,7 +77,7 @@ class Gathering {
 
   const int rank_;
   float* const pool_;
-  int calls_ = 0, signals_ = 0;
+  int calls_ = 0, signals_ = 0, hidden_ = 0;
   Engine engine_;
   Collectives collectives_;
 };
@@ -97,6 +100,24 @@ TEST(Foresight, SavesAnExchangeOfCallsOnTheCallersMemory) {
     EXPECT_EQ(self.signals_of_a_call(true), 2) << "straight from memory of the pool";
     for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;
     EXPECT_EQ(self.signals_of_a_call(false), 1);
+  });
+}
+
+// Then calls that were begun at once go on in the ring, from any of their waits.
+TEST(Foresight, HoldsWhereAPeerIsLate) {
+  gather([](int rank, Gathering& self) {
+    for (int i = 0; i < 4; i++) EXPECT_EQ(self.signals_of_a_call(false), 2) << i;
+    for (int i = 0; i < 30; i++) {
+      if (i % 3 == rank) self.hide(i % 2 ? 1000 : 1);
+      EXPECT_EQ(self.signals_of_a_call(false), 1) << i;
+    }
+    if (rank == 1) self.hide(1000);
+    EXPECT_EQ(self.signals_of_a_call(true), 1);
+    EXPECT_EQ(self.signals_of_a_call(true), 2);
+    for (int i = 0; i < 8; i++) {
+      if (i == rank) self.hide(1000);
+      EXPECT_EQ(self.signals_of_a_call(rank != 2), i < 4 ? 2 : 1) << i;
+    }
   });
 }
 
