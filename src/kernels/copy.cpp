@@ -2,7 +2,7 @@
 // nothing else: neither software prefetch nor several pages side by side measured better. The ones between cores take a line of
 // each of some pages in turn: what a core fetches ahead ends with the page, so page after page is a walk with a halt at each, and
 // of several pages one is fetched during another's halt. Two pages do while lines come soon, and are best then; from afar four.
-// Within one core's memory memcpy is faster.
+// What is less than two pages, or left of them, goes line after line. Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -57,7 +57,8 @@ void copy_between_cores_here(void* dst, const void* src, size_t bytes) {
   size_t done = 0;
   for (; done + pages * kPageBytes <= bytes; done += pages * kPageBytes) copy_side_by_side<pages>(to + done, from + done);
   for (; done + 2 * kPageBytes <= bytes; done += 2 * kPageBytes) copy_side_by_side<2>(to + done, from + done);
-  if (done < bytes) std::memcpy(to + done, from + done, bytes - done);
+  for (; done + kLineBytes <= bytes; done += kLineBytes) copy_line(to + done, from + done);
+  copy_small<kLineBytes / 2, 1>(to + done, from + done, bytes - done);
 }
 
 void install_copy_here(KernelTable& table) {

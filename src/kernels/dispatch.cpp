@@ -14,8 +14,9 @@ constinit std::atomic<const KernelTable*> current_table{nullptr};
 
 // Below this a streaming store costs more than it can save, and the fence is what one would measure.
 constexpr size_t kLeastStreamingBytes = 1024;
-// Two pages.
-constexpr size_t kLeastBetweenCoresBytes = 8192;
+// From here on glibc's memcpy moves single bytes (rep movsb) where processors say that they do that fast; of lines from another
+// core it then waits for each.
+constexpr size_t kLeastBetweenCoresBytes = 2113;
 
 const char* target_name(int64_t target) {
   switch (target) {

@@ -111,9 +111,10 @@ TEST(Copy, AnySizeAndAlignmentBothStores) {
   check_copies<Stores>(sizes, {Stores::cached, Stores::streaming}, copy_bytes);
 }
 
-// Pages side by side, four, then two, and what is left.
+// Pages side by side, four, then two, then line after line, and what is left.
 TEST(Copy, BetweenCoresAnySizeAndAlignment) {
   std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};
+  for (size_t bytes = 2100; bytes < 2300; bytes++) sizes.push_back(bytes);
   for (const size_t pages : {2, 3, 4, 5, 6, 8}) sizes.insert(sizes.end(), {pages * 4096 - 1, pages * 4096, pages * 4096 + 1});
   check_copies<Cores>(sizes, {Cores::near, Cores::far}, copy_between_cores);
 }
