@@ -101,10 +101,10 @@ void in_barrier(const std::function<void(Engine&, Wrapped&)>& body) {
 // Who waits for a rank looks just when the service thread is about to tell that it is dead: it must not tell less.
 TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
   in_barrier([](Engine& engine, Wrapped& channel) {
-    bool looked = false;
+    std::atomic<bool> looked{false};
     channel.on_failure = [&] {
       fsccl_status_t state;
-      if (!std::exchange(looked, true)) (void)engine.wait(1, 0, &state).ok();
+      if (!looked.exchange(true)) (void)engine.wait(1, 0, &state).ok();
     };
     engine.lost(1, false, "silent for 900 ms");
     EXPECT_TRUE(looked);
