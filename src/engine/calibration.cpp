@@ -80,8 +80,7 @@ class Probe {
     const auto pack = [&](double ns) { return static_cast<uint16_t>(std::clamp(ns / found.unit, 1.0, 65535.0)); };
     found.can_read = transport_.can_read(meeting_.channel) != 0;
     const double exchange = sample([this] { both_.exchange(); });
-    const bool slow = exchange > (mirrored_ ? kSlowNetwork : kSlowExchange);
-    if (slow) both_.stop();
+    if (exchange > (mirrored_ ? kSlowNetwork : kSlowExchange)) both_.stop();  // with the next one
     if (mirrored_) {
       found.mirrored = 1;
       found.read[0] = pack(message());
@@ -96,7 +95,7 @@ class Probe {
     if (found.can_read) found.can_read = reads(&found, pack);
     found.exchange = pack(exchange);
     found.copy = pack(sample([this] { copy_bytes(out_.data(), in_.data(), kLarge, Stores::cached); }));
-    if (both_.stopped() || slow) found.unit = 0;
+    if (both_.stopped()) found.unit = 0;
     return found;
   }
 

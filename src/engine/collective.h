@@ -70,8 +70,7 @@ class Collectives {
     std::vector<uint64_t> counts, displacements;
     std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
     bool by_hosts = false;                 // if the call can
-    bool small = false;                    // at_once.h
-    bool small_otherwise = false;          // likewise, where it is foreseen
+    bool small = false;                    // at_once.h; one that foresees, where it begins with the other plan
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }

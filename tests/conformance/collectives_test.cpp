@@ -136,7 +136,7 @@ TEST_P(Staging, ManyDifferentCalls) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Shm, Staging, ::testing::Values(2, 3, 5), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Shm, Staging, ::testing::Values(1, 2, 3, 5), ::testing::PrintToStringParamName());
 
 // ----------------------------------------------------------------------------------------------- particular values
 
