@@ -18,7 +18,8 @@
  *              fsccl_comm_abort(), queries and fsccl_work_test()/wait() may be called from any thread at any time.
  *   Order      All ranks of a communicator issue its collective operations (marked "collective") in the same order.
  *              Each operation carries a fingerprint (operation, count, dtype, operator, root, sequence number, history of
- *              collective memory events); ranks that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text.
+ *              collective memory events); ranks that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text (seldom,
+ *              where small calls had gone on without waiting for all: with the first call in which they may differ).
  *   Blocking   Collective operations take a `work` output. With work == NULL the call returns when the operation is
  *              complete on this rank; otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, and the
  *              buffers belong to the library until fsccl_work_wait() says so. Every wait ends at the communicator's

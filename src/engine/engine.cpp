@@ -139,6 +139,11 @@ uint64_t Engine::count_completed(OpCode op) {
   return head;
 }
 
+// The first of the calls in the history of this one that were not compared by themselves; 0: there are none.
+uint64_t Engine::before_unheard(const Fingerprint& mine) const {
+  return unheard_first_ < mine.sequence && mine.sequence <= unheard_last_ + 1 ? unheard_first_ : 0;
+}
+
 void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs) {
   Error error;
   error.code = FSCCL_ERR_MISMATCH;
@@ -149,7 +154,7 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
   error.text = fmt::format(
       "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same "
       "order",
-      error.rank, describe(mine), error.peer, describe(theirs), difference(mine, theirs));
+      error.rank, describe(mine), error.peer, describe(theirs), difference(mine, theirs, before_unheard(mine)));
   fail_all(error);
 }
 
@@ -269,10 +274,13 @@ bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what)
     pending_[(pending_begin_ + pending_count_++) % kWindow] = {tick, 0, quiet, what};
   else if (!all_entered(tick))
     return false;
-  if (quiet)
+  if (quiet) {
+    if (unheard_ == 0) unheard_first_ = what.sequence;
+    unheard_last_ = what.sequence;
     unheard_ = mix_in_order(unheard_, gist_of(what));
-  else
+  } else {
     heard(tick);
+  }
   return true;
 }
 

@@ -243,6 +243,7 @@ class Engine {
     std::byte* const table = slots_[static_cast<size_t>(rank)] + slot_at_[tick] + slot_bytes;
     return *reinterpret_cast<uint32_t*>(table + offset / kPerSum * sizeof(uint32_t));
   }
+  uint64_t before_unheard(const Fingerprint& mine) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
   bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool wait_driving(uint64_t sequence, int64_t until_ns);
@@ -286,6 +287,7 @@ class Engine {
   Foresight foresight_;
   LastHeard heard_;
   uint64_t unheard_ = 0;  // what the rounds since then were, which calls have in their history: some were told to nobody
+  uint64_t unheard_first_ = 0, unheard_last_ = 0;  // the calls of the last such rounds
   uint32_t told_;         // the last quiet round of which this rank did tell
   uint64_t waited_for_ = 0, waits_ = 0;  // of look_at_quiet(): the operation, and how often it was found blocked
   int64_t no_yields_until_ = 0;          // driver only

@@ -44,6 +44,13 @@ std::string parameters(const Fingerprint& f) {
   return f.count ? fmt::format("parameters {} .. {}", f.root, static_cast<uint64_t>(f.root) + f.count - 1) : "no parameters";
 }
 
+const char* in_history(OpCode op) {
+  if (by_parts(op)) return "the counts of the ranks' parts (or the scale)";
+  if (by_tensors(op)) return "the types or parts of the tensors (or the scale)";
+  return "the history of collective memory events (units taken and given back in another order, other definitions, or another "
+         "scale)";
+}
+
 std::string describe_sizes(const Fingerprint& f) {
   if (by_tensors(f.op)) return fmt::format(" of {} tensors", f.count);
   const char* dtype = dtype_name(static_cast<fsccl_dtype_t>(f.dtype));
@@ -68,7 +75,7 @@ const char* op_name(OpCode op) {
   return index < std::size(kOpNames) ? kOpNames[index] : "unknown operation";
 }
 
-std::string difference(const Fingerprint& a, const Fingerprint& b) {
+std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unheard) {
   std::string text;
   auto add = [&](auto&& part) { text += (text.empty() ? "" : ", ") + part; };
   if (a.op != b.op) add(fmt::format("operation {} and {}", op_name(a.op), op_name(b.op)));
@@ -82,16 +89,14 @@ std::string difference(const Fingerprint& a, const Fingerprint& b) {
   if (!ranges && a.root != b.root) add(fmt::format("root {} and {}", a.root, b.root));
   if (a.flags != b.flags) add(fmt::format("mode {} and {}", a.flags, b.flags));
   if (a.sequence != b.sequence) add(fmt::format("sequence number {} and {}", a.sequence, b.sequence));
-  if (text.empty() && a.history != b.history && a.op == OpCode::send)
+  if (!text.empty() || a.history == b.history) return text;
+  if (a.op == OpCode::send)
     return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls", static_cast<int32_t>(a.history),
                        static_cast<int32_t>(b.history));
-  if (text.empty() && a.history != b.history && by_parts(a.op)) return "the counts of the ranks' parts (or the scale)";
-  if (text.empty() && a.history != b.history && by_tensors(a.op)) return "the types or parts of the tensors (or the scale)";
-  if (text.empty() && a.history != b.history)
-    add(
-        std::string("the history of collective memory events (units taken and given back in another order, other definitions, or "
-                    "another scale)"));
-  return text;
+  if (unheard)
+    text = fmt::format("a call from operation {} on, which ranks that did not wait for each other have not compared, or in ",
+                       unheard);
+  return text + in_history(a.op);
 }
 
 }  // namespace fsccl

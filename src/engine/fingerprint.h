@@ -62,7 +62,8 @@ inline bool equal(const Fingerprint& a, const void* line_bytes) { return std::me
 
 // "all_gather of 10 float32 (operation 5)"
 std::string describe(const Fingerprint& fingerprint);
-// Names what differs: "count 10 and 20, dtype float32 and int8".
-std::string difference(const Fingerprint& mine, const Fingerprint& theirs);
+// Names what differs: "count 10 and 20, dtype float32 and int8". `unheard`: the number of the first call that went into my history
+// without being compared by itself; 0: none.
+std::string difference(const Fingerprint& mine, const Fingerprint& theirs, uint64_t unheard);
 
 }  // namespace fsccl

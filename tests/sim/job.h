@@ -94,7 +94,7 @@ class Job {
   void judge();
   void judge_error(int r);
   bool names_damage(const Error& error) const;
-  bool names_both_calls(const Error& error) const;
+  bool names_the_calls(const Error& error) const;
   bool checked(size_t op) const { return setting_.trouble != Trouble::garbled && op < mismatch_at_; }
 
   World world_;

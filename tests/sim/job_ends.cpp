@@ -125,11 +125,15 @@ bool Job::names_damage(const Error& error) const {
   });
 }
 
-// What the rank called that called something else, and what another did; and no reason that there cannot be.
-bool Job::names_both_calls(const Error& error) const {
+// What the rank called that called something else, and what another did; or from where on calls were not compared one by one, by
+// ranks that had gone on without waiting for each other; and no reason that there cannot be.
+bool Job::names_the_calls(const Error& error) const {
   const auto says = [&](int r, OpCode op) {
     return error.text.find(fmt::format("rank {} calls {}", r, op_name(op))) != std::string::npos;
   };
+  constexpr std::string_view kFrom = "differ in a call from operation ";
+  if (const size_t from = error.text.find(kFrom); from != std::string::npos)
+    return std::stoull(error.text.substr(from + kFrom.size())) <= mismatch_at_ + 1;
   bool another = false;
   for (int r = 0; r < setting_.ranks; r++) another |= r != mismatches_ && says(r, program_[mismatch_at_].code);
   return another && says(mismatches_, differs_) && error.text.find("memory events") == std::string::npos;
@@ -154,7 +158,7 @@ void Job::judge_error(int r) {
       right = (error.code == FSCCL_ERR_LINK || error.code == FSCCL_ERR_PEER_DEAD) && among({cut_.first, cut_.second});
       break;
     case Trouble::mismatch:
-      right = error.code == FSCCL_ERR_MISMATCH && names_both_calls(error);
+      right = error.code == FSCCL_ERR_MISMATCH && names_the_calls(error);
       break;
     case Trouble::garbled:
       right = true;

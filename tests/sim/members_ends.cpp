@@ -155,8 +155,9 @@ void Members::check_agreed(int r, uint64_t meeting, const Job::Agreed& agreed, c
   Answer& answer = answers_[meeting];
   if (may_split() || silent(r)) return;  // which may be told by nobody that it counts as dead
   if (failed(r)) return break_down(fmt::format("rank {} agrees that it is gone", r));
-  // Who has left since, or died, may have told nobody who lives; where nobody is lost or late, it has told all.
-  const bool told = dead_.empty() && setting_.mishap != Mishap::pauses;
+  // Who has left since, or died, may have told nobody who lives, or only one who is stopped; where nobody is lost or late, it has
+  // told all.
+  const bool told = dead_.empty() && setting_.mishap != Mishap::pauses && !silent(setting_.chosen);
   const bool lives = answer.first >= 0 && (told || !gone(answer.first));
   if (!lives) answer = {agreed.failed, agreed.code, answer.by, r};
   answer.by.insert(r);

@@ -1,0 +1,50 @@
+// What is told of two calls that differ: the field, both values, and where only what came before differs, which calls that can be.
+#include "engine/fingerprint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Fingerprint call(OpCode op) {
+  Fingerprint what;
+  what.op = op;
+  what.count = 10;
+  what.sequence = 15;
+  what.history = 7;
+  return what;
+}
+
+std::string when_history_differs(OpCode op, uint64_t unheard) {
+  Fingerprint other = call(op);
+  other.history = 8;
+  return difference(call(op), other, unheard);
+}
+
+TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
+  Fingerprint other = call(OpCode::broadcast);
+  other.count = 20;
+  other.root = 2;
+  other.history = 8;  // follows from the others, as a rule
+  EXPECT_EQ(difference(call(OpCode::broadcast), other, 12), "count 10 and 20, root -1 and 2");
+}
+
+TEST(Fingerprint, WhereOnlyTheHistoryDiffersItSaysWhatThatIs) {
+  EXPECT_THAT(when_history_differs(OpCode::barrier, 0), HasSubstr("collective memory events"));
+  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 0), HasSubstr("counts of the ranks' parts"));
+  EXPECT_THAT(when_history_differs(OpCode::broadcast_list, 0), HasSubstr("types or parts of the tensors"));
+  EXPECT_THAT(when_history_differs(OpCode::barrier, 0), Not(HasSubstr("from operation")));
+}
+
+TEST(Fingerprint, ACallThatWasNotComparedByItselfMayBeTheOne) {
+  EXPECT_THAT(when_history_differs(OpCode::barrier, 12), HasSubstr("a call from operation 12 on"));
+  EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 12), HasSubstr("counts of the ranks' parts"));
+  EXPECT_THAT(when_history_differs(OpCode::send, 12), HasSubstr("tag 7 and 8"));
+}
+
+}  // namespace
+}  // namespace fsccl
