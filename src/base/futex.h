@@ -36,16 +36,18 @@ inline void futex_sleep(uint32_t* word, uint32_t value, uint32_t* sleepers, int6
   count.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The signaller's half, behind its store: wakes whoever sleeps.
-inline void futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
+// The signaller's half, behind its store: wakes whoever sleeps. Whether anybody seems to.
+inline bool futex_wake_sleepers(uint32_t* word, uint32_t* sleepers) {
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler does not look before it stores
-  if (std::atomic_ref<uint32_t>(*sleepers).load(std::memory_order_relaxed) != 0) [[unlikely]]
+  const bool any = std::atomic_ref<uint32_t>(*sleepers).load(std::memory_order_relaxed) != 0;
+  if (any) [[unlikely]]
     futex_wake_all(word);
+  return any;
 }
 
-inline void futex_store(uint32_t* word, uint32_t value, uint32_t* sleepers) {
+inline bool futex_store(uint32_t* word, uint32_t value, uint32_t* sleepers) {
   std::atomic_ref<uint32_t>(*word).store(value, std::memory_order_release);
-  futex_wake_sleepers(word, sleepers);
+  return futex_wake_sleepers(word, sleepers);
 }
 
 }  // namespace fsccl

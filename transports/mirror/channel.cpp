@@ -191,7 +191,7 @@ void Channel::word(fsccl_transport_word_t* word) {
 
 void Channel::arrived() {
   const uint32_t next = std::atomic_ref(arrivals_).load(std::memory_order_relaxed) + 1;
-  futex_store(&arrivals_, next, &place_.node->sleepers);
+  if (futex_store(&arrivals_, next, &place_.node->sleepers)) place_.node->woke();
 }
 
 std::byte* Channel::slots(int rank, size_t* ring_bytes, size_t* slot_bytes) const {

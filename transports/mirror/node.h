@@ -61,6 +61,7 @@ class Node {
   virtual void remove(Channel* channel);
   virtual void send(int rank, const Header& header, Payload payload) = 0;
   virtual int take_path(Channel&, int, int) { return 1; }
+  void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
   // Why nothing goes to or comes from a rank any more.
   const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }
@@ -124,6 +125,7 @@ class Node {
   void serve();
   bool doze(const std::function<bool()>& wanted, int64_t ns);
   int take_turn();
+  int serve_sleepers();
 
   const char* const name_;
   const bool checksum_;
@@ -139,6 +141,7 @@ class Node {
   std::atomic<bool> leaving_{false};  // something has yet to leave
   std::atomic<bool> dozing_{false}, stop_{false};
   std::atomic<uint32_t> polls_{0};
+  bool woken_ = false;  // since the thread's turn began; under the mutex
   std::thread thread_;
 };
 

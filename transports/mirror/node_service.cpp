@@ -85,6 +85,14 @@ int Node::take_turn() {
   return turns;
 }
 
+// Likewise, until somebody has been woken: who is awake moves the node on better than this thread, which may have its core.
+int Node::serve_sleepers() {
+  int turns = 0;
+  woken_ = false;
+  while (turns < kTurn && !woken_ && advance(-1)) turns++;
+  return turns;
+}
+
 void Node::serve() {
   const auto wanted = [&] {
     return leaving_.load(std::memory_order_seq_cst) || std::atomic_ref(sleepers).load(std::memory_order_seq_cst) > 0 ||
@@ -109,13 +117,15 @@ void Node::serve() {
       continue;
     }
     nap_ns = kFirstNapNs;
-    bool armed = false;
+    bool armed = false, woken = false;
     {
       const std::lock_guard lock(mutex_);
-      const int turns = take_turn();
+      const int turns = serve_sleepers();
       if (leaving_) leaving_ = !flushed();
-      armed = turns < kTurn && arm();
+      woken = woken_;
+      armed = !woken && turns < kTurn && arm();
     }
+    if (woken) std::this_thread::sleep_for(std::chrono::nanoseconds(kFirstNapNs));
     if (!armed) continue;
     pollfd ready{events(), POLLIN, 0};
     ::poll(&ready, 1, kSleepMs);
