@@ -164,6 +164,10 @@ typedef struct fsccl_transport_ops {
   /* Takes in all that has come by now, whoever else is at it: what a rank told before it ended is on the board then. NULL: what
    * was told always is. By any thread. */
   void (*hear_out)(void* channel);
+
+  /* Of a transport that mirrors slots, or NULL. Another signal() for all comes right behind the next one, and nothing but put()
+   * before it: what the next one says may leave with that, and what was put for it lies there until then. */
+  void (*hold)(void* channel);
 } fsccl_transport_ops_t;
 
 #ifdef __cplusplus

@@ -45,6 +45,8 @@ void Executor::signal(const Step& step) {
   }
   if (sealed) [[unlikely]]
     seal(line);
+  if (step.peer == kAllPeers && engine_.transport_.hold && &step == &plan_->steps[op_.step] && signals_again(*plan_, op_.step))
+    engine_.transport_.hold(engine_.channel_);
   if (step.peer != kAllPeers)
     engine_.transport_.signal_to(engine_.channel_, step.peer, &line);
   else
@@ -121,6 +123,14 @@ const Step* Executor::reads_slot_behind(const Plan& plan, uint32_t wait) {
   if (next.kind != StepKind::copy && next.kind != StepKind::reduce) return nullptr;
   const Buffer& buffer = plan.buffers[next.src.buffer];
   return buffer.slot && buffer.slot_tick == plan.steps[wait].tick ? &next : nullptr;
+}
+
+bool Executor::signals_again(const Plan& plan, uint32_t step) {
+  const auto for_all = [](const Step& any) { return any.kind == StepKind::signal && any.peer == kAllPeers && !any.optional; };
+  if (!for_all(plan.steps[step])) return false;
+  do step++;
+  while (step < plan.steps.size() && plan.steps[step].kind == StepKind::put);
+  return step < plan.steps.size() && for_all(plan.steps[step]);
 }
 
 void Executor::fetch_ahead(int peer) {
@@ -404,10 +414,12 @@ bool Executor::run_round() {
       expect_ahead();
     }
   }
+  bool held = false;  // what was put is still read by the transport, until the next signal
   for (auto count = static_cast<uint32_t>(plan_->steps.size()); op_.step < count; op_.step++) {
-    if (engine_.failed()) [[unlikely]]
+    if (engine_.failed() && !held) [[unlikely]]
       return false;
     const Step& step = plan_->steps[op_.step];
+    if (step.kind == StepKind::signal) held = signals_again(*plan_, op_.step);
     if (step.kind == StepKind::choose && op_.unreachable) [[unlikely]]
       return go_otherwise();
     if (!perform(step)) return false;

@@ -13,6 +13,8 @@ class Executor {
   // What comes right behind a wait, if that is a copy or a fold from the slot whose signal was waited for: its lines and the signal
   // can arrive together. Else null.
   static const Step* reads_slot_behind(const Plan& plan, uint32_t wait);
+  // Nothing but puts is between this signal for all and another, which is not left out.
+  static bool signals_again(const Plan& plan, uint32_t step);
 
  private:
   // Elements of a step that its plan moves in the present round.
@@ -25,7 +27,7 @@ class Executor {
   bool wait(const Step& step);
   void fetch_ahead(int peer);
   bool wait_released();
-  bool enter(int peer, const fsccl_transport_line_t& line);  // checks a peer's fingerprint, learns where its buffers are
+  bool enter(int peer, const fsccl_transport_line_t& line);          // checks a peer's fingerprint, learns where its buffers are
   bool enter_relayed(int peer, const fsccl_transport_line_t& line);  // likewise, at any tick
   bool learn_location(int peer, uint32_t index, const Location& location);
   bool go_otherwise();

@@ -42,7 +42,7 @@ class Nowhere final : public Node {
   Status connect(const uint8_t*, size_t) override { return success(); }
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return 4096; }
-  void send(int rank, const Header&, Payload payload) override {
+  void send(int rank, const Header&, Payload payload, bool) override {
     FUZZ_REQUIRE(rank >= 0 && rank < kRanks && (!payload.ring || payload.memory));
   }
   // As a transport does that has the bytes of a message itself, and as one that asks first where to put them.

@@ -106,7 +106,7 @@ Header Channel::header(MessageKind kind) const {
   return made;
 }
 
-void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent) {
+void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent, bool more) {
   Peer& peer = peers_[static_cast<size_t>(to)];
   Header header = this->header(kind);
   header.sent = sent;
@@ -119,7 +119,7 @@ void Channel::send(int to, MessageKind kind, const fsccl_transport_line_t* line,
   peer.sent++;
   Payload payload;
   if (put) payload = {put->source, put->bytes, own(put->at), mirrors_};
-  place_.node->send(place_.members[static_cast<size_t>(to)], header, std::move(payload));
+  place_.node->send(place_.members[static_cast<size_t>(to)], header, std::move(payload), more);
 }
 
 // Where several peers get the same bytes, they are copied once.
@@ -142,11 +142,12 @@ void Channel::signal(const fsccl_transport_line_t& line) {
   if (puts_.size() > 1) std::stable_sort(puts_.begin(), puts_.end(), [&](const Put& a, const Put& b) { return turn(a) < turn(b); });
   const Put* next = puts_.data();
   const Put* const end = next + puts_.size();
+  const bool more = std::exchange(holds_, false);
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
     const Put* const first = next;
     while (next != end && next->peer == peer) next++;
-    send_line(peer, mine, first, next);
+    send_line(peer, mine, first, next, more);
   }
   puts_.clear();
 }
@@ -156,19 +157,19 @@ void Channel::signal_to(int peer, const fsccl_transport_line_t& line) {
   fsccl_transport_line_t mine = line;
   mine.processor = -1;
   const auto others = std::stable_partition(puts_.begin(), puts_.end(), [&](const Put& put) { return put.peer == peer; });
-  send_line(peer, mine, puts_.data(), puts_.data() + (others - puts_.begin()));
+  send_line(peer, mine, puts_.data(), puts_.data() + (others - puts_.begin()), false);
   puts_.erase(puts_.begin(), others);
 }
 
 // With what was put for this peer, of which the last bytes ride with the line.
-void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end) {
+void Channel::send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end, bool more) {
   uint64_t sent = 0;
   for (; puts != end; puts++) {
     sent += puts->bytes;
-    if (puts + 1 == end) return send(peer, MessageKind::line, &line, puts, sent);
-    send(peer, MessageKind::bytes, &line, puts, sent);
+    if (puts + 1 == end) return send(peer, MessageKind::line, &line, puts, sent, more);
+    send(peer, MessageKind::bytes, &line, puts, sent, true);
   }
-  send(peer, MessageKind::line, &line, nullptr, 0);
+  send(peer, MessageKind::line, &line, nullptr, 0, more);
 }
 
 // ---- what comes in

@@ -57,6 +57,7 @@ class Channel {
 
   // For the engine (transport.h).
   void signal(const fsccl_transport_line_t& line);
+  void hold() { holds_ = true; }
   void signal_to(int peer, const fsccl_transport_line_t& line);
   const fsccl_transport_line_t* poll(int peer, uint32_t tick);
   void word(fsccl_transport_word_t* word);
@@ -125,8 +126,8 @@ class Channel {
   std::byte* own(size_t at) const { return mirrors_->at(static_cast<size_t>(place_.rank) * ring_bytes_ + at); }
   void publish(Peer& peer, const fsccl_transport_line_t& line);
   void arrived();
-  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent);
-  void send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end);
+  void send(int peer, MessageKind kind, const fsccl_transport_line_t* line, const Put* put, uint64_t sent, bool more = false);
+  void send_line(int peer, const fsccl_transport_line_t& line, const Put* puts, const Put* end, bool more);
   int known_as(int rank) const { return place_.known_as.empty() ? rank : place_.known_as[static_cast<size_t>(rank)]; }
   // It has left this channel, or the one around it: that its connection breaks is no failure then.
   bool gone(int peer) const;
@@ -140,6 +141,7 @@ class Channel {
   std::vector<Peer> peers_;
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
   std::vector<Put> puts_;                       // for peers that have had no line since
+  bool holds_ = false;                          // the next signal has another right behind it
   std::atomic<int64_t> lost_ns_{0};             // since when a connection is broken whose rank has not left
   alignas(64) uint32_t arrivals_ = 0;           // what waiters sleep on
 };

@@ -59,7 +59,8 @@ class Node {
   // With the mutex held.
   void add(Channel* channel);  // gets what has come for it before
   virtual void remove(Channel* channel);
-  virtual void send(int rank, const Header& header, Payload payload) = 0;
+  // `more`: the next message for this rank comes at once, and may take this one with it: its source lies until then.
+  virtual void send(int rank, const Header& header, Payload payload, bool more = false) = 0;
   virtual int take_path(Channel&, int, int) { return 1; }
   void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }

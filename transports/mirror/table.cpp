@@ -69,6 +69,7 @@ const fsccl_transport_failure_t* op_failure(void* channel) { return as_channel(c
 const char* op_path(void* channel, int number) { return as_channel(channel).path(number); }
 int op_take_path(void* channel, int peer, int number) { return as_channel(channel).take_path(peer, number); }
 void op_hear_out(void* channel) { as_channel(channel).hear_out(); }
+void op_hold(void* channel) { as_channel(channel).hold(); }
 int op_left(void* channel, int peer) { return as_channel(channel).left(peer) ? 1 : 0; }
 
 }  // namespace
@@ -115,7 +116,8 @@ fsccl_transport_ops_t table(const char* name, Available available) {
           .path = op_path,
           .take_path = op_take_path,
           .signal_to = op_signal_to,
-          .hear_out = op_hear_out};
+          .hear_out = op_hear_out,
+          .hold = op_hold};
 }
 
 }  // namespace fsccl::mirror

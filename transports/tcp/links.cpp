@@ -170,7 +170,7 @@ Node::~Node() {
     if (link.fd < 0 && !link.dial) continue;
     mirror::Header goodbye{};
     goodbye.kind = mirror::MessageKind::goodbye;
-    send(link.rank, goodbye, {});
+    send(link.rank, goodbye, {}, false);
   }
   const auto under_way = [&] {
     return std::any_of(links_to_.begin(), links_to_.end(), [&](Link& link) {

@@ -85,7 +85,7 @@ void Node::in_child(void* self) {
 
 // ---- sending
 
-void Node::send(int rank, const mirror::Header& header, mirror::Payload payload) {
+void Node::send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) {
   Link& link = links_to_[static_cast<size_t>(rank)];
   if (broken(rank) || link.deaf) return;
   if (link.over) return broke(rank, fmt::format("rank {} has left", rank));
@@ -96,7 +96,7 @@ void Node::send(int rank, const mirror::Header& header, mirror::Payload payload)
   }
   const bool empty = link.out.empty();
   const int fd = link.fd.load(std::memory_order_relaxed);
-  if (!link.out.send(fd, head, std::move(payload))) {
+  if (!link.out.send(fd, head, std::move(payload), more)) {
     link.deaf = true;
     return;
   }

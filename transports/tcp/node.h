@@ -35,7 +35,7 @@ class Node : public mirror::Node {
   Status connect(const uint8_t* cards, size_t bytes) override;
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return kMostSlotBytes; }
-  void send(int rank, const mirror::Header& header, mirror::Payload payload) override;
+  void send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
   // Who stands at the door, and has not proved itself; for tests.
   size_t visitors() const { return visitors_.size(); }
 

@@ -28,15 +28,28 @@ ssize_t write_some(int fd, iovec* pieces, size_t count) {
 
 }  // namespace
 
-bool Outbox::send(int fd, const Head& head, mirror::Payload payload) {
+bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) {
   if (!messages_.empty() || fd < 0) {
     keep(head, 0, std::move(payload));
     return true;
   }
-  std::array<iovec, 2> pieces{{{const_cast<Head*>(&head), sizeof head}, {const_cast<void*>(payload.source), payload.bytes}}};
-  const ssize_t sent = write_some(fd, pieces.data(), payload.bytes ? 2 : 1);
+  held_.push_back({head, std::move(payload)});
+  if (more && 2 * (held_.size() + 1) <= kAtOnce) return true;
+  std::array<iovec, kAtOnce> pieces;
+  size_t count = 0;
+  for (Held& held : held_) {
+    pieces[count++] = {&held.head, sizeof(Head)};
+    if (held.payload.bytes) pieces[count++] = {const_cast<void*>(held.payload.source), held.payload.bytes};
+  }
+  const ssize_t sent = write_some(fd, pieces.data(), count);
   if (sent < 0) return false;
-  if (static_cast<size_t>(sent) < sizeof head + payload.bytes) keep(head, static_cast<size_t>(sent), std::move(payload));
+  auto left = static_cast<size_t>(sent);
+  for (Held& held : held_) {
+    const size_t all = sizeof(Head) + held.payload.bytes, now = std::min(left, all);
+    left -= now;
+    if (now < all) keep(held.head, now, std::move(held.payload));
+  }
+  held_.clear();
   return true;
 }
 

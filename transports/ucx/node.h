@@ -52,7 +52,7 @@ class Node : public mirror::Node {
   const char* path(int number) const override;
   int take_path(mirror::Channel& channel, int rank, int number) override;
   void remove(mirror::Channel* channel) override;
-  void send(int rank, const mirror::Header& header, mirror::Payload payload) override;
+  void send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
 
  protected:
   bool advance(int) override { return ucx_.worker_progress(worker_) != 0; }

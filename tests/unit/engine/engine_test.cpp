@@ -9,6 +9,7 @@
 #include <future>
 
 #include "engine/collective.h"
+#include "engine/executor.h"
 #include "plan/collectives.h"
 #include "wrapped_channel.h"
 
@@ -110,6 +111,25 @@ TEST(Engine, SaysOfADeathWhatIsKnownOfIt) {
     EXPECT_TRUE(looked);
     EXPECT_EQ(engine.failure().text(), "rank 1 of 'world' is dead: silent for 900 ms");
   });
+}
+
+// Between hosts a root puts all that a round takes before it waits: its signals but the last may leave with the next.
+TEST(Executor, KnowsWhichSignalsAnotherFollows) {
+  Shape shape;
+  shape.ranks = 2;
+  shape.dtype = FSCCL_FLOAT32;
+  shape.count = 1 << 20;
+  shape.mirrored = true;
+  for (const int rank : {0, 1}) {
+    shape.rank = rank;
+    const Plan plan = move_slots(broadcast_movement(shape), 512 << 10);
+    std::vector<bool> followed;
+    for (uint32_t step = 0; step < plan.steps.size(); step++)
+      if (plan.steps[step].kind == StepKind::signal) followed.push_back(Executor::signals_again(plan, step));
+    std::vector<bool> meant(rank == 0 ? static_cast<size_t>(plan.ticks) : 1, true);
+    meant.back() = false;
+    EXPECT_EQ(followed, meant) << rank;
+  }
 }
 
 // Who told of a failure and ended at once: the end can be known before what was told has been taken in.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -133,6 +134,34 @@ TEST_P(MirrorChannelTest, WhatDoesNotLeaveAtOnceIsSentAsItWas) {
       const auto meant = static_cast<std::byte>(tick + 100 * static_cast<uint32_t>(1 - rank));
       EXPECT_EQ(std::count(came, came + each, meant), static_cast<ptrdiff_t>(each)) << tick;
     }
+}
+
+// What is said behind one another may leave together, in order and whole, also what the socket does not take at once.
+TEST_P(MirrorChannelTest, WhatIsHeldLeavesWithTheNext) {
+  std::vector<std::byte> large(size_t{1} << 20, std::byte{7});
+  const auto put = [&](uint32_t tick, const void* source, size_t bytes, size_t at) {
+    if (tick % 4) channels_[0]->hold();
+    channels_[0]->put(1, at, source, bytes);
+    fsccl_transport_line_t line{};
+    line.tick = tick;
+    channels_[0]->signal(line);
+  };
+  send(1, 0);  // there is a way to the peer
+  receive(1);
+  size_t ring = 0, slot = 0;
+  channels_[0]->slots(0, &ring, &slot);
+  const size_t each = std::min(slot, large.size());
+  for (uint32_t tick = 2; tick <= 8; tick++) {
+    put(tick, large.data(), each, (tick - 2) * each);
+    const int looks = tick < 4 && ops_->name == std::string("tcp") ? 100 : 0;
+    for (int i = 0; i < looks; i++) EXPECT_EQ(channels_[1]->poll(0, 2), nullptr) << tick;
+    if (tick % 4 == 0) std::fill(large.begin(), large.end(), static_cast<std::byte>(tick));  // the sender's again
+  }
+  for (uint32_t tick = 2; tick <= 8; tick++) {
+    receive(tick);
+    const std::byte* const came = mirror((tick - 2) * each);
+    EXPECT_EQ(std::count(came, came + each, tick <= 4 ? std::byte{7} : std::byte{4}), static_cast<ptrdiff_t>(each)) << tick;
+  }
 }
 
 // A thread that moves the node on may be slow at it. Others go their way meanwhile; who hears out waits for it.

@@ -24,7 +24,7 @@ class BusyNode final : public Node {
   Status connect(const uint8_t*, size_t) override { return success(); }
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return 4096; }
-  void send(int, const Header&, Payload) override {}
+  void send(int, const Header&, Payload, bool) override {}
   std::atomic<int> turns{0}, longest{0};
 
  protected:

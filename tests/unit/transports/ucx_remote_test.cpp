@@ -258,7 +258,7 @@ TEST_P(UcxGetTest, AnOfferThatDidNotLeaveIsOverOnce) {
   EXPECT_TRUE(nodes_[0]->broken(1));
   calls.refuse_sends = false;
   calls.hold_sends = true;
-  for (int i = 0; i < 2; i++) nodes_[0]->send(2, {}, {});
+  for (int i = 0; i < 2; i++) nodes_[0]->send(2, {}, {}, false);
   ASSERT_EQ(calls.held_sends.size(), 2);
   EXPECT_NE(calls.held_sends[0], calls.held_sends[1]);
   calls.hold_sends = false;
