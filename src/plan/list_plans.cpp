@@ -214,7 +214,7 @@ Plan list_direct(const ListShape& shape) {
 }
 
 std::vector<Plan> list_windows(const ListShape& shape, uint64_t slot_bytes) {
-  slot_bytes = turn_bytes(slot_bytes, shape.mirrored);  // of broadcasts, too: they are packed into their slots
+  slot_bytes = packed_bytes(slot_bytes, shape.mirrored);  // of broadcasts, too: they are packed into their slots
   const bool folds = shape.kind == ListKind::reduce_scatter;
   // The windows of a broadcast are small: its receivers copy one while the root fills the next. Not where each costs a message.
   const bool overlaps = shape.kind == ListKind::broadcast && !shape.mirrored;

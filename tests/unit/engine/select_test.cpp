@@ -139,7 +139,7 @@ TEST(Select, WhoSendsAloneFillsMirroredSlots) {
     shape.mirrored = true;
     const bool alone = op == OpCode::broadcast || op == OpCode::gather;
     const Plan plan = select(op, shape, machine()).plan;
-    EXPECT_EQ(plan.slots[0], alone ? 1u << 20 : 256u << 10) << plan.name;
+    EXPECT_EQ(plan.slots[0], alone ? 1u << 20 : 512u << 10) << plan.name;
     EXPECT_EQ(plan.chunk, plan.slots[0]) << plan.name;
   }
 }
