@@ -322,7 +322,8 @@ def table(options, sizes, results, limits):
             print(line + f'{best_name:>9}{shown:>14}' + (f'{share:>11.2f}' if share else f'{"":>11}'))
             records.append({'collective': collective, 'bytes': size, 'times_us': times, 'best': best_name, 'ahead': ahead,
                             'of_limit': share,
-                            'rounds_p10_us': {name: [turn[name].get((collective, size), (None,))[0] for turn in results] for name in names}})
+                            'rounds_p10_us': {name: [turn[name].get((collective, size), (None,))[0] for turn in results]
+                                              for name in names}})
     if options.rate and line_rate(options.rate):
         print(f'# limit: the line rate, {line_rate(options.rate):.1f} bytes/us of payload; of 64 bytes the latency')
     return records
