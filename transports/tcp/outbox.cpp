@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/undo.h"
+
 namespace fsccl::tcp {
 namespace {
 
@@ -35,6 +37,7 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
   }
   held_.push_back({head, std::move(payload)});
   if (more && 2 * (held_.size() + 1) <= kAtOnce) return true;
+  const Undo over([this] { held_.clear(); });  // also where memory is short: their sources are the caller's again
   std::array<iovec, kAtOnce> pieces;
   size_t count = 0;
   for (Held& held : held_) {
@@ -49,7 +52,6 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
     left -= now;
     if (now < all) keep(held.head, now, std::move(held.payload));
   }
-  held_.clear();
   return true;
 }
 
