@@ -6,8 +6,8 @@
 // network lets it pass. It says that this rank lives, for which either is enough, and nothing else. Whatever does not prove that a
 // neighbour made it is dropped, without an answer and with nothing kept.
 //
-// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its neighbours on other hosts: as
-// long as their system says that it runs, or would if it could.
+// Who gets no processor does not send. So those beside a rank on its host beat for it, too, to its first neighbours on other hosts
+// (not to those that it was linked with when others had died): as long as their system says that it runs, or would if it could.
 //
 // A host is lost when it owes an answer: what was sent is not acknowledged, which the system of a host does also for a process that
 // is stopped. Nothing more is sent to a neighbour that has not taken what was sent before.

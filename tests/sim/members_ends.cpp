@@ -248,7 +248,8 @@ bool Members::spoken_for(int r) const {
   };
   const bool has_beaten = as_known(r).process->paused_from_ns() - as_known(r).ended_ns > kBegunNs;
   const int next = ring[(at + 1) % ring.size()], before = ring[(at + ring.size() - 1) % ring.size()];
-  return setting_.weather.datagrams && has_beaten && (speaks(next) || speaks(before));
+  const bool mended = !dead_.empty();  // who is beside it knows its neighbours of the tree as it was at first
+  return setting_.weather.datagrams && has_beaten && !mended && (speaks(next) || speaks(before));
 }
 
 void Members::judge_losses(int r) {

@@ -28,8 +28,11 @@ Network::~Network() { living = nullptr; }
 Network& Network::current() { return *living; }
 
 bool Network::passes(int from, int to) {
-  if (dead(to) || (dead(from) && world_.chance(0.5))) return false;
-  return std::find(cuts_.begin(), cuts_.end(), std::pair(std::min(from, to), std::max(from, to))) == cuts_.end();
+  return !dead(to) && !(dead(from) && world_.chance(0.5)) && !is_cut(from, to);
+}
+
+bool Network::is_cut(int a, int b) const {
+  return std::find(cuts_.begin(), cuts_.end(), std::pair(std::min(a, b), std::max(a, b))) != cuts_.end();
 }
 
 int64_t Network::way() {
@@ -54,7 +57,10 @@ bool Network::send(int from, int to, MessagePtr message) {
   if (!fetched && weather_.damaged > 0 && world_.chance(weather_.damaged))
     turn_a_bit(from, to, message->bytes.data(), message->bytes.size(), "what is carried");
   world_.after(way(), [this, from, to, message] {
-    if (passes(from, to)) deliver(to, message);
+    if (passes(from, to))
+      deliver(to, message);
+    else if (is_cut(from, to))
+      tell_broken(from, to);  // again: there may have been no endpoint at the time
   });
   return !fetched;
 }

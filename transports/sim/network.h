@@ -55,13 +55,14 @@ class Network {
   // Nothing leaves it any more; of what is under way half is lost. Some of its peers notice that a connection broke.
   void kill(int rank);
   bool dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
-  // Nothing passes between the two any more, which both notice.
+  // Nothing passes between the two any more, which both notice, and whoever sends there later.
   void cut(int a, int b);
   // Who sent what arrived with a wrong bit, and to whom.
   const std::vector<std::pair<int, int>>& damaged() const { return damaged_; }
 
  private:
   bool passes(int from, int to);
+  bool is_cut(int a, int b) const;
   int64_t way();
   void deliver(int to, MessagePtr message);
   void tell_broken(int at, int to);
