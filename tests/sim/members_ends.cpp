@@ -101,10 +101,11 @@ void Members::plan_mishap() {
     else
       world_.after(world_.between(0, most_ns), [&process, ns, stopped] { process.pause(ns, stopped); });
   }
-  // Longer than it takes to count as dead, and when all have joined.
+  // Longer than it takes to count as dead, and when all have joined. Who has never beaten is missed by nobody.
   if (setting_.mishap == Mishap::silent)
     world_.after(setting_.start_ns + world_.between(kSecond, 3 * kSecond) / 10, [this] {
-      if (rank(setting_.chosen).joined) stop_chosen(world_.between(4 * kSecond, 8 * kSecond));
+      const Rank& chosen = rank(setting_.chosen);
+      if (chosen.joined && world_.now() - chosen.ended_ns > kBegunNs) stop_chosen(world_.between(4 * kSecond, 8 * kSecond));
     });
   for (int pause_ms = 0, r = 0; setting_.mishap == Mishap::farewells && r < setting_.ranks; r++) {
     pause_ms += static_cast<int>(r % 2 == 1 && world_.chance(0.6) ? world_.between(0, 20) : 2500);
