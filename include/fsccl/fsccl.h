@@ -8,28 +8,32 @@
  *
  * Rules that hold for every function
  *   Status     Every call that can fail returns an fsccl_status_t: 0 is success, positive is progress, negative is an
- *              error. Outputs come last and are written only on success. Details of the calling thread's last error,
- *              with advice, are in fsccl_last_error().
+ *              error. Outputs come last and are written unless the call returns an error. Details of the calling thread's
+ *              last error, with advice, are in fsccl_last_error(). Every function may return the usage errors of its
+ *              arguments and handles, and FSCCL_ERR_OUT_OF_MEMORY; every operation the error that ended its communicator.
+ *              Below stands what else there is.
  *   Handles    NULL, foreign and destroyed handles are errors (FSCCL_ERR_INVALID_HANDLE), never undefined behaviour.
  *              A handle is a small number, not an address: do not dereference it.
  *   Config     Configuration structs begin with their own size; initialise them with their FSCCL_..._INIT macro and
  *              then set fields. Fields are only ever appended, so old programs run on newer libraries.
- *   Threads    One thread at a time may issue operations on a communicator, and on the pools and units made on it.
- *              fsccl_comm_abort(), queries and fsccl_work_test()/wait() may be called from any thread at any time.
+ *   Threads    One thread at a time may issue operations on a communicator, and on the pools and units made on it, and
+ *              destroy them. What says "any thread" below may be called by any thread at any time, several at once.
  *   Order      All ranks of a communicator issue its collective operations (marked "collective") in the same order.
  *              Each operation carries a fingerprint (operation, count, dtype, operator, root, sequence number, history of
  *              collective memory events); ranks that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text (seldom,
  *              where small calls had gone on without waiting for all: with the first call in which they may differ).
  *   Blocking   Collective operations take a `work` output. With work == NULL the call returns when the operation is
- *              complete on this rank; otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, and the
- *              buffers belong to the library until fsccl_work_wait() says so. Every wait ends at the communicator's
- *              deadline (FSCCL_TIMEOUT_MS) at the latest.
+ *              complete on this rank; otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, with a
+ *              work in either case, and the buffers belong to the library until fsccl_work_wait() says FSCCL_OK. A
+ *              communicator holds 64 operations in flight: a further call first waits for the oldest. Every wait ends at
+ *              the communicator's deadline (FSCCL_TIMEOUT_MS, from when an operation first waits for a peer) at the latest.
  *   Streams    `stream` orders an operation on device memory (a cudaStream_t). For host memory it must be NULL, but for blocks
  *              of a pool, which have streams of their own (fsccl_pool_use).
- *   Sizes      Counts are in elements, sizes and offsets in bytes.
+ *   Sizes      Counts, displacements and what says so are in elements; sizes, and what is named ..._bytes, in bytes.
  *   Fork       After fork() the child's handles are invalid: every call returns FSCCL_ERR_FORKED. The parent is unaffected.
- *   Not yet    A function of a later release is present and returns FSCCL_ERR_NOT_AVAILABLE; the error text says why and
- *              what to use instead. Such functions say "Not available yet" below.
+ *   Strings    Names and paths are copied. What a visit(), take() or other callback is given lives during its call.
+ *   Not here   What a release, build or machine cannot do returns FSCCL_ERR_NOT_AVAILABLE; the error text says why and what
+ *              to use instead.
  */
 #ifndef FSCCL_H
 #define FSCCL_H
@@ -107,10 +111,11 @@ typedef struct fsccl_error_info {
 #define FSCCL_ERROR_INFO_INIT \
   { sizeof(fsccl_error_info_t), FSCCL_OK, -1, -1, 0, "", "" }
 
-/* The calling thread's last error. The strings live until this thread's next error. Any thread. */
+/* The calling thread's last error. The strings live until this thread's next error. Any thread. FSCCL_ERR_INVALID_ARGUMENT, which
+ * is not recorded: info is NULL or not initialised. */
 FSCCL_API fsccl_status_t fsccl_last_error(fsccl_error_info_t* info);
 
-/* The library's FSCCL_VERSION. A program may compare it with its header's. */
+/* The library's FSCCL_VERSION. A program may compare it with its header's. Any thread. */
 FSCCL_API fsccl_status_t fsccl_version(int* version);
 
 /* ----------------------------------------------------------------------------------------------------- types ---- */
@@ -187,10 +192,11 @@ static inline fsccl_op_t fsccl_premul_sum(double scale) {
  */
 
 /* Sets variable `name` ("FSCCL_TIMEOUT_MS"). FSCCL_ERR_CONFIG names the accepted values, or the nearest known name. Affects
- * objects created afterwards. Any thread. */
+ * objects created afterwards. Both strings are copied. Any thread. */
 FSCCL_API fsccl_status_t fsccl_config_set(const char* name, const char* value);
 
-/* Copies the value of `name` as text, NUL-terminated, into buffer[capacity]; FSCCL_ERR_INVALID_ARGUMENT if it does not fit. */
+/* Copies the value of `name` as text, NUL-terminated, into buffer[capacity] (bytes). FSCCL_ERR_INVALID_ARGUMENT if it does not fit;
+ * FSCCL_ERR_CONFIG, with the nearest known name, if there is no such variable. Any thread. */
 FSCCL_API fsccl_status_t fsccl_config_get(const char* name, char* buffer, size_t capacity);
 
 typedef struct fsccl_config_entry {
@@ -199,7 +205,7 @@ typedef struct fsccl_config_entry {
   const char* accepted; /* the type and range, as text */
   const char* doc;
 } fsccl_config_entry_t;
-/* Calls visit(context, entry) once for each variable, in the order of docs/env.md. The entry lives during the call. */
+/* Calls visit(context, entry) once for each variable, in the order of docs/env.md. The entry lives during the call. Any thread. */
 FSCCL_API fsccl_status_t fsccl_config_dump(void (*visit)(void* context, const fsccl_config_entry_t* entry), void* context);
 
 /* ---------------------------------------------------------------------------------------------- communicator ---- */
@@ -216,6 +222,7 @@ typedef struct fsccl_unique_id {
 /*
  * Makes an id and begins to listen for its ranks in this process, on a Unix socket and, unless FSCCL_BOOTSTRAP_TCP=0, on TCP.
  * The process must live until all ranks have joined; usually it is rank 0's. One id makes one communicator. Does not block.
+ * Errors: FSCCL_ERR_CONFIG (FSCCL_BOOTSTRAP_PORT is in use, FSCCL_BOOTSTRAP_INTERFACE is not there), FSCCL_ERR_SYSTEM.
  */
 FSCCL_API fsccl_status_t fsccl_unique_id_create(fsccl_unique_id_t* id);
 
@@ -235,8 +242,10 @@ typedef struct fsccl_comm_config {
   void* all_gather_context;
   int rank;
   int ranks;
-  int nonblocking;    /* 1: return FSCCL_IN_PROGRESS at once; fsccl_comm_async_error() tells when it is ready */
-  int64_t timeout_ms; /* the deadline of every wait on this communicator; 0: FSCCL_TIMEOUT_MS */
+  int nonblocking;    /* 1: return FSCCL_IN_PROGRESS at once; until fsccl_comm_async_error() tells that it is ready, other
+                         functions say FSCCL_ERR_INVALID_STATE */
+  int64_t timeout_ms; /* the deadline of every wait on this communicator; 0: FSCCL_TIMEOUT_MS, or that of the communicator
+                         from which this one is made */
   const char* name;   /* for messages; copied; NULL: "comm" and a number */
 } fsccl_comm_config_t;
 #define FSCCL_COMM_CONFIG_INIT \
@@ -276,8 +285,8 @@ FSCCL_API fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info);
 #define FSCCL_COLOR_NONE (-1)
 /*
  * Divides `comm`: ranks that give the same color (>= 0) form a new communicator, ordered by (key, rank). A rank that gives
- * FSCCL_COLOR_NONE gets the null handle. Collective, blocking. `config` may be NULL; only nonblocking = 0, timeout_ms and
- * name of it are used. The parent stays usable; the two may be destroyed in any order.
+ * FSCCL_COLOR_NONE gets the null handle. Collective, blocking. `config` may be NULL; only timeout_ms and name of it are used, and
+ * nonblocking must be 0 (FSCCL_ERR_NOT_AVAILABLE). The parent stays usable; the two may be destroyed in any order.
  */
 FSCCL_API fsccl_status_t fsccl_comm_split(fsccl_comm_t comm, int color, int key, const fsccl_comm_config_t* config,
                                           fsccl_comm_t* result);
@@ -314,18 +323,20 @@ FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_c
 FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
 
 /*
- * Ends the handle and gives everything back. Complete or abort operations in flight first, else FSCCL_ERR_INVALID_STATE.
- * Pools and units made on `comm` must be destroyed before. Does not wait for other ranks; one that later waits for this rank
- * gets FSCCL_ERR_PEER_DEAD ("rank N has left").
+ * Ends the handle and gives everything back. Complete or abort operations in flight, messages included, and destroy pools and units
+ * made on `comm` first: else FSCCL_ERR_INVALID_STATE, as in a function given to fsccl_work_callback(), and nothing has changed.
+ * Does not wait for other ranks, unless `comm` is still being created (nonblocking); one that later waits for this rank gets
+ * FSCCL_ERR_PEER_DEAD ("rank N has left").
  */
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
 /* This rank's number, 0 .. size - 1, and how many ranks there are. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_rank(fsccl_comm_t comm, int* rank);
 FSCCL_API fsccl_status_t fsccl_comm_size(fsccl_comm_t comm, int* size);
-/* This rank's number among the ranks of its host, and how many those are. */
+/* This rank's number among the ranks of its host, and how many those are. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t comm, int* local_rank, int* local_size);
-/* *state: FSCCL_OK, FSCCL_IN_PROGRESS (still being created), or the error that ended the communicator. Any thread. */
+/* *state: FSCCL_OK, FSCCL_IN_PROGRESS (still being created), or the error that ended the communicator, of which fsccl_last_error()
+ * then tells more. Does not block. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_t* state);
 
 typedef enum fsccl_peer_state {
@@ -355,14 +366,14 @@ typedef struct fsccl_pool_config {
                            keep below the smallest of the ranks' limits, so that a slot beyond it is refused on all of them. On a
                            GPU without either: 90 % of its free memory, shared by the ranks of `comm` that are on it */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
-  const char* name;
+  const char* name;     /* for messages and metrics; copied; NULL: the library makes one */
   int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
                   real, no memory is reserved or touched (the caller's neither), contents are undefined. For models that do not
                   fit; all ranks alike; units with a replicate_comm are refused. 0 (default): no. On host memory only */
   /* Asked for memory before the pool refuses: when `bytes` more would pass the soft limit or the limit, or the machine has no more.
-   * It may free blocks of this pool and memory of its own, and returns how many bytes that were; 0: it cannot. Called in the
-   * thread that asked the pool, which holds no lock then; at most once for one request; must not call collective functions.
-   * NULL: none. */
+   * It may free blocks of this pool and memory of its own, and returns how many bytes that were; 0: it cannot. The pool tries once
+   * more in either case. Called in the thread that asked the pool, which holds no lock then; at most once for one request; must not
+   * call collective functions. NULL: none. */
   uint64_t (*on_pressure)(void* context, fsccl_pool_t pool, uint64_t bytes);
   void* on_pressure_context;
   uint64_t soft_limit_bytes; /* beyond it the pool asks on_pressure, and gives what is unused back at the end of a step; it does
@@ -379,7 +390,8 @@ typedef struct fsccl_pool_config {
  * Makes a pool over one arena: memory that the ranks of a host map together, so that collectives on it move each byte once or not
  * at all. Collective over `comm`; blocking. On a communicator of several hosts it is a pool for each host. The arena is an
  * anonymous file: it vanishes with its processes, whatever ends them. Memory is reserved when the pool grows: a shortage is
- * FSCCL_ERR_OUT_OF_MEMORY there, never a signal later.
+ * FSCCL_ERR_OUT_OF_MEMORY there, never a signal later. config == NULL: FSCCL_POOL_CONFIG_INIT. Errors besides: FSCCL_ERR_LIMIT (of
+ * address space or descriptors), FSCCL_ERR_SYSTEM, FSCCL_ERR_MISMATCH (ranks differ in what must be alike).
  *
  * With FSCCL_MEMORY_CUDA it is memory of this rank's GPU `device` (the driver is loaded when it is there; else
  * FSCCL_ERR_NOT_AVAILABLE, and all ranks then have an error). Ranks of a host whose GPUs are the same or peers map each other's
@@ -391,7 +403,8 @@ typedef struct fsccl_pool_config {
  */
 FSCCL_API fsccl_status_t fsccl_pool_create(fsccl_comm_t comm, const fsccl_pool_config_t* config, fsccl_pool_t* pool);
 /* Units must be destroyed, blocks freed and imports ended before: else FSCCL_ERR_INVALID_STATE, and the text lists them, blocks
- * with their sizes, their streams and the number of the call that made them. Not collective. */
+ * with their sizes, their streams and the number of the call that made them; the pool is as before. Not collective; does not block,
+ * but on a GPU. */
 FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
 
 /*
@@ -399,13 +412,14 @@ FSCCL_API fsccl_status_t fsccl_pool_destroy(fsccl_pool_t pool);
  * alone. Contents are undefined. bytes == 0 gives a unique non-NULL address. Blocks of the pool are the fastest buffers for
  * collectives. `stream` is the one whose work uses it first: on a GPU what it is given from now on follows the last use of these
  * bytes. In debug mode FSCCL_ERR_INVALID_STATE says that memory was written to after it was freed; then nothing was allocated, and
- * the next call goes on.
+ * the next call goes on. FSCCL_ERR_OUT_OF_MEMORY: the pool's limit, or the machine; FSCCL_ERR_LIMIT: a ninth stream of host memory.
+ * The block is the caller's until fsccl_pool_free(). Any thread.
  */
 FSCCL_API fsccl_status_t fsccl_pool_alloc(fsccl_pool_t pool, size_t bytes, void* stream, void** pointer);
 /* Gives a block back, or ends an import, when the work is done that `stream` has been given so far. NULL is allowed. A foreign or
  * freed pointer is FSCCL_ERR_INVALID_ARGUMENT and changes nothing, and so is FSCCL_ERR_NOT_AVAILABLE where `stream` is being
  * captured: its graph uses the block whenever it runs. In debug mode FSCCL_ERR_INVALID_STATE says that the block was written beyond
- * its ends, and it is freed all the same; or that an import cannot end yet. */
+ * its ends, and it is freed all the same; or that an import cannot end yet. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_free(fsccl_pool_t pool, void* pointer, void* stream);
 /*
  * Makes the caller's own memory [pointer, pointer + bytes) memory of the pool, so that collectives on it are as fast as on
@@ -442,8 +456,8 @@ typedef struct fsccl_pool_stats_s {
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
   uint64_t plan_hits, plan_misses; /* slot requests served from the plan, and beside it; those of a step when it is over */
   uint64_t allocations, frees;
-  uint64_t growths; /* times memory was asked of the system */
-  uint64_t steps;   /* fsccl_pool_step() calls */
+  uint64_t growths;          /* times memory was asked of the system */
+  uint64_t steps;            /* fsccl_pool_step() calls */
   uint64_t given_back_bytes; /* memory given back to the system, in all: beyond what the plan needs, by trimming, and, in steps
                                 that nobody knew, free bytes elsewhere for those of a slot that fits no gap */
 } fsccl_pool_stats_t;
@@ -452,8 +466,8 @@ typedef struct fsccl_pool_stats_s {
 /* What the pool holds and has done so far. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_stats(fsccl_pool_t pool, fsccl_pool_stats_t* stats);
 
-/* Gives unused memory at the end of each region back to the system. *released: bytes. Not collective. On a GPU it waits for what
- * streams have been given so far, and gives whole segments back that lie above all blocks. */
+/* Gives the unused memory that lies above all blocks back to the system; slots keep theirs. *released: bytes. Not collective. On a
+ * GPU it waits for what streams have been given so far, and gives whole segments back. Any thread. */
 FSCCL_API fsccl_status_t fsccl_pool_trim(fsccl_pool_t pool, uint64_t* released);
 
 /*
@@ -584,11 +598,13 @@ typedef struct fsccl_param {
 
 typedef struct fsccl_unit_config {
   size_t size;
-  const char* name; /* for messages; copied */
+  const char* name; /* for messages; copied; NULL: "unit" */
   fsccl_layout_t layout;
   fsccl_comm_t shard_comm;     /* the ranks that share the parameters, on one host or several */
   fsccl_comm_t replicate_comm; /* HSDP: the ranks that hold the same shard, or NULL */
-  fsccl_pool_t pool;           /* made on shard_comm, or on a communicator that contains it, or its ranks of this host */
+  fsccl_pool_t pool;           /* made on shard_comm, or on a communicator that contains it, or its ranks of this host. In host
+                                  memory it has shared slots (`sharing`) for one group of ranks: else unshard is
+                                  FSCCL_ERR_INVALID_ARGUMENT */
   fsccl_dtype_t wire_dtype;    /* of param(i) and of what travels */
   fsccl_dtype_t reduce_dtype;  /* of grad(i), the unsharded gradient */
   fsccl_dtype_t grad_dtype;    /* of sharded_grad(i); sums are formed in fp32 (fp64 for fp64) whatever this is */
@@ -609,13 +625,15 @@ typedef struct fsccl_unit_config {
 
 /*
  * Makes a unit: its layout, buffers and plans. Collective over shard_comm (and replicate_comm); the ranks' definitions are compared
- * and a difference is FSCCL_ERR_MISMATCH, naming the parameter. `params` is copied. Caller-owned shards must live as long as the
- * unit. Supported dtypes: shards fp32, fp64, fp16, bf16; wire, reduce and grad: the same; fp8, integers and bool only where shard
- * and wire dtype are equal and the parameter is frozen.
+ * and a difference is FSCCL_ERR_MISMATCH, naming the parameter. Blocking. `params`, 1 to 2^20 of them, is copied. Shards and
+ * sharded gradients of the caller's must live as long as the unit, or until they are moved; those that the unit allocates are zeros
+ * at first, in host memory. Supported dtypes: shards fp32, fp64, fp16, bf16; wire, reduce and grad: the same; fp8, integers and
+ * bool only where shard and wire dtype are equal and the parameter is frozen.
  */
 FSCCL_API fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_param_t* params, size_t count,
                                            fsccl_unit_t* unit);
-/* Not collective. Slots in use are given back; the pool's blocks are freed. */
+/* Not collective. Slots in use are given back; what the unit allocated from its pool is freed. FSCCL_ERR_INVALID_STATE while an
+ * operation of it is in flight; in debug mode also, once, where a slot was written beyond its ends: then call again. */
 FSCCL_API fsccl_status_t fsccl_unit_destroy(fsccl_unit_t unit);
 
 /* A piece of memory of a unit. */
@@ -635,11 +653,13 @@ typedef enum fsccl_unshard_mode {
  * Gathers the parameters into a slot, cast to wire_dtype. Collective. When complete, param(i) is valid until reshard. A second
  * unshard before reshard is FSCCL_ERR_INVALID_STATE. Waits (in the operation, not in the thread) until every rank has given back
  * what was in the slot before. Addresses: param(i) is at the same address in every unshard of a step and in every step, from the
- * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one.
+ * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one. FSCCL_ERR_OUT_OF_MEMORY:
+ * the pool has no room for the slot, on all ranks alike, and nothing has changed (docs/memory.md says when a single rank's shortage
+ * ends the communicator).
  */
 FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t* work);
 /* The whole parameter `index`, row major (with blocks: in their order), contiguous, aligned to 64 bytes (flat layout: to its
- * element). FSCCL_ERR_INVALID_STATE unless unsharded. */
+ * element). FSCCL_ERR_INVALID_STATE unless unsharded, and while the unshard is in flight: wait for its work. Does not block. */
 FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* This rank's part of parameter `index`, in the parameter's dtype; may be empty. Always valid; the caller's to read and write
  * between unshard operations. Always one contiguous piece, elements offset .. offset + count of the parameter: whole rows
@@ -651,7 +671,7 @@ FSCCL_API fsccl_status_t fsccl_unit_shard(fsccl_unit_t unit, size_t index, fsccl
  * FSCCL_ERR_INVALID_STATE while the unit is unsharded or an operation of it is in flight, and in host memory with a replicate_comm
  * (whose ranks know each other's shards by address). */
 FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* shards);
-/* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. */
+/* Says that the shards were written: a kept slot is gathered again at the next unshard. All ranks alike. Does not communicate. */
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /*
  * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy default stream) and return at
@@ -670,19 +690,25 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
  * peers have read its slots. A stream that was named must live until another is, or the unit is destroyed.
  */
 FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
-/* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate. */
+/* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate; waits for the
+ * unshard, if that is in flight. FSCCL_ERR_INVALID_STATE unless unsharded. */
 FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
 
 /* Of a unit with by_parameter = 1: gives the slot of parameter `index` back before the rest, when this rank reads it no more.
  * param(index) is invalid from here on; reshard still has to come, for what is left. The same on all ranks, in the same order. Does
- * not communicate. FSCCL_ERR_INVALID_STATE: not unsharded, released already, a unit with one slot. A tied one is its owner's. */
+ * not communicate; waits for the unshard, if that is in flight. FSCCL_ERR_INVALID_STATE: not unsharded, released already, a unit
+ * with one slot. A tied one is its owner's. */
 FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
 
-/* The whole gradient of parameter `index` in reduce_dtype, for the caller to write; the first call of a step takes the slot
- * (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen parameter; a tied one gives its
- * owner's. By parameter: takes the slot of this one alone, and waits for its previous reduction if that is still in flight. */
+/* The whole gradient of parameter `index` in reduce_dtype, shaped and ordered as param(index), for the caller to write; the first
+ * call of a step takes the slot (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen
+ * parameter; a tied one gives its owner's. By parameter: takes the slot of this one alone. In host memory the call that takes a
+ * slot waits for the unit's (by parameter: this one's) previous reduction, and until every rank is done with what was in the slot:
+ * after the deadline that is FSCCL_ERR_TIMEOUT and the end of the shard_comm. FSCCL_ERR_OUT_OF_MEMORY as with unshard. */
 FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
-/* This rank's part of the reduced gradient, in grad_dtype. Valid after reduce_grads until the next one begins. */
+/* This rank's part of the reduced gradient, in grad_dtype: the same elements as shard(index). Valid after reduce_grads until the
+ * next one begins. FSCCL_ERR_INVALID_STATE while it is in flight: wait for its work; FSCCL_ERR_INVALID_ARGUMENT for a frozen one.
+ */
 FSCCL_API fsccl_status_t fsccl_unit_sharded_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 
 typedef struct fsccl_reduce_result {
@@ -697,8 +723,10 @@ typedef struct fsccl_reduce_config {
   int accumulate;                /* 1: sharded_grad += , 0: sharded_grad = */
   int defer_replicas;            /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it */
   const void* const* grads;      /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in
-                                    reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published */
-  fsccl_reduce_result_t* result; /* written at completion; with defer_replicas of the sums so far. NULL: not wanted */
+                                    reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published. The
+                                    array is read during the call; the gradients are the library's until the work is done */
+  fsccl_reduce_result_t* result; /* written at completion, until when it must live; with defer_replicas of the sums so far. NULL:
+                                    not wanted */
   /* Called once for each parameter that is neither frozen nor tied and of which this rank holds a piece, in order, as soon as its
    * sharded gradient is final (never with defer_replicas), in the thread that drives the operation; must not call fsccl operations
    * of this communicator. NULL: none. */
@@ -719,20 +747,20 @@ typedef struct fsccl_reduce_config {
  * add, norm and finite flag. Collective. config == NULL: FSCCL_REDUCE_CONFIG_INIT. To accumulate without communication, keep adding
  * into grad(i) and call this once at the end. Gives the gradient slot back. Implies mark_changed unless the unit marks changes
  * itself. With a replicate_comm the sums over the shard ranks are then summed over the replicas, each in grad_dtype; the work is
- * that of the whole, and nothing of it blocks the call when there is a work. With defer_replicas it is that of the first sum: call
- * with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient cannot be accumulated to
- * (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction (by parameter: of these), if that is in flight.
- * In host memory of several hosts each host's sum, scaled, is rounded to reduce_dtype, and so is the sum of those, hosts in the
- * order of their first ranks; with FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off the sum over all ranks in their order is,
- * before it is scaled, and more bytes cross between hosts.
+ * that of the whole, on replicate_comm, and nothing of it blocks the call when there is a work. With defer_replicas it is that of
+ * the first sum: call with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient
+ * cannot be accumulated to (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction (by parameter: of these), if
+ * that is in flight. In host memory of several hosts each host's sum, scaled, is rounded to reduce_dtype, and so is the sum of
+ * those, hosts in the order of their first ranks; with FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off the sum over all ranks
+ * in their order is, before it is scaled, and more bytes cross between hosts.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 
 /* HSDP state sync: copies the shards of replicate_comm's rank `root` to the other replicas, in place, all parameters in one
  * operation. A module's buffers (batch-norm statistics, say) are no part of a unit: fsccl_broadcast_list() over replicate_comm
  * syncs them in one operation likewise, when and as often as the program wants. Collective over replicate_comm; implies
- * mark_changed; the next unshard waits for it. FSCCL_ERR_INVALID_STATE without a replicate_comm, or while an operation of the unit
- * is in flight. */
+ * mark_changed; the next unshard waits for it. The work is one of replicate_comm. FSCCL_ERR_INVALID_STATE without a replicate_comm,
+ * or while an operation of the unit is in flight. */
 FSCCL_API fsccl_status_t fsccl_unit_broadcast_state(fsccl_unit_t unit, int root, fsccl_work_t* work);
 
 /* Compares the shards over the replicas, by a 64-bit hash of each. FSCCL_OK, or FSCCL_ERR_MISMATCH, on every rank of every replica
@@ -900,11 +928,11 @@ FSCCL_API fsccl_status_t fsccl_all_to_all(const void* send, void* recv, size_t c
                                           void* stream, fsccl_work_t* work);
 
 /*
- * Messages from this rank to `peer`, and back. Not collective. Those of one direction between two ranks match in the order of the
- * calls; count, dtype and tag must then agree (FSCCL_ERR_MISMATCH, which ends the communicator). Directions, peers and collectives
- * do not wait for each other; calls that would wait in a ring belong in a group, or take a work. A small message
- * (FSCCL_EAGER_BYTES) is sent, and its buffer free, before it is received, up to a few of them; a larger one when it has been
- * received. The first message to a peer reserves some pages for the pair.
+ * Messages from this rank to `peer`, another one, and back. Not collective. Those of one direction between two ranks match in the
+ * order of the calls; count, dtype and tag (any number) must then agree (FSCCL_ERR_MISMATCH, which ends the communicator).
+ * Directions, peers and collectives do not wait for each other; calls that would wait in a ring belong in a group, or take a work.
+ * A small message (FSCCL_EAGER_BYTES) is sent, and its buffer free, before it is received, up to a few of them; a larger one when
+ * it has been received. The first message to a peer reserves some pages for the pair.
  */
 FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
@@ -914,7 +942,7 @@ FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dt
  * Between start and the matching end, calls of this thread with work == NULL only submit (collectives of this section; calls on
  * units block as ever), and the end waits for all of them: one thread can drive several communicators, or send and receive in a
  * ring. Groups nest; the outermost end waits. fsccl_group_end returns the first error, or FSCCL_ERR_INVALID_STATE without a start.
- * Buffers belong to the library until then.
+ * Buffers belong to the library until then. Each thread has groups of its own.
  */
 FSCCL_API fsccl_status_t fsccl_group_start(void);
 FSCCL_API fsccl_status_t fsccl_group_end(void);
@@ -952,8 +980,8 @@ FSCCL_API fsccl_status_t fsccl_broadcast_list(const fsccl_tensor_t* list, size_t
 
 /* FSCCL_OK: complete. FSCCL_IN_PROGRESS: not yet. Else the operation's error. Does not block. */
 FSCCL_API fsccl_status_t fsccl_work_test(fsccl_work_t work);
-/* Waits at most timeout_ms (negative: the communicator's deadline). FSCCL_IN_PROGRESS when the time is over and the operation is
- * not. */
+/* Waits at most timeout_ms (negative: to the communicator's deadline, which is FSCCL_ERR_TIMEOUT and ends the communicator).
+ * FSCCL_IN_PROGRESS when timeout_ms are over and the operation is not: nothing has changed, wait again. */
 FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 /* The operation's error, with fsccl_last_error() set to it; FSCCL_OK when there is none (yet). */
 FSCCL_API fsccl_status_t fsccl_work_error(fsccl_work_t work);
@@ -991,7 +1019,7 @@ typedef struct fsccl_counters {
 } fsccl_counters_t;
 #define FSCCL_COUNTERS_INIT \
   { sizeof(fsccl_counters_t), 0, 0, 0, 0, 0 }
-/* What this rank has done on `comm` so far. */
+/* What this rank has done on `comm` so far. Any thread. */
 FSCCL_API fsccl_status_t fsccl_comm_counters(fsccl_comm_t comm, fsccl_counters_t* counters);
 
 typedef struct fsccl_transport_info {
@@ -1025,18 +1053,23 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fs
 /*
  * How `operation` ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
  * "barrier") of `bytes` bytes is carried out on `comm`, as one line of JSON:
- *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side",
- *    "read_ns" or null, "copy_ns_per_kib"}, "costs_from", "machine", "transport", "link", "hosts", "ranks_per_host", "why",
- *    "path" (of bytes, if the transport has several), "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}]}
- * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps, and which
- * copies through slots take pages side by side ("none", those "from_slots", "both"); costs_from: "calibration" at the start of the
- * communicator, the "tuning file", or the "table" of what is typical of `link`, the class of link between the farthest two ranks.
- * ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN
+ *   {"operation", "bytes", "ranks", "measured": {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns",
+ *    "side_by_side", "read_ns" or null, "copy_ns_per_kib"}, "costs_from", "machine", "transport", "path" (of bytes, if the
+ *    transport has several), "link", "hosts", "ranks_per_host", "why",
+ *    "candidates": [{"plan", "chunk", "memory", "predicted_us", "chosen"}],
+ *    "device" (docs/tuning.md; from the first collective on memory of a GPU on)}
+ *
+ * `bytes`: of the larger buffer, as nccl-tests counts them, cut to whole bytes per rank. measured: the costs of steps (sizes:
+ * bytes, for which slots_ns, slots_past_caches_ns and read_ns have one figure each; message_ns: what a signal that is a message
+ * takes at either end), and which copies through slots take pages side by side ("none", those "from_slots", "both"); costs_from:
+ * "calibration" at the start of the communicator, the "tuning file", or the "table" of what is typical of `link`, the class of link
+ * between the farthest two ranks. ranks_per_host: 0 where hosts differ. why: of the choice, in a sentence. plan: as FSCCL_PLAN
  * takes it (docs/tuning.md). chunk: of a slot, what a round uses, 0 for all at once. memory: the candidate is for buffers in
  * "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an operation that all
  * ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do not. Or "by_hosts",
  * inside hosts and between them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}]. Not collective,
- * does not communicate. json: `capacity` bytes, FSCCL_ERR_LIMIT if that is too few; 4096 suffice.
+ * does not communicate; any thread. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few; 4096
+ * suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);
 
@@ -1049,10 +1082,10 @@ typedef struct fsccl_explain_config {
 #define FSCCL_EXPLAIN_CONFIG_INIT \
   { sizeof(fsccl_explain_config_t), 1, 2, NULL, NULL }
 /*
- * The same without a communicator, for ranks that need not exist: rank after rank on the cores of each host, with the settings in
- * force here. The costs are those of the tuning file or typical of the topology's links, so a communicator, which measures, may
- * choose otherwise. Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during
- * the call. Reads files; does not communicate; any thread.
+ * The same without a communicator, for ranks that need not exist (at most 65536): rank after rank on the cores of each host, with
+ * the settings in force here. For several hosts it also has "transport_why". The costs are those of the tuning file or typical of
+ * the topology's links, so a communicator, which measures, may choose otherwise. Calls take(context, json, bytes) once; `json` ends
+ * in a zero, which `bytes` does not count, and lives during the call. Reads files; does not communicate; any thread.
  */
 FSCCL_API fsccl_status_t fsccl_explain_for(const fsccl_explain_config_t* config, const char* operation, size_t bytes,
                                            void (*take)(void* context, const char* json, size_t bytes), void* context);
@@ -1079,7 +1112,8 @@ FSCCL_API fsccl_status_t fsccl_topology_describe(const char* file, fsccl_topolog
  */
 FSCCL_API fsccl_status_t fsccl_topology_between(const char* file, const char* from, const char* to,
                                                 void (*take)(void* context, const char* text, size_t bytes), void* context);
-/* FSCCL_TOPOLOGY_JSON of this machine. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few. */
+/* FSCCL_TOPOLOGY_JSON of this machine. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few. Any
+ * thread. */
 FSCCL_API fsccl_status_t fsccl_topology_dump(char* json, size_t capacity);
 
 /*
@@ -1109,9 +1143,10 @@ FSCCL_API fsccl_status_t fsccl_trace_read(const char* path, void (*take)(void* c
 
 /*
  * The numbers of this process as OpenMetrics 1.0 text: operations, bytes, waits and failures of each communicator, memory of each
- * pool, peers by state. Counters count from the start of the process; labels hold names, ranks and links, no contents and no
- * secrets. Calls take(context, text, bytes) once; `text` ends in a zero, which `bytes` does not count, and lives during the call.
- * FSCCL_METRICS_FILE writes the same into a file by itself. Any thread; takes no lock that an operation waits for.
+ * pool, peers by state. Counters begin with their communicator or pool, those of failures with the process; labels hold names,
+ * ranks and links, no contents and no secrets. Calls take(context, text, bytes) once; `text` ends in a zero, which `bytes` does not
+ * count, and lives during the call. FSCCL_METRICS_FILE writes the same into a file by itself (docs/metrics.md). Any thread; takes
+ * no lock that an operation waits for.
  */
 FSCCL_API fsccl_status_t fsccl_metrics(void (*take)(void* context, const char* text, size_t bytes), void* context);
 

@@ -1,5 +1,6 @@
 /*
- * FSCCL transports: the table of functions that a transport implements. Built-in transports and plug-ins use the same table.
+ * FSCCL transports: the table of functions that a transport implements. Those of this release are all built in: a program can
+ * neither call the table nor add another.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
@@ -13,7 +14,7 @@
  *             has a copy of every peer's ring, in which it sees what that peer has put() there for it.
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
- * Threads: signal, put, rest, poll, word and read of one channel are called by one thread at a time; fail and failure by any.
+ * Threads: functions of one channel are called by one thread at a time; fail, failure, left and hear_out by any, at any time.
  * Errors: functions that can fail fill `error` with text that says what to do.
  */
 #ifndef FSCCL_TRANSPORT_H
@@ -26,9 +27,9 @@ extern "C" {
 #endif
 
 #define FSCCL_TRANSPORT_ABI 1
-#define FSCCL_TRANSPORT_TICKS 16u /* lines a rank has: the window of ticks that may be in use */
-#define FSCCL_TRANSPORT_SLOTS 10u
-#define FSCCL_TRANSPORT_INLINE 24u
+#define FSCCL_TRANSPORT_TICKS 16u  /* lines a rank has: the window of ticks that may be in use */
+#define FSCCL_TRANSPORT_SLOTS 10u  /* that a rank's ring holds at least */
+#define FSCCL_TRANSPORT_INLINE 24u /* bytes that a line carries */
 
 /* One signal: 64 bytes, 64-byte aligned. */
 typedef struct fsccl_transport_line {
@@ -66,17 +67,17 @@ typedef struct fsccl_transport_job {
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
-  void* node;          /* from join(); NULL if the transport has none */
+  void* node;             /* from join(); NULL if the transport has none */
   const int32_t* members; /* rank of the job of each rank */
   const int32_t* pids;    /* process of each rank */
-  uint64_t meeting;    /* names the channel: none other of the job has it */
-  uint64_t tag;        /* likewise, and names its ranks: where it is not the same on all, they disagree who they are */
-  int64_t deadline_ns; /* on CLOCK_MONOTONIC */
-  int single_copy;     /* whether to read peers' private memory: no 0, if all can 1 */
-  int known;           /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who offers */
-  size_t slot_bytes;   /* of each slot, at least; 0: the transport chooses; the same on all ranks */
-  int32_t* concerns;   /* set to the rank that an error concerns */
-  void* context;       /* of the functions below */
+  uint64_t meeting;       /* names the channel: none other of the job has it */
+  uint64_t tag;           /* likewise, and names its ranks: where it is not the same on all, they disagree who they are */
+  int64_t deadline_ns;    /* on CLOCK_MONOTONIC */
+  int single_copy;        /* whether to read peers' private memory: no 0, if all can 1 */
+  int known;              /* nonzero: all can, if single_copy says so; nobody tries, and open waits for none but who offers */
+  size_t slot_bytes;      /* of each slot, at least; 0: the transport chooses; the same on all ranks */
+  int32_t* concerns;      /* set to the rank that an error concerns */
+  void* context;          /* of the functions below */
   /* Offers a descriptor to the ranks of this host, which ends when all have opened the channel, and fetches one from `rank`
    * (returns it, or -1 with `error` filled). */
   int (*publish_fd)(void* context, int fd, char* error, size_t capacity);

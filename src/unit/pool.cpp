@@ -398,8 +398,8 @@ Status Pool::end_step() {
 uint64_t Pool::history_hash() const { return mix_hash(shared_->hash(), own_->hash()); }
 
 uint64_t Pool::trim() {
-  // Own and local parts only: what others may still read (shared slots) stays until the pool goes. A block that is being made is
-  // counted in top() before it asks for its memory.
+  // The local part only: slots, which others may still read, stay until a plan needs less. A block that is being made is counted in
+  // top() before it asks for its memory.
   return blocks_->shrink([this](uint64_t top) { return memory_->shrink(Part::local, rank(), top); });
 }
 
