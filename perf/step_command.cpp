@@ -57,7 +57,8 @@ void StepCommand::add_to(CLI::App* command) {
       ->take_all()
       ->type_name("FILE");
   command->footer(
-      "A step gathers all units forward, gathers them again backward (not the root, which stays), and reduces their gradients. "
+      "A step gathers all units forward, gathers them again backward (not the root, which stays; with "
+      "--by-parameter it is gathered twice), and reduces their gradients. "
       "Writing shards and gradients and\n"
       "checking are off the clock. Minimum of bytes moved, for E elements, n ranks, M, W, R, G bytes per element of shards (4), "
       "wire, gradients and sharded\n"
