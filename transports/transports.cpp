@@ -6,12 +6,17 @@
 #include <filesystem>
 
 #include "transports/mirror/channel.h"
+#include "transports/plugin.h"
 #include "transports/shm/shm.h"
 #include "transports/tcp/node.h"
 #include "transports/tcp/tcp.h"
 #include "transports/ucx/ucx.h"
 
 namespace fsccl {
+
+namespace {
+constexpr const char* kPlugin = "plugin";
+}
 
 std::span<const KnownTransport> known_transports() {
   static const KnownTransport known[] = {
@@ -22,6 +27,7 @@ std::span<const KnownTransport> known_transports() {
 #else
     {"ucx", nullptr, "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)"},
 #endif
+    {kPlugin},
   };
   return known;
 }
@@ -29,12 +35,21 @@ std::span<const KnownTransport> known_transports() {
 const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why) {
   const auto known = known_transports();
   const auto found = std::find_if(known.begin(), known.end(), [&](const KnownTransport& one) { return one.name == name; });
-  if (found == known.end() || !found->ops) {
+  const fsccl_transport_ops_t* ops = found == known.end() ? nullptr : found->ops;
+  if (name == kPlugin) {
+    auto loaded = plugin_transport(config()->transport_plugin);
+    if (!loaded.ok()) {
+      *why = loaded.status().text();
+      return nullptr;
+    }
+    ops = loaded.value();
+  }
+  if (!ops) {
     *why = found == known.end() ? "there is no transport of this name" : found->why;
     return nullptr;
   }
   char text[512] = "";
-  if (found->ops->available(text, sizeof text)) return found->ops;
+  if (ops->available(text, sizeof text)) return ops;
   *why = text;
   return nullptr;
 }
@@ -45,9 +60,28 @@ bool has_rdma(const char* folder) {
 }
 
 const char* asked_network(const Config& settings) {
-  if (forces_network(settings.transport)) return settings.transport == TransportChoice::kUcx ? "ucx" : "tcp";
-  if (settings.network == NetworkChoice::kAuto) return nullptr;
-  return settings.network == NetworkChoice::kUcx ? "ucx" : "tcp";
+  switch (settings.transport) {
+    case TransportChoice::kUcx:
+      return "ucx";
+    case TransportChoice::kTcp:
+      return "tcp";
+    case TransportChoice::kPlugin:
+      return kPlugin;
+    case TransportChoice::kAuto:
+    case TransportChoice::kShm:
+      break;
+  }
+  switch (settings.network) {
+    case NetworkChoice::kUcx:
+      return "ucx";
+    case NetworkChoice::kTcp:
+      return "tcp";
+    case NetworkChoice::kPlugin:
+      return kPlugin;
+    case NetworkChoice::kAuto:
+      break;
+  }
+  return settings.transport_plugin.empty() ? nullptr : kPlugin;
 }
 
 const char* preferred_network() {
@@ -55,8 +89,15 @@ const char* preferred_network() {
   return has_rdma() && usable_transport("ucx", &why) ? "ucx" : "tcp";
 }
 
+const char* table_name(const char* name) {
+  if (name != std::string_view(kPlugin)) return name;
+  const auto loaded = plugin_transport(config()->transport_plugin);
+  return loaded.ok() ? loaded.value()->name : name;
+}
+
 std::string why_network(const Config& settings) {
   if (forces_network(settings.transport)) return fmt::format("FSCCL_TRANSPORT={} asks for it", asked_network(settings));
+  if (settings.network == NetworkChoice::kAuto && asked_network(settings)) return "FSCCL_TRANSPORT_PLUGIN names it";
   if (const char* const asked = asked_network(settings)) return fmt::format("FSCCL_NETWORK={} asks for it", asked);
   if (settings.transport == TransportChoice::kShm) return "but for FSCCL_TRANSPORT=shm, which joins ranks of one host only";
   std::string why;

@@ -11,23 +11,28 @@ namespace fsccl {
 
 struct KnownTransport {
   std::string_view name;
-  const fsccl_transport_ops_t* ops = nullptr;  // null: not in this build, and `why`
+  const fsccl_transport_ops_t* ops =
+      nullptr;  // null: not in this build, and `why`; or that of a plug-in, which has yet to be loaded
   const char* why = "";
 };
 std::span<const KnownTransport> known_transports();
 
-// Null, and *why, when it cannot be used on this machine.
+// Null, and *why, when it cannot be used on this machine. The name of the one that FSCCL_TRANSPORT_PLUGIN gives is "plugin" here.
 const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why);
 
 // Whether this machine has devices for RDMA, by what the kernel lists.
 bool has_rdma(const char* folder = "/sys/class/infiniband");
 // A transport between hosts that also joins the ranks of one.
-constexpr bool forces_network(TransportChoice choice) { return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp; }
+constexpr bool forces_network(TransportChoice choice) {
+  return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp || choice == TransportChoice::kPlugin;
+}
 // What the settings ask for between hosts; null: nothing.
 const char* asked_network(const Config& settings);
 // Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX
 // over TCP.
 const char* preferred_network();
+// What the table of the one that goes by `name` here calls itself: a plug-in has a name of its own.
+const char* table_name(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
 // Of each slot of a channel of so many ranks between hosts, where nothing else is asked for.

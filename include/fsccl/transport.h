@@ -1,6 +1,6 @@
 /*
- * FSCCL transports: the table of functions that a transport implements. Those of this release are all built in: a program can
- * neither call the table nor add another.
+ * FSCCL transports: the table of functions that a transport implements. Those that are built in and those of plug-ins, which are
+ * shared libraries that FSCCL_TRANSPORT_PLUGIN names, use the same table. examples/transport_plugin.c is a whole one.
  *
  * SPDX-License-Identifier: Apache-2.0
  *
@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define FSCCL_TRANSPORT_ABI 1
+#define FSCCL_TRANSPORT_ABI 1 /* another number: what is here has changed. Later members of a table come at its end, under the same */
 #define FSCCL_TRANSPORT_TICKS 16u  /* lines a rank has: the window of ticks that may be in use */
 #define FSCCL_TRANSPORT_SLOTS 10u  /* that a rank's ring holds at least */
 #define FSCCL_TRANSPORT_INLINE 24u /* bytes that a line carries */
@@ -170,6 +170,17 @@ typedef struct fsccl_transport_ops {
    * before it: what the next one says may leave with that, and what was put for it lies there until then. */
   void (*hold)(void* channel);
 } fsccl_transport_ops_t;
+
+/* What a plug-in exports, with this name and default visibility. Returns its table, which lives as long as the process, or NULL if
+ * it has none of this ABI (the FSCCL_TRANSPORT_ABI of the library that asks). Called once, by any thread; the plug-in is never
+ * unloaded.
+ *
+ * It joins ranks of several hosts: join, connect, leave, put and rest are needed, and a node that is not NULL. Needed besides:
+ * available, open, close, signal, poll, word, can_read, read, slots, reserve, fail, failure, left, pair. expect and placed, path and
+ * take_path come together or not at all; signal_to, hear_out and hold may be NULL. `size` is that of the table which the plug-in
+ * was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and -; no built-in transport's.
+ * FSCCL_ERR_NOT_AVAILABLE says what is wrong with a plug-in, on all ranks, and which rank has it. */
+const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi);
 
 #ifdef __cplusplus
 }

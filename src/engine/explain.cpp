@@ -114,7 +114,7 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
   const Seats seats = seats_of(topology.value(), static_cast<size_t>(ranks.per_host));
 
   const char* const asked = asked_network(*settings);
-  const char* const between = asked ? asked : preferred_network();
+  const char* const between = table_name(asked ? asked : preferred_network());
   const auto party = [&](int hosts, int per_host) {
     const bool network = hosts > 1 || forces_network(settings->transport);
     const topo::Connection& link = hosts > 1 ? seats.across : seats.within;

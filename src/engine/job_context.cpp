@@ -61,6 +61,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
         .with_peer(job_->rank(), peer);
   const char* differs = theirs.transport != mine.transport         ? "FSCCL_TRANSPORT"
                         : theirs.network != mine.network           ? "FSCCL_NETWORK"
+                        : theirs.plugin != mine.plugin             ? "FSCCL_TRANSPORT_PLUGIN"
                         : theirs.ucx_path != mine.ucx_path         ? "FSCCL_UCX_PATH"
                         : theirs.hierarchy != mine.hierarchy       ? "FSCCL_HIERARCHY"
                         : theirs.reproducible != mine.reproducible ? "FSCCL_REPRODUCIBLE"
@@ -98,6 +99,7 @@ Status JobContext::meet(Deadline deadline) {
   mine.checksum = checksum_ ? 1 : 0;
   mine.heartbeat_ms = config()->heartbeat_ms;
   mine.network = static_cast<uint8_t>(config()->network);
+  mine.plugin = config()->transport_plugin.empty() ? 0 : 1;
   mine.ucx_path = static_cast<uint8_t>(config()->ucx_path);
   mine.fast_network = !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
@@ -133,6 +135,7 @@ Status JobContext::join_network(Deadline deadline) {
   struct Card {
     uint32_t ok;
     uint32_t bytes;
+    char name[16];  // of the transport: plug-ins may be different ones
     unsigned char content[kCardBytes];
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
@@ -146,6 +149,11 @@ Status JobContext::join_network(Deadline deadline) {
     mine.ok = network->join(&job, &node_, mine.content, &bytes, error, sizeof error) == FSCCL_OK ? 1 : 0;
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
+    std::strncpy(mine.name, network->name, sizeof mine.name - 1);
+    if (mine.ok && (!node_ || bytes > sizeof mine.content)) {
+      mine.ok = 0;
+      why = "its join() made no node, or a card that is too large";
+    }
   }
   network_ = network;
   if (!mine.ok) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
@@ -157,6 +165,11 @@ Status JobContext::join_network(Deadline deadline) {
       return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
                   !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
                   std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
+          .with_peer(job_->rank(), static_cast<int>(rank));
+    if (std::memcmp(all[rank].name, mine.name, sizeof mine.name) != 0)
+      return fail(FSCCL_ERR_MISMATCH,
+                  "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} another: give all the same",
+                  job_->rank(), mine.name, rank)
           .with_peer(job_->rank(), static_cast<int>(rank));
     std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
   }
