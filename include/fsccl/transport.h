@@ -15,7 +15,9 @@
  *   failure   A board that any rank can write once and every rank reads: how an error of one rank ends the waits of all.
  *
  * Threads: functions of one channel are called by one thread at a time; fail, failure, left and hear_out by any, at any time.
- * Errors: functions that can fail fill `error` with text that says what to do.
+ * Several channels are used at once, also of one node, and so are a pair and the channel that it is in. While close() runs, nobody
+ * uses the channel.
+ * Errors: functions that can fail fill `error` with text that says what to do, and undo what they had begun.
  */
 #ifndef FSCCL_TRANSPORT_H
 #define FSCCL_TRANSPORT_H
@@ -26,7 +28,8 @@
 extern "C" {
 #endif
 
-#define FSCCL_TRANSPORT_ABI 1 /* another number: what is here has changed. Later members of a table come at its end, under the same */
+/* Another number: what is here has changed. Later members of a table come at its end, under the same. */
+#define FSCCL_TRANSPORT_ABI 1
 #define FSCCL_TRANSPORT_TICKS 16u  /* lines a rank has: the window of ticks that may be in use */
 #define FSCCL_TRANSPORT_SLOTS 10u  /* that a rank's ring holds at least */
 #define FSCCL_TRANSPORT_INLINE 24u /* bytes that a line carries */
@@ -39,7 +42,11 @@ typedef struct fsccl_transport_line {
   unsigned char payload[FSCCL_TRANSPORT_INLINE];
 } fsccl_transport_line_t;
 
-/* Where a waiter may sleep: until *word differs from value. It must count itself in *sleepers while it does. */
+/* Where a waiter may sleep: until *word differs from value. It must count itself in *sleepers while it does.
+ *
+ * The engine asks for the word, polls once more, counts itself, and sleeps by futex(2), without FUTEX_PRIVATE_FLAG, while *word is
+ * `value`: first for 0.2 ms, then for at most 10 ms at a time. So who brings a line, a failure or the end of a peer changes *word
+ * behind that, and then wakes all who sleep there if *sleepers is not 0. Both words stay mapped until the channel is closed. */
 typedef struct fsccl_transport_word {
   uint32_t* word;
   uint32_t value;
@@ -55,15 +62,19 @@ typedef struct fsccl_transport_failure {
   char text[500];
 } fsccl_transport_failure_t;
 
-/* What the library gives a transport that connects the ranks of a job before it opens channels between them. */
+/* What the library gives a transport that connects the ranks of a job before it opens channels between them. What its pointers lead
+ * to is there during join() alone. */
 typedef struct fsccl_transport_job {
   size_t size;
   int rank, ranks;
   const unsigned char* key; /* 32 bytes that only the ranks of the job know, the same on all */
-  int checksum;             /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares */
+  int checksum;             /* FSCCL_CHECKSUM, the same on all: messages carry sums, which their receiver compares. The engine has
+                               none of mirrored slots: a transport without sums refuses in join() */
+  const uint64_t* hosts;    /* of each rank: the same number for those that share a host */
 } fsccl_transport_job_t;
 
-/* What the library gives a transport to open a channel. */
+/* What the library gives a transport to open a channel. What its pointers lead to is there during open() alone, but for the node,
+ * and for describe(), which can be called as long as the channel is open. */
 typedef struct fsccl_transport_request {
   size_t size;
   int rank, ranks;
@@ -78,8 +89,9 @@ typedef struct fsccl_transport_request {
   size_t slot_bytes;      /* of each slot, at least; 0: the transport chooses; the same on all ranks */
   int32_t* concerns;      /* set to the rank that an error concerns */
   void* context;          /* of the functions below */
-  /* Offers a descriptor to the ranks of this host, which ends when all have opened the channel, and fetches one from `rank`
-   * (returns it, or -1 with `error` filled). */
+  /* Offers a descriptor, of which the library keeps a duplicate, to the ranks of this host: one a channel, until all have opened it
+   * or this rank's open() has failed. And fetches that of `rank`, for the caller to close: waits for it until the deadline or until
+   * cancelled(), and returns -1 with `error` filled then, or at once if that rank is on another host. */
   int (*publish_fd)(void* context, int fd, char* error, size_t capacity);
   int (*fetch_fd)(void* context, int rank, char* error, size_t capacity);
   int (*cancelled)(void* context); /* nonzero: a member was lost, give up */
@@ -98,15 +110,17 @@ typedef struct fsccl_transport_ops {
 
   /* All three NULL, or what the channels of a rank of a job share. join() is called once a job and fills `card`, which has room for
    * *card_bytes and takes so many as it leaves there, with what the other ranks need to reach this one. connect() gets the cards of
-   * all ranks, each `card_bytes` apart; it blocks for nobody. leave() comes after the last channel is closed, and returns when what
-   * was sent has left, or ten seconds have passed. */
+   * all ranks, each `card_bytes` apart, which is what there was room for; it blocks for nobody. leave() comes after the last
+   * channel is closed, also where connect() failed or some other rank could not join(), and returns when what was sent has left, or
+   * ten seconds have passed. */
   fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes, char* error,
                          size_t capacity);
   fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity);
   void (*leave)(void* node);
 
-  /* Collective over the ranks of the request; blocking until its deadline. *first_tick: the first tick that the engine may use,
-   * equal on all ranks. */
+  /* Collective over the ranks of the request; blocking until its deadline. It need not wait for the others: what a rank signals and
+   * puts for one that has yet to open the channel must be there once that has. *first_tick: the first tick that the engine may use,
+   * equal on all ranks; the others follow, modulo 2^32. */
   fsccl_status_t (*open)(const fsccl_transport_request_t* request, void** channel, uint32_t* first_tick, char* error,
                          size_t capacity);
   void (*close)(void* channel);
@@ -119,15 +133,17 @@ typedef struct fsccl_transport_ops {
   int (*can_read)(void* channel);
   fsccl_status_t (*read)(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity);
   /* The ring of `rank`, *ring_bytes long, for slots of at most *slot_bytes, of which it holds FSCCL_TRANSPORT_SLOTS or more.
-   * Multiples of 64, the same for all ranks. Of a transport that mirrors slots, a tenth of what is more than these is the size up
-   * to which slots go round in memory of their own, at the ring's beginning. */
+   * Multiples of 64, the same for all ranks: once all have opened the channel, the engine compares the size of slots and names on
+   * every rank who has another, so open() need not. Of a transport that mirrors slots, a tenth of what is more than these is the
+   * size up to which slots go round in memory of their own, at the ring's beginning. */
   void* (*slots)(void* channel, int rank, size_t* ring_bytes, size_t* slot_bytes);
-  /* Makes sure of the memory of the rings; called before they are written. */
+  /* Makes sure of the memory that this rank writes to in rings; called before it does, perhaps more than once. */
   fsccl_status_t (*reserve)(void* channel, char* error, size_t capacity);
 
   /* Both only of a transport that mirrors slots, else NULL. put: from byte `at` of this rank's ring on, `peer` sees the bytes that
    * lie at `source` until the next signal() has returned, once it has polled that line. They may be copied to this rank's own ring,
-   * not read any more once `peer` has them. rest: the caller goes away; what was signalled must arrive nevertheless. */
+   * not read any more once `peer` has them. `peer` is another rank, and what it sees is a copy: the place in this rank's own ring
+   * may change while it looks. rest: the caller goes away; what was signalled must arrive nevertheless. */
   void (*put)(void* channel, int peer, size_t at, const void* source, size_t bytes);
   void (*rest)(void* channel);
   /* Beside put, or both NULL. expect: the `bytes` bytes that `peer` will put from byte `at` of its ring on, under `tick`, are
@@ -143,7 +159,8 @@ typedef struct fsccl_transport_ops {
   /* 1: `peer` has closed its channel; what it signalled before can still be polled. */
   int (*left)(void* channel, int peer);
   /* A channel of two ranks inside this one, for what rank `from` sends to rank `to`: they are its ranks 0 and 1. Called by each of
-   * the two when it first needs it, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots. */
+   * the two when it first needs it, once, blocks for nobody. Shares the board; is closed before this one. Only rank 0 has slots, as
+   * large as the transport chooses. */
   fsccl_status_t (*pair)(void* channel, int from, int to, void** pair, uint32_t* first_tick, char* error, size_t capacity);
 
   /* 1: who moves what put() or expect() named may keep its physical pages (a network card that memory is registered with), so a
@@ -175,10 +192,11 @@ typedef struct fsccl_transport_ops {
  * it has none of this ABI (the FSCCL_TRANSPORT_ABI of the library that asks). Called once, by any thread; the plug-in is never
  * unloaded.
  *
- * It joins ranks of several hosts: join, connect, leave, put and rest are needed, and a node that is not NULL. Needed besides:
- * available, open, close, signal, poll, word, can_read, read, slots, reserve, fail, failure, left, pair. expect and placed, path and
- * take_path come together or not at all; signal_to, hear_out and hold may be NULL. `size` is that of the table which the plug-in
- * was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and -; no built-in transport's.
+ * It may join ranks of several hosts: join, connect, leave, put and rest are needed, and a node that is not NULL. Needed besides:
+ * available, open, close, signal, poll, word, can_read, read, slots, reserve, fail, failure, left, pair. expect and placed, path
+ * and take_path come together or not at all; signal_to, hear_out and hold may be NULL. `size` is that of the table which the
+ * plug-in was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and -; no built-in transport's. The same
+ * on all ranks; what else must be, such as a version of its own, a plug-in compares by its cards.
  * FSCCL_ERR_NOT_AVAILABLE says what is wrong with a plug-in, on all ranks, and which rank has it. */
 const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi);
 

@@ -139,7 +139,9 @@ Status JobContext::join_network(Deadline deadline) {
     unsigned char content[kCardBytes];
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
-  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0};
+  std::vector<uint64_t> hosts;
+  for (const int rank : all_ranks()) hosts.push_back(job_->member(rank).host);
+  const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0, hosts.data()};
   std::string why;
   const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
   Card mine{};
