@@ -59,9 +59,11 @@ Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given) 
   if (!given)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "it has no table of version {}: build it for this release's fsccl/transport.h",
                 FSCCL_TRANSPORT_ABI);
-  if (given->size < kLeastBytes || given->abi != FSCCL_TRANSPORT_ABI)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "its table has {} bytes and version {}; at least {} and {} are needed", given->size,
-                given->size < offsetof(fsccl_transport_ops_t, name) ? 0 : given->abi, kLeastBytes, FSCCL_TRANSPORT_ABI);
+  // A member of which only a part is there would be half a pointer.
+  if (given->size < kLeastBytes || given->size % alignof(fsccl_transport_ops_t) != 0 || given->abi != FSCCL_TRANSPORT_ABI)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "its table has {} bytes and version {}; whole functions in at least {}, and {} are needed",
+                given->size, given->size < offsetof(fsccl_transport_ops_t, name) ? 0 : given->abi, kLeastBytes,
+                FSCCL_TRANSPORT_ABI);
   fsccl_transport_ops_t ops{};
   std::memcpy(&ops, given, std::min(given->size, sizeof ops));
   ops.size = sizeof ops;
@@ -72,7 +74,8 @@ Result<fsccl_transport_ops_t> checked_table(const fsccl_transport_ops_t* given) 
 
 // Tables are handed out, so they stay where they are.
 Result<const fsccl_transport_ops_t*> plugin_transport(const std::string& path) {
-  if (path.empty()) return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_TRANSPORT_PLUGIN names none");
+  if (path.empty())
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_TRANSPORT_PLUGIN names none: set it to a plug-in's path, on all ranks");
   static std::mutex mutex;
   static Immortal<std::map<std::string, fsccl_transport_ops_t>> loaded;
   const std::lock_guard lock(mutex);

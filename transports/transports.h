@@ -11,9 +11,8 @@ namespace fsccl {
 
 struct KnownTransport {
   std::string_view name;
-  const fsccl_transport_ops_t* ops =
-      nullptr;  // null: not in this build, and `why`; or that of a plug-in, which has yet to be loaded
-  const char* why = "";
+  const fsccl_transport_ops_t* ops = nullptr;  // null: not in this build; or the plug-in's, which is loaded when it is asked for
+  const char* why = "";                        // not in this build
 };
 std::span<const KnownTransport> known_transports();
 

@@ -149,6 +149,7 @@ Status JobContext::join_network(Deadline deadline) {
     size_t bytes = sizeof mine.content;
     char error[512] = "";
     mine.ok = network->join(&job, &node_, mine.content, &bytes, error, sizeof error) == FSCCL_OK ? 1 : 0;
+    if (!mine.ok) node_ = nullptr;  // whatever it wrote there: there is nothing to leave
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
     std::strncpy(mine.name, network->name, sizeof mine.name - 1);
@@ -161,17 +162,18 @@ Status JobContext::join_network(Deadline deadline) {
   if (!mine.ok) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
   std::vector<Card> all(facts_.size());
   FSCCL_TRY(job_->all_gather(&mine, all.data(), sizeof mine, deadline));
-  std::vector<unsigned char> cards(all.size() * kCardBytes);
-  for (size_t rank = 0; rank < all.size(); rank++) {
+  for (size_t rank = 0; rank < all.size(); rank++)  // who has none is told why, not that others have another
     if (!all[rank].ok)
       return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
                   !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
                   std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
           .with_peer(job_->rank(), static_cast<int>(rank));
+  std::vector<unsigned char> cards(all.size() * kCardBytes);
+  for (size_t rank = 0; rank < all.size(); rank++) {
     if (std::memcmp(all[rank].name, mine.name, sizeof mine.name) != 0)
       return fail(FSCCL_ERR_MISMATCH,
-                  "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} another: give all the same",
-                  job_->rank(), mine.name, rank)
+                  "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} is {}: give all ranks the same",
+                  job_->rank(), mine.name, rank, std::string(all[rank].name, strnlen(all[rank].name, sizeof all[rank].name)))
           .with_peer(job_->rank(), static_cast<int>(rank));
     std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
   }

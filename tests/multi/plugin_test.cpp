@@ -1,0 +1,165 @@
+// Ranks that a transport of another maker joins (examples/transport_plugin.c), each a process: one is killed; and what is said
+// where they do not have the same one, or none that is of use here.
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "multi/processes.h"
+
+namespace fsccl::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kLimitMs = 60'000;
+constexpr int kRanks = 4;
+
+std::string from_environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+int tell(const char* what, fsccl_status_t status) {
+  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
+  fsccl_last_error(&error);
+  printf("%s: %s peer %d %s\n", what, fsccl_status_string(status), status < 0 ? error.peer : -1, status < 0 ? error.text : "");
+  return status < 0;
+}
+
+// What all ranks have, once around a ring, and then a barrier in which one of them is missed.
+int worker(const Child& self) {
+  constexpr size_t kCount = 300'000;  // of several slots
+  fsccl_comm_t comm = nullptr;
+  if (tell("create", fsccl_comm_create(nullptr, &comm))) return 3;
+  std::vector<int32_t> mine(kCount), all(kCount * static_cast<size_t>(self.ranks)), got(kCount);
+  std::iota(mine.begin(), mine.end(), self.rank);
+  if (tell("gather", fsccl_all_gather(mine.data(), all.data(), kCount, FSCCL_INT32, comm, nullptr, nullptr))) return 4;
+  for (size_t i = 0; i < all.size(); i++)
+    if (all[i] != static_cast<int32_t>(i / kCount + i % kCount)) return 5;
+  const int next = (self.rank + 1) % self.ranks, previous = (self.rank + self.ranks - 1) % self.ranks;
+  fsccl_work_t sent = nullptr;
+  if (tell("send", fsccl_send(mine.data(), kCount, FSCCL_INT32, next, 0, comm, nullptr, &sent))) return 6;
+  if (tell("receive", fsccl_recv(got.data(), kCount, FSCCL_INT32, previous, 0, comm, nullptr, nullptr))) return 7;
+  if (tell("sent", fsccl_work_wait(sent, -1)) || tell("release", fsccl_work_release(sent))) return 8;
+  for (size_t i = 0; i < kCount; i++)
+    if (got[i] != static_cast<int32_t>(i) + previous) return 9;
+  puts("ready");
+  const std::string killed = from_environment("KILLED");
+  if (killed.empty()) return tell("destroy", fsccl_comm_destroy(comm));
+  while (killed == std::to_string(self.rank)) pause();
+  const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
+  tell("barrier", status);
+  return status == FSCCL_ERR_PEER_DEAD && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 10;
+}
+
+// Is not to be joined to anybody.
+int stranger(const Child&) {
+  fsccl_comm_t comm = nullptr;
+  return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
+}
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) {
+    std::erase_if(variables, [&, &key = name](const auto& one) { return one.first == key; });
+    variables.emplace_back(name, value);
+  }
+  return variables;
+}
+
+Variables by_plugin() { return {{"FSCCL_TRANSPORT", "plugin"}, {"FSCCL_TRANSPORT_PLUGIN", from_environment("PLUGIN")}}; }
+
+TEST(Plugin, JoinsProcesses) {
+  Processes processes;
+  for (int rank = 0; rank < kRanks; rank++) processes.start("worker", rank, kRanks, with(job(rank, kRanks, 21900), by_plugin()));
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+}
+
+TEST(Plugin, AKilledRankIsNamed) {
+  for (const int victim : {0, 2}) {
+    Processes processes;
+    const std::string number = std::to_string(victim);
+    for (int rank = 0; rank < kRanks; rank++)
+      processes.start("worker", rank, kRanks, with(job(rank, kRanks, 21910 + victim), with(by_plugin(), {{"KILLED", number}})));
+    for (int rank = 0; rank < kRanks; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    processes.kill(victim, SIGKILL);
+    processes.finish(kLimitMs / 3);
+    for (int rank = 0; rank < kRanks; rank++) {
+      if (rank == victim) continue;
+      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+      EXPECT_THAT(processes.output(rank), HasSubstr("peer " + number)) << processes.report();
+    }
+  }
+}
+
+struct Mistake {
+  const char* name;
+  Variables of_all, of_rank_1;
+  std::vector<std::string> words;  // that every rank says
+};
+
+TEST(Plugin, MistakesAreToldToEveryRank) {
+  const Variables both = by_plugin(), asked{both[0]}, set{both[1]};
+  const std::string none = "FSCCL_ERR_NOT_AVAILABLE", differ = "FSCCL_ERR_MISMATCH";
+  const std::string alike = " set differently: set it alike on all ranks";
+  const auto path = [](const std::string& value) { return Variables{{"FSCCL_TRANSPORT_PLUGIN", value}}; };
+  const auto wrong = [&](const char* what) { return with(path(from_environment("WRONG_PLUGIN")), {{"WRONG", what}}); };
+  const std::vector<Mistake> mistakes{
+      {"set on one rank", {}, set, {differ, "FSCCL_TRANSPORT_PLUGIN" + alike}},
+      {"asked for on one rank", set, asked, {differ, "FSCCL_TRANSPORT" + alike}},
+      {"two plug-ins", both, wrong("name"), {differ, "of rank 1", "memfd", "other", "give all ranks the same"}},
+      {"no plug-in", asked, {}, {none, "rank 0 cannot use", "FSCCL_TRANSPORT_PLUGIN names none", "set it to"}},
+      {"no file", both, path("/nowhere/x.so"), {none, "rank 1 cannot use", "/nowhere/x.so", "No such file"}},
+      {"no transport", both, path("libm.so.6"), {none, "rank 1 cannot use", "libm.so.6", "exports no"}},
+      {"no such version", both, wrong("version"), {none, "rank 1 cannot use", "no table of version 1"}},
+      {"a part is missing", both, wrong("table"), {none, "rank 1 cannot use", "has no put()"}},
+      {"not on this machine", both, wrong("machine"), {none, "rank 1 cannot use", "its card is unplugged"}},
+      {"no joining", both, wrong("join"), {none, "rank 1 cannot use", "its cable is cut"}},
+      {"no node", both, wrong("node"), {none, "rank 1 cannot use", "made no node"}},
+      {"a card too large", both, wrong("card"), {none, "rank 1 cannot use", "a card that is too large"}},
+      {"no connecting", with(both, wrong("connect")), {}, {"FSCCL_ERR_LINK", "its switch is off"}},
+      {"slots of two sizes", both, {{"FSCCL_SLOT_BYTES", "128K"}}, {differ, "FSCCL_SLOT_BYTES", "alike on all ranks"}},
+      {"what it cannot do", with(both, {{"FSCCL_CHECKSUM", "1"}}), {}, {none, "rank 0 cannot use", "unset FSCCL_CHECKSUM"}},
+  };
+  int port = 21920;
+  for (const Mistake& mistake : mistakes) {
+    SCOPED_TRACE(mistake.name);
+    Processes processes;
+    for (int rank = 0; rank < kRanks; rank++) {
+      const Variables variables = with(job(rank, kRanks, port), mistake.of_all);
+      processes.start("stranger", rank, kRanks, rank == 1 ? with(variables, mistake.of_rank_1) : variables);
+    }
+    EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+    for (int rank = 0; rank < kRanks; rank++)
+      for (const std::string& word : mistake.words) EXPECT_THAT(processes.output(rank), HasSubstr(word));
+    port++;
+  }
+}
+
+// This one joins those of one host, and says so.
+TEST(Plugin, RanksOfSeveralHosts) {
+  Processes processes;
+  for (int rank = 0; rank < kRanks; rank++) {
+    const std::string host = "host " + std::to_string(rank / 2);
+    Variables variables = with(job(rank, kRanks, 21940), {by_plugin()[1], {"FSCCL_HOST_ID", host}, {"FSCCL_INSECURE", "1"}});
+    std::erase_if(variables, [](const auto& one) { return one.first == "LOCAL_WORLD_SIZE" || one.first == "LOCAL_RANK"; });
+    processes.start("stranger", rank, kRanks, variables);
+  }
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+  for (int rank = 0; rank < kRanks; rank++)
+    EXPECT_THAT(processes.output(rank), HasSubstr("ranks 0 and 2 are on different hosts")) << processes.report();
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  using namespace fsccl::testing;
+  if (const auto code = run_role(argc, argv, {{"worker", worker}, {"stranger", stranger}})) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,48 @@
+/* The plug-in of the examples, in which one thing is wrong: what the environment variable WRONG says. */
+#include <fsccl/transport.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const fsccl_transport_ops_t* right_plugin(uint32_t abi); /* that of the example */
+
+static int wrong(const char* what) {
+  const char* const is = getenv("WRONG");
+  return is && strcmp(is, what) == 0;
+}
+
+static int unavailable(char* why, size_t capacity) { return snprintf(why, capacity, "its card is unplugged"), 0; }
+
+static fsccl_status_t wrong_join(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes,
+                                 char* error, size_t capacity) {
+  static char nowhere;
+  const fsccl_status_t status = right_plugin(FSCCL_TRANSPORT_ABI)->join(job, node, card, card_bytes, error, capacity);
+  if (wrong("node")) *node = NULL;
+  if (wrong("card")) *card_bytes = 1u << 20;
+  if (!wrong("join")) return status;
+  *node = &nowhere;
+  return snprintf(error, capacity, "its cable is cut"), FSCCL_ERR_LINK;
+}
+
+static fsccl_status_t wrong_connect(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity) {
+  if (!wrong("connect")) return right_plugin(FSCCL_TRANSPORT_ABI)->connect(node, cards, card_bytes, error, capacity);
+  return snprintf(error, capacity, "its switch is off"), FSCCL_ERR_LINK;
+}
+
+/* Is called for what join() made, and nothing else. */
+static void wrong_leave(void* node) {
+  if (wrong("join") || wrong("node")) abort();
+  right_plugin(FSCCL_TRANSPORT_ABI)->leave(node);
+}
+
+__attribute__((visibility("default"))) const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi) {
+  static fsccl_transport_ops_t ops;
+  ops = *right_plugin(abi);
+  ops.join = wrong_join;
+  ops.connect = wrong_connect;
+  ops.leave = wrong_leave;
+  if (wrong("name")) ops.name = "other";
+  if (wrong("machine")) ops.available = unavailable;
+  if (wrong("table")) ops.put = NULL;
+  return wrong("version") ? NULL : &ops;
+}

@@ -1,0 +1,156 @@
+// Which tables of plug-ins are taken, and what is said of the others.
+#include "transports/plugin.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+#include "transports/tcp/tcp.h"
+
+namespace fsccl {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Has all functions, those that may be missing included.
+fsccl_transport_ops_t good() {
+  fsccl_transport_ops_t ops = *tcp_transport();
+  ops.name = "outside";
+  return ops;
+}
+
+void expect_refused(const fsccl_transport_ops_t* ops, const std::string& words) {
+  const auto taken = checked_table(ops);
+  ASSERT_FALSE(taken.ok()) << words;
+  EXPECT_EQ(taken.status().code(), FSCCL_ERR_NOT_AVAILABLE);
+  EXPECT_THAT(taken.status().text(), HasSubstr(words));
+}
+
+struct Member {
+  const char* name;
+  size_t offset;
+};
+#define MEMBER(name) \
+  Member { #name, offsetof(fsccl_transport_ops_t, name) }
+
+fsccl_transport_ops_t without(const Member& member) {
+  fsccl_transport_ops_t ops = good();
+  std::memset(reinterpret_cast<char*>(&ops) + member.offset, 0, sizeof(void*));
+  return ops;
+}
+
+TEST(PluginTable, IsTakenWhole) {
+  const fsccl_transport_ops_t ops = good();
+  const auto taken = checked_table(&ops);
+  ASSERT_TRUE(taken.ok()) << taken.status().text();
+  EXPECT_EQ(std::memcmp(&taken.value(), &ops, sizeof ops), 0);
+}
+
+TEST(PluginTable, NeedsItsFunctions) {
+  for (const Member& member :
+       {MEMBER(available), MEMBER(join), MEMBER(connect), MEMBER(leave), MEMBER(open), MEMBER(close), MEMBER(signal), MEMBER(poll),
+        MEMBER(word), MEMBER(can_read), MEMBER(read), MEMBER(slots), MEMBER(reserve), MEMBER(put), MEMBER(rest), MEMBER(fail),
+        MEMBER(failure), MEMBER(left), MEMBER(pair)}) {
+    const fsccl_transport_ops_t ops = without(member);
+    expect_refused(&ops, std::string("its table has no ") + member.name + "()");
+  }
+}
+
+TEST(PluginTable, HasBothOfAPairOrNeither) {
+  for (const Member& member : {MEMBER(expect), MEMBER(placed), MEMBER(path), MEMBER(take_path)}) {
+    const fsccl_transport_ops_t ops = without(member);
+    expect_refused(&ops, std::string(member.name) + "()");
+  }
+  fsccl_transport_ops_t least = good();
+  least.expect = nullptr, least.placed = nullptr, least.path = nullptr, least.take_path = nullptr;
+  least.signal_to = nullptr, least.hear_out = nullptr, least.hold = nullptr;
+  EXPECT_TRUE(checked_table(&least).ok());
+}
+
+TEST(PluginTable, OfAnotherVersionIsRefused) {
+  expect_refused(nullptr, "no table of version 1");
+  fsccl_transport_ops_t ops = good();
+  ops.abi = FSCCL_TRANSPORT_ABI + 1;
+  expect_refused(&ops, "version 2");
+}
+
+TEST(PluginTable, MayBeLonger) {
+  struct {
+    fsccl_transport_ops_t ops = good();
+    void* later[3] = {this, this, this};
+  } longer;
+  longer.ops.size = sizeof longer;
+  const auto taken = checked_table(&longer.ops);
+  ASSERT_TRUE(taken.ok()) << taken.status().text();
+  EXPECT_EQ(taken.value().size, sizeof(fsccl_transport_ops_t));
+}
+
+// Behind its end is memory that has nothing to do with it.
+TEST(PluginTable, HasWhatItsSizeSays) {
+  fsccl_transport_ops_t ops = good();
+  ops.size = offsetof(fsccl_transport_ops_t, path);
+  auto taken = checked_table(&ops);
+  ASSERT_TRUE(taken.ok()) << taken.status().text();
+  EXPECT_TRUE(!taken.value().path && !taken.value().take_path && !taken.value().signal_to && !taken.value().hold);
+  EXPECT_NE(taken.value().pair, nullptr);
+  ops.size = offsetof(fsccl_transport_ops_t, hold);
+  taken = checked_table(&ops);
+  ASSERT_TRUE(taken.ok()) << taken.status().text();
+  EXPECT_TRUE(taken.value().hear_out && !taken.value().hold);
+
+  for (const size_t size : {size_t{0}, sizeof(size_t), offsetof(fsccl_transport_ops_t, pair), ops.size - sizeof(void*) / 2}) {
+    ops.size = size;
+    expect_refused(&ops, "its table has " + std::to_string(size) + " bytes");
+  }
+  for (const size_t size : {offsetof(fsccl_transport_ops_t, hold) + sizeof(void*) / 2, sizeof ops - 1}) {  // part of a pointer
+    ops.size = size;
+    expect_refused(&ops, "whole functions");
+  }
+}
+
+TEST(PluginTable, HasANameOfItsOwn) {
+  fsccl_transport_ops_t ops = good();
+  for (const char* name : {"a", "my_net-2", "fifteen-letters"}) {
+    ops.name = name;
+    EXPECT_TRUE(checked_table(&ops).ok()) << name;
+  }
+  const char endless[] = {'1', '2', '3', '4', '5', '6', '7', '8', '9', '0', 'a', 'b', 'c', 'd', 'e', 'f'};
+  for (const char* name : std::initializer_list<const char*>{nullptr, "", "Upper", "a name", "caf\xc3\xa9", "a/b", endless}) {
+    ops.name = name;
+    expect_refused(&ops, "its name is not 1 to 15 of a-z, 0-9, _ and -");
+  }
+  for (const char* name : {"shm", "tcp", "ucx", "plugin"}) {
+    ops.name = name;
+    expect_refused(&ops, std::string("its name is ") + name + ", which is that of a built-in transport");
+  }
+}
+
+TEST(Plugin, IsLoadedOnce) {
+  const char* const path = std::getenv("PLUGIN");
+  ASSERT_NE(path, nullptr) << "PLUGIN names none";
+  const auto first = plugin_transport(path), again = plugin_transport(path);
+  ASSERT_TRUE(first.ok()) << first.status().text();
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(first.value(), again.value());
+  EXPECT_STREQ(first.value()->name, "memfd");
+}
+
+TEST(Plugin, ThatIsNoneIsExplained) {
+  const std::pair<const char*, std::vector<const char*>> none[] = {
+      {"", {"FSCCL_TRANSPORT_PLUGIN names none", "on all ranks"}},
+      {"/nowhere/plugin.so", {"'/nowhere/plugin.so'", "cannot be loaded", "No such file"}},
+      {"/dev/null", {"'/dev/null'", "cannot be loaded"}},
+      {"libm.so.6", {"'libm.so.6'", "exports no fsccl_transport_plugin()"}}};
+  for (const auto& [path, words] : none) {
+    const auto loaded = plugin_transport(path);
+    ASSERT_FALSE(loaded.ok()) << path;
+    EXPECT_EQ(loaded.status().code(), FSCCL_ERR_NOT_AVAILABLE);
+    for (const char* word : words) EXPECT_THAT(loaded.status().text(), HasSubstr(word));
+  }
+}
+
+}  // namespace
+}  // namespace fsccl
