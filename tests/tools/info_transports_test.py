@@ -1,14 +1,14 @@
-"""What `fsccl-info transports` says. usage: info_transports_test.py PROGRAM"""
+"""What `fsccl-info transports` says. usage: info_transports_test.py PROGRAM PLUGIN"""
 import json
 import os
 import subprocess
 import sys
 
-program = sys.argv[1]
+program, plugin = sys.argv[1:]
 
 
 def run(*arguments, status=0, **settings):
-    environment = {name: value for name, value in os.environ.items() if name not in ('FSCCL_NETWORK', 'FSCCL_TRANSPORT')}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('FSCCL_')}
     done = subprocess.run([program, 'transports', *arguments], capture_output=True, text=True, timeout=60, check=False,
                           env={**environment, **settings})
     assert done.returncode == status, done
@@ -37,4 +37,16 @@ name, why = preferred()
 assert name in ('tcp', 'ucx') and 'RDMA' in why, (name, why)
 assert preferred(FSCCL_NETWORK='ucx') == ('ucx', 'FSCCL_NETWORK=ucx asks for it')
 assert preferred(FSCCL_TRANSPORT='tcp') == ('tcp', 'FSCCL_TRANSPORT=tcp asks for it')
+
+# Of another maker: by its own name, once it can be used.
+none = next(entry for entry in listed if entry['name'] == 'plugin')
+assert 'FSCCL_TRANSPORT_PLUGIN' in none['why'], none
+assert preferred(FSCCL_TRANSPORT_PLUGIN=plugin) == ('memfd', 'FSCCL_TRANSPORT_PLUGIN names it')
+assert preferred(FSCCL_TRANSPORT_PLUGIN=plugin, FSCCL_NETWORK='tcp') == ('tcp', 'FSCCL_NETWORK=tcp asks for it')
+assert preferred(FSCCL_TRANSPORT_PLUGIN=plugin, FSCCL_TRANSPORT='plugin') == ('memfd', 'FSCCL_TRANSPORT=plugin asks for it')
+names = [entry['name'] for entry in json.loads(run('--json', FSCCL_TRANSPORT_PLUGIN=plugin)) if entry['available']]
+assert 'memfd' in names and 'plugin' not in names, names
+assert preferred(FSCCL_TRANSPORT_PLUGIN='libm.so.6') == ('plugin', 'FSCCL_TRANSPORT_PLUGIN names it')
+assert 'exports no fsccl_transport_plugin()' in run(FSCCL_TRANSPORT_PLUGIN='libm.so.6')
+
 assert 'FSCCL_NETWORK is "infiniband"; accepted: one of' in run(status=1, FSCCL_NETWORK='infiniband')
