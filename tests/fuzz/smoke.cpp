@@ -26,8 +26,9 @@ void run(const std::string& input) {
 
 // One change of the kinds that libFuzzer makes.
 void mutate(std::string* text, const std::vector<std::string>& seeds, Random& random) {
-  static const char* const kWords[] = {"\0\0\0\0", "\xff\xff\xff\xff",     "-1", "1e999", "\"\"", "{}", "[]",
-                                       "null",     "99999999999999999999", "..", ","};
+  using namespace std::string_view_literals;
+  static constexpr std::string_view kWords[] = {"\0\0\0\0"sv, "\xff\xff\xff\xff"sv,     "-1"sv, "1e999"sv, "\"\""sv, "{}"sv, "[]"sv,
+                                                "null"sv,     "99999999999999999999"sv, ".."sv, ","sv};
   const auto at = [&](size_t size) { return size ? random() % size : 0; };
   const size_t place = at(text->size());
   switch (random() % 8) {
@@ -43,11 +44,9 @@ void mutate(std::string* text, const std::vector<std::string>& seeds, Random& ra
     case 3:
       text->insert(place, 1, static_cast<char>(random()));
       break;
-    case 4: {
-      const char* word = kWords[random() % std::size(kWords)];
-      text->insert(place, word, std::max<size_t>(std::strlen(word), 4));
+    case 4:
+      text->insert(place, kWords[random() % std::size(kWords)]);
       break;
-    }
     case 5:
       text->insert(place, text->substr(at(text->size()), 1 + at(64)));
       break;
