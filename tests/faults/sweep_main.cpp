@@ -336,7 +336,7 @@ int main_of(int argc, char** argv) {
     wanted.first = std::max(std::strtoull(argv[4], nullptr, 10), 1ULL), wanted.last = std::strtoull(argv[5], nullptr, 10);
   setvbuf(stdout, nullptr, _IOLBF, 0);
   setenv("FSCCL_TIMEOUT_MS", kTimeoutMs, 1);
-  setenv("FSCCL_TRANSPORT", "shm", 1);
+  setenv("FSCCL_TRANSPORT", "shm", 0);
   if (one) return try_one(argv + 2);
   // Most of the time is spent waiting for what nobody can be told.
   constexpr uint64_t kWorkers = 6;

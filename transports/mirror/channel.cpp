@@ -22,7 +22,7 @@ constexpr int32_t kLate = 1 << 20;           // ticks
 constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
 constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
 
-fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, const std::string& text) {
+fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, std::string_view text) {
   fsccl_transport_failure_t made{};
   made.code = code;
   made.rank = rank;
@@ -59,7 +59,7 @@ Result<std::unique_ptr<Channel>> Channel::open(Place place) {
   const std::lock_guard lock(node.mutex());
   node.add(channel.get());
   for (const int32_t rank : channel->place_.members)
-    if (node.broken(rank)) channel->lost(rank);
+    if (node.broken(rank)) channel->lost(rank, node.starved(rank));
   return channel;
 }
 
@@ -343,9 +343,10 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
   if (write_board(failure)) tell(failure);
 }
 
-void Channel::lost(int job_rank) {
-  if (const int peer = member(job_rank); peer < 0 || gone(peer) || lost_ns_.load(std::memory_order_relaxed)) return;
-  lost_ns_.store(now_ns(), std::memory_order_release);
+void Channel::lost(int job_rank, bool for_sure) noexcept {
+  if (const int peer = member(job_rank); peer < 0 || gone(peer)) return;
+  if (lost_ns_.load(std::memory_order_relaxed) && !for_sure) return;
+  lost_ns_.store(for_sure ? (now_ns() - kVerdictNs) | 1 : now_ns(), std::memory_order_release);
   arrived();
 }
 
@@ -359,8 +360,15 @@ const fsccl_transport_failure_t* Channel::failure() {
   lost_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
     if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
-    const auto failure = failure_of(FSCCL_ERR_LINK, known_as(place_.rank), known_as(static_cast<int>(peer)),
-                                    place_.node->problem(place_.members[peer]));
+    const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));
+    auto failure = failure_of(FSCCL_ERR_LINK, here, there, place_.node->problem(place_.members[peer]));
+    if (place_.node->starved(place_.members[peer])) {
+      failure.code = FSCCL_ERR_OUT_OF_MEMORY;
+      fmt::format_to_n(failure.text, sizeof failure.text - 1,
+                       "rank {} got no memory from the system for what it exchanges with rank {}; free some, or raise the limit of "
+                       "the container",
+                       here, there);
+    }
     if (write_board(failure)) tell(failure);
   }
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;

@@ -88,7 +88,8 @@ class Channel {
   // What came from it is not what was sent. Of `line`, if it is known.
   void damaged(int peer, const fsccl_transport_line_t* line, size_t bytes, uint32_t sum, uint32_t meant);
   void hear(int peer, const Header& header, const void* data, size_t bytes);
-  void lost(int job_rank);
+  // Its connection. `for_sure`: that is no death of which the job may tell.
+  void lost(int job_rank, bool for_sure) noexcept;
 
  private:
   struct Put {

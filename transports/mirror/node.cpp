@@ -16,9 +16,42 @@ Node::Node(const char* name, const fsccl_transport_job_t& job)
 
 void Node::poll(int rank) {
   polls_.fetch_add(1, std::memory_order_relaxed);
-  if (!mutex_.try_lock()) return;
-  advance(rank);
-  mutex_.unlock();
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) move(rank);
+}
+
+bool Node::move(int rank) noexcept {
+  try {
+    return advance(rank);
+  } catch (const std::bad_alloc&) {
+    starve(-1);
+    return false;
+  }
+}
+
+void Node::send(int rank, const Header& header, Payload payload, bool more) noexcept {
+  try {
+    post(rank, header, std::move(payload), more);
+  } catch (const std::bad_alloc&) {
+    starve(rank);
+  }
+}
+
+void Node::starve(int rank) noexcept {
+  if (rank < 0) {
+    for (int each = 0; each < ranks_; each++) starve(each);
+    return;
+  }
+  Link& link = links_[static_cast<size_t>(rank)];
+  if (rank == rank_ || link.broken) return;
+  link.broken = link.starved = true;
+  drop(rank);
+  tell_lost(rank);
+}
+
+// No failure yet where it may turn out that the rank has died.
+void Node::tell_lost(int rank) noexcept {
+  for (const auto& [meeting, channel] : channels_)
+    if (channel) channel->lost(rank, starved(rank));
 }
 
 Channel* Node::find(uint64_t meeting) const {
@@ -53,8 +86,8 @@ bool Node::deliver(int from, const Header& header, void* data, size_t bytes, boo
 // Nobody knows for which channel it was, so it is the end of all.
 void Node::damaged(int from, uint32_t sum, uint32_t meant) {
   bool told = false;
-  for (auto& [meeting, channel] : channels_)
-    if (const int peer = channel->member(from); peer >= 0) {
+  for (const auto& [meeting, channel] : channels_)
+    if (const int peer = channel ? channel->member(from) : -1; peer >= 0) {
       channel->damaged(peer, nullptr, sizeof(Header), sum, meant);
       told = true;
     }
@@ -114,8 +147,12 @@ void Node::add(Channel* channel) {
 }
 
 void Node::remove(Channel* channel) {
-  channels_.erase(channel->meeting());
-  closed_.insert(channel->meeting());
+  if (const auto found = channels_.find(channel->meeting()); found != channels_.end()) found->second = nullptr;
+}
+
+bool Node::closed(uint64_t meeting) const {
+  const auto found = channels_.find(meeting);
+  return found != channels_.end() && !found->second;
 }
 
 void Node::release_early() {
@@ -130,7 +167,7 @@ void Node::broke(int rank, std::string why) {
   if (link.broken) return;
   link.broken = true;
   link.problem = std::move(why);
-  for (auto& [meeting, channel] : channels_) channel->lost(rank);
+  tell_lost(rank);
 }
 
 }  // namespace fsccl::mirror

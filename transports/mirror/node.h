@@ -9,6 +9,9 @@
 // them while nobody polls, ten times a second.
 //
 // Locking. One mutex guards the connections and all that comes from them. Handlers run with it held; they never call the engine.
+//
+// Where memory is short, what was to be sent, or has come, is lost in part: that connection ends, the channels over it fail and say
+// so, and all others go on. So neither what tells of a failure nor what a thread of the library does can end in an exception.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -18,7 +21,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -60,11 +62,12 @@ class Node {
   void add(Channel* channel);  // gets what has come for it before
   virtual void remove(Channel* channel);
   // `more`: the next message for this rank comes at once, and may take this one with it: its source lies until then.
-  virtual void send(int rank, const Header& header, Payload payload, bool more = false) = 0;
+  void send(int rank, const Header& header, Payload payload, bool more = false) noexcept;
   virtual int take_path(Channel&, int, int) { return 1; }
   void woke() { woken_ = true; }  // something came that somebody slept for, perhaps
+  // Nothing goes to or comes from it any more, and why: this rank had no memory, or a problem that is told.
   bool broken(int rank) const { return links_[static_cast<size_t>(rank)].broken; }
-  // Why nothing goes to or comes from a rank any more.
+  bool starved(int rank) const { return links_[static_cast<size_t>(rank)].starved; }
   const std::string& problem(int rank) const { return links_[static_cast<size_t>(rank)].problem; }
 
   // Without it.
@@ -77,6 +80,8 @@ class Node {
 
  protected:
   // What a transport does, with the mutex held.
+  virtual void post(int rank, const Header& header, Payload payload, bool more) = 0;  // see send()
+  virtual void drop(int rank) noexcept = 0;  // the connection, if going on with it would make wrong bytes of those that are lost
   virtual bool advance(int rank) = 0;  // sends and receives what can be now, first of all of this rank; whether that was anything
   virtual bool flushed() = 0;          // all that was sent has left this rank
   virtual bool arm() = 0;              // from now on events() is ready when there is something to do; false: there is already
@@ -97,16 +102,18 @@ class Node {
   // A header of this rank is not what was sent.
   void damaged(int from, uint32_t sum, uint32_t meant);
   void broke(int rank, std::string why);
-  bool closed(uint64_t meeting) const { return closed_.count(meeting) != 0; }
+  // There was no memory for a message to or from this rank; -1: nobody knows of which.
+  void starve(int rank) noexcept;
+  bool closed(uint64_t meeting) const;
   void release_early();
-  void start_service();
+  Status start_service();
   void stop_service();
 
   const int rank_, ranks_;
   std::vector<uint8_t> card_;
   std::mutex mutex_;
-  std::unordered_map<uint64_t, Channel*> channels_;
-  std::atomic<bool> unflushed_{false};  // something was sent since all had left
+  std::unordered_map<uint64_t, Channel*> channels_;  // null: closed, and what comes for it is late
+  std::atomic<bool> unflushed_{false};               // something was sent since all had left
 
  private:
   // What came for a channel that this rank has not opened yet.
@@ -118,10 +125,12 @@ class Node {
     size_t offer_bytes = 0;
   };
   struct Link {
-    bool broken = false;
+    bool broken = false, starved = false;
     std::string problem;
   };
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
+  bool move(int rank) noexcept;  // advance()
+  void tell_lost(int rank) noexcept;
   void wake();
   void serve();
   bool doze(const std::function<bool()>& wanted, int64_t ns);
@@ -133,7 +142,6 @@ class Node {
   std::vector<Link> links_;  // by rank
   std::unordered_map<uint64_t, std::vector<Early>> early_;
   size_t early_bytes_ = 0;
-  std::unordered_set<uint64_t> closed_;  // channels; what comes for them is late
 
   // Of the service (node_service.cpp).
   std::mutex sleep_mutex_;

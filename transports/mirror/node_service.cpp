@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
+#include <system_error>
 
 #include "base/clock.h"
 #include "transports/mirror/node.h"
@@ -19,12 +21,21 @@ constexpr int kTurn = 256;                                              // advan
 
 }  // namespace
 
-void Node::start_service() {
+Status Node::start_service() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-  thread_ = std::thread([this] { serve(); });
+  Status status;
+  try {
+    thread_ = std::thread([this] { serve(); });
+  } catch (const std::system_error& error) {
+    status = fail(FSCCL_ERR_LIMIT, "the thread of the {} transport cannot start: {}; raise the limit of processes (ulimit -u)",
+                  name_, error.what());
+  } catch (const std::bad_alloc&) {
+    status = fail(FSCCL_ERR_OUT_OF_MEMORY, "no memory for the thread of the {} transport", name_);
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return status;
 }
 
 void Node::stop_service() {
@@ -81,7 +92,7 @@ bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
 // How often it moved the node on. With the mutex held.
 int Node::take_turn() {
   int turns = 0;
-  while (turns < kTurn && advance(-1)) turns++;
+  while (turns < kTurn && move(-1)) turns++;
   return turns;
 }
 
@@ -89,7 +100,7 @@ int Node::take_turn() {
 int Node::serve_sleepers() {
   int turns = 0;
   woken_ = false;
-  while (turns < kTurn && !woken_ && advance(-1)) turns++;
+  while (turns < kTurn && !woken_ && move(-1)) turns++;
   return turns;
 }
 

@@ -204,7 +204,7 @@ Node::~Node() {
 
 namespace mirror {
 
-void Node::start_service() {}
+Status Node::start_service() { return success(); }
 void Node::stop_service() {}
 void Node::hear_out() { poll(-1); }  // nobody else is ever at it
 void Node::need() {}

@@ -46,7 +46,7 @@ void Node::try_next(Link& link) {
     if (fd.ok()) {
       dial.caller = std::make_unique<Caller>(fd.take(), address, credentials_, rank_, link.rank, ranks_);
       if (watch(dial.caller->fd(), EPOLLOUT, about(About::dial, link.rank), EPOLL_CTL_ADD).ok()) return;
-      dial.caller.reset();
+      hang_up(dial);
     }
     dial.problem = fd.ok() ? "too many open files" : fd.status().text();
   }
@@ -59,17 +59,28 @@ void Node::try_next(Link& link) {
     return;
   }
   std::string problem = fmt::format("no connection to rank {}: {}", link.rank, dial.problem);
-  link.dial.reset();
-  dials_--;
+  end_dial(link);
   link.over = true;
   broke(link.rank, std::move(problem));
+}
+
+void Node::hang_up(Dial& dial) noexcept {
+  if (dial.caller) unwatch(dial.caller->fd());  // none, where a link has taken it
+  dial.caller.reset();
+}
+
+void Node::end_dial(Link& link) noexcept {
+  if (!link.dial) return;
+  hang_up(*link.dial);
+  link.dial.reset();
+  dials_--;
 }
 
 // `again`: it may go better another time.
 void Node::attempt_failed(Link& link, const Status& why, bool again) {
   link.dial->problem = why.text();
   link.dial->again |= again;
-  link.dial->caller.reset();
+  hang_up(*link.dial);
   try_next(link);
 }
 
@@ -93,20 +104,24 @@ void Node::accept_all() {
   while (true) {
     Result<Fd> fd = accept_connection(listener_.get());
     if (!fd.ok()) {
-      if (!visitors_.empty()) visitors_.erase(visitors_.begin());
+      if (!visitors_.empty()) see_off(visitors_.begin());
       door_closed_until_ns_ = now_ns() + kDoorNs;
       (void)watch(listener_.get(), 0, about(About::listener), EPOLL_CTL_MOD).ok();
       return;
     }
     if (!fd.value().valid()) return;
     if (visitors_.size() >= kMostVisitors)
-      visitors_.erase(std::min_element(visitors_.begin(), visitors_.end(), [](const auto& a, const auto& b) {
-        return a.second.deadline_ns() < b.second.deadline_ns();
-      }));
+      see_off(std::min_element(visitors_.begin(), visitors_.end(),
+                               [](const auto& a, const auto& b) { return a.second.deadline_ns() < b.second.deadline_ns(); }));
     const int number = fd.value().get();
-    if (!watch(number, EPOLLIN, about(About::visitor, number), EPOLL_CTL_ADD).ok()) continue;
-    visitors_.try_emplace(number, fd.take(), credentials_, rank_, now_ns() + kHandshakeNs);
+    const auto visitor = visitors_.try_emplace(number, fd.take(), credentials_, rank_, now_ns() + kHandshakeNs).first;
+    if (!watch(number, EPOLLIN, about(About::visitor, number), EPOLL_CTL_ADD).ok()) visitors_.erase(visitor);
   }
+}
+
+void Node::see_off(std::map<int, Visitor>::iterator visitor) noexcept {
+  unwatch(visitor->second.fd());  // none, where a link has taken it
+  visitors_.erase(visitor);
 }
 
 void Node::visited(int fd) {
@@ -120,15 +135,12 @@ void Node::visited(int fd) {
     const bool ours_counts = link.dial && rank_ < link.rank;
     if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok()) adopt(link, visitor.take());
   }
-  visitors_.erase(found);
+  see_off(found);
 }
 
 void Node::adopt(Link& link, Fd fd) {
   const bool watched = watch(fd.get(), EPOLLIN, about(About::link, link.rank), EPOLL_CTL_MOD).ok();
-  if (link.dial) {
-    link.dial.reset();
-    dials_--;
-  }
+  end_dial(link);
   if (!watched) return broke(link.rank, fmt::format("no connection to rank {}: epoll_ctl", link.rank));
   link.fd.store(fd.release(), std::memory_order_relaxed);
   // A peer that computes and reads nothing is no lost one, however long it does: heartbeats tell of those.
@@ -145,12 +157,20 @@ void Node::keep_time() {
   for (Link& link : links_to_) {
     if (!link.dial || now < link.dial->until_ns) continue;
     const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
-    if (!link.dial->caller)
-      try_next(link);
-    else if (!only || !link.dial->caller->connected())  // else there is nowhere better to ask
-      attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
+    try {
+      if (!link.dial->caller)
+        try_next(link);
+      else if (!only || !link.dial->caller->connected())  // else there is nowhere better to ask
+        attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
+    } catch (const std::bad_alloc&) {
+      starve(link.rank);
+    }
   }
-  std::erase_if(visitors_, [&](const auto& visitor) { return visitor.second.deadline_ns() <= now; });
+  for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
+    const auto next = std::next(visitor);
+    if (visitor->second.deadline_ns() <= now) see_off(visitor);
+    visitor = next;
+  }
   if (door_closed_until_ns_ && now >= door_closed_until_ns_) {
     door_closed_until_ns_ = 0;
     (void)watch(listener_.get(), EPOLLIN, about(About::listener), EPOLL_CTL_MOD).ok();

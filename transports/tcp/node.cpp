@@ -28,6 +28,7 @@ Node::Node(const fsccl_transport_job_t& job) : mirror::Node("tcp", job) {
   credentials_.mode = AuthMode::kSecret;
   credentials_.key = SecretKey(ByteView(job.key, kKeyBytes));
   for (int rank = 0; rank < ranks_; rank++) links_to_.emplace_back(*this, rank, checksum());
+  writers_.reserve(links_to_.size());
 }
 
 Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job) {
@@ -43,6 +44,12 @@ Status Node::watch(int fd, uint32_t events, uint64_t what, int operation) {
   return epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? success() : no_memory_of("epoll_ctl");
 }
 
+void Node::unwatch(int fd) noexcept {
+  if (fd < 0) return;
+  epoll_event none{};
+  (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, &none);
+}
+
 Status Node::start() {
   epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return no_memory_of("epoll_create1");
@@ -54,8 +61,7 @@ Status Node::start() {
   FSCCL_TRY(watch(wake_.get(), EPOLLIN, about(About::wake), EPOLL_CTL_ADD));
   FSCCL_TRY(watch(listener_.get(), EPOLLIN, about(About::listener), EPOLL_CTL_ADD));
   FSCCL_ASSIGN(fork_hook_, add_fork_hook(in_child, this));
-  start_service();
-  return success();
+  return start_service();
 }
 
 Status Node::connect(const uint8_t* cards, size_t bytes) {
@@ -85,7 +91,7 @@ void Node::in_child(void* self) {
 
 // ---- sending
 
-void Node::send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) {
+void Node::post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) {
   Link& link = links_to_[static_cast<size_t>(rank)];
   if (broken(rank) || link.deaf) return;
   if (link.over) return broke(rank, fmt::format("rank {} has left", rank));
@@ -141,7 +147,8 @@ bool Node::flushed() {
 
 // ---- receiving
 
-bool Node::read(Link& link) {
+// Whether anything came, or the link has ended. No more is read of one whose bytes had no place.
+bool Node::read(Link& link) try {
   std::array<iovec, 2> places;
   const int count = link.in.room(places);
   const int fd = link.fd.load(std::memory_order_relaxed);
@@ -162,6 +169,9 @@ bool Node::read(Link& link) {
                                        got == 0 ? "it was closed by the other side" : std::strerror(errno)));
   close_link(link);
   return true;
+} catch (const std::bad_alloc&) {
+  starve(link.rank);
+  return true;
 }
 
 // `why` counts unless the peer has said goodbye.
@@ -170,10 +180,14 @@ void Node::finish(Link& link, std::string why) {
   if (!link.said_goodbye) broke(link.rank, std::move(why));
 }
 
-void Node::close_link(Link& link) {
+void Node::close_link(Link& link) noexcept {
   link.over = true;
   link.out.clear();
-  if (const int fd = link.fd.exchange(-1); fd >= 0) ::close(fd);
+  end_dial(link);
+  if (const int fd = link.fd.exchange(-1); fd >= 0) {
+    unwatch(fd);
+    ::close(fd);
+  }
 }
 
 std::byte* Node::Link::begin(const Head& head) {
@@ -243,33 +257,43 @@ bool Node::look() {
   bool moved = false;
   for (int i = 0; i < count; i++) {
     const epoll_event& event = events[static_cast<size_t>(i)];
-    const auto number = static_cast<int>(static_cast<uint32_t>(event.data.u64));
-    switch (static_cast<About>(event.data.u64 >> 32)) {
-      case About::wake: {
-        uint64_t calls = 0;
-        (void)!::read(wake_.get(), &calls, sizeof calls);
-        break;
-      }
-      case About::listener:
-        accept_all();
-        break;
-      case About::visitor:
-        visited(number);
-        moved = true;
-        break;
-      case About::dial:
-        dialled(links_to_[static_cast<size_t>(number)]);
-        moved = true;
-        break;
-      case About::link:
-        if (Link& link = links_to_[static_cast<size_t>(number)];
-            link.fd.load(std::memory_order_relaxed) >= 0 && (event.events & ~EPOLLOUT))
-          moved |= read(link);
-        break;
-    }
+    moved |= look_at(event.data.u64, event.events);
   }
   if (dials_ || !visitors_.empty() || door_closed_until_ns_) keep_time();
   return moved;
+}
+
+// Where memory is short: a visitor may come again, a rank that was called cannot be.
+bool Node::look_at(uint64_t what, uint32_t events) {
+  const auto number = static_cast<int>(static_cast<uint32_t>(what));
+  const auto about = static_cast<About>(what >> 32);
+  try {
+    switch (about) {
+      case About::wake: {
+        uint64_t calls = 0;
+        (void)!::read(wake_.get(), &calls, sizeof calls);
+        return false;
+      }
+      case About::listener:
+        accept_all();
+        return false;
+      case About::visitor:
+        visited(number);
+        return true;
+      case About::dial:
+        dialled(links_to_[static_cast<size_t>(number)]);
+        return true;
+      case About::link:
+        if (Link& link = links_to_[static_cast<size_t>(number)];
+            link.fd.load(std::memory_order_relaxed) >= 0 && (events & ~EPOLLOUT))
+          return read(link);
+        return false;
+    }
+  } catch (const std::bad_alloc&) {
+    if (about == About::dial) starve(number);
+    if (const auto visitor = visitors_.find(number); about == About::visitor && visitor != visitors_.end()) see_off(visitor);
+  }
+  return false;
 }
 
 bool Node::arm() {

@@ -35,11 +35,12 @@ class Node : public mirror::Node {
   Status connect(const uint8_t* cards, size_t bytes) override;
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return kMostSlotBytes; }
-  void send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
   // Who stands at the door, and has not proved itself; for tests.
   size_t visitors() const { return visitors_.size(); }
 
  protected:
+  void post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
+  void drop(int rank) noexcept override { close_link(links_to_[static_cast<size_t>(rank)]); }
   bool advance(int rank) override;
   bool flushed() override;
   bool arm() override;
@@ -86,6 +87,7 @@ class Node : public mirror::Node {
   Node(const fsccl_transport_job_t& job);
   Status start();
   Status watch(int fd, uint32_t events, uint64_t what, int operation);
+  void unwatch(int fd) noexcept;  // before it is closed here: the child of a fork may have it, too
   // node.cpp
   bool read(Link& link);
   bool flush(Link& link);
@@ -93,15 +95,19 @@ class Node : public mirror::Node {
   void forget_sent(Link& link);
   void finish(Link& link, std::string why);  // its socket has ended
   bool look();                               // at everything
-  void close_link(Link& link);
+  bool look_at(uint64_t what, uint32_t events);
+  void close_link(Link& link) noexcept;
   static void in_child(void* self);
   // links.cpp
   void dial(Link& link);
   void try_next(Link& link);
   void attempt_failed(Link& link, const Status& why, bool again);
+  void hang_up(Dial& dial) noexcept;
+  void end_dial(Link& link) noexcept;
   void dialled(Link& link);
   void accept_all();
   void visited(int fd);
+  void see_off(std::map<int, Visitor>::iterator visitor) noexcept;
   void adopt(Link& link, Fd fd);
   void keep_time();
 

@@ -114,8 +114,8 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
     const std::lock_guard lock(mutex_);
     nonces_ = std::move(nonces);
   }
-  start_service();  // not before: what peers that were sooner have sent proves nothing without the nonces, and would be dropped
-  return success();
+  // Not before: what peers that were sooner have sent proves nothing without the nonces, and would be dropped.
+  return start_service();
 }
 
 Token Node::token(int from, int to) const {
@@ -135,7 +135,7 @@ Token Node::token(int from, int to) const {
 // ---- sending
 
 bool Node::reach(Peer& peer) {
-  if (closing_ || broken(peer.rank)) return false;
+  if (closing_ || (broken(peer.rank) && !starved(peer.rank))) return false;
   if (peer.endpoint) return true;
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -153,7 +153,7 @@ bool Node::reach(Peer& peer) {
   return true;
 }
 
-void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
+void Node::submit(Peer& peer, Sending* sending, const void* data, size_t bytes) {
   Envelope& envelope = sending->envelope;
   envelope.token = peer.to;
   envelope.from = static_cast<uint32_t>(rank_);
@@ -173,6 +173,7 @@ void Node::post(Peer& peer, Sending* sending, const void* data, size_t bytes) {
 
 Sending* Node::take(Peer& peer, Act act, const mirror::Header& header) {
   if (idle_sendings_.empty()) {
+    idle_sendings_.reserve(sendings_.size() + 1);  // so that finish() needs no memory
     sendings_.emplace_back();
     sendings_.back().node = this;
     sendings_.back().number = static_cast<uint32_t>(sendings_.size() - 1);
@@ -195,7 +196,7 @@ void Node::finish(Sending* sending) {
   idle_sendings_.push_back(sending);
 }
 
-void Node::send(int rank, const mirror::Header& header, mirror::Payload payload, bool) {
+void Node::post(int rank, const mirror::Header& header, mirror::Payload payload, bool) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   if (!reach(peer)) return;
   Sending* sending = take(peer, act_for(peer, header, payload), header);
@@ -205,14 +206,14 @@ void Node::send(int rank, const mirror::Header& header, mirror::Payload payload,
     sending->envelope.bytes = payload.bytes;
     sending->envelope.number = sending->number;
     sending->offered = true;
-    return post(peer, sending, nullptr, 0);
+    return submit(peer, sending, nullptr, 0);
   }
   if (header.kind == mirror::MessageKind::failure) {
     std::memcpy(&sending->failure, payload.source, sizeof sending->failure);
     payload.source = &sending->failure;
     if (checksum()) sending->envelope.header.bytes_sum = crc32c(payload.source, payload.bytes);
   }
-  post(peer, sending, payload.source, payload.bytes);
+  submit(peer, sending, payload.source, payload.bytes);
 }
 
 void Node::on_sent(void* request, ucs_status_t status, void* user) {
@@ -223,13 +224,18 @@ void Node::on_sent(void* request, ucs_status_t status, void* user) {
   if (status != UCS_OK) sending->offered = false;  // to nobody
   if (!sending->offered) node.finish(sending);
   if (request) node.ucx_.request_free(request);
-  if (status != UCS_OK)
+  if (status == UCS_OK) return;
+  node.spare(rank, [&] {
     node.broke(rank, fmt::format("what was sent to rank {} did not leave: {}", rank, node.ucx_.status_string(status)));
+  });
 }
 
 void Node::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
   auto& peer = *static_cast<Peer*>(user);
-  peer.node->broke(peer.rank, fmt::format("the connection to rank {} broke: {}", peer.rank, peer.node->ucx_.status_string(status)));
+  peer.node->spare(peer.rank, [&] {
+    peer.node->broke(peer.rank,
+                     fmt::format("the connection to rank {} broke: {}", peer.rank, peer.node->ucx_.status_string(status)));
+  });
 }
 
 }  // namespace fsccl::ucx

@@ -52,9 +52,10 @@ class Node : public mirror::Node {
   const char* path(int number) const override;
   int take_path(mirror::Channel& channel, int rank, int number) override;
   void remove(mirror::Channel* channel) override;
-  void send(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
 
  protected:
+  void post(int rank, const mirror::Header& header, mirror::Payload payload, bool more) override;
+  void drop(int) noexcept override {}  // its messages are whole or lost, so a failure can still be told
   bool advance(int) override { return ucx_.worker_progress(worker_) != 0; }
   bool flushed() override;
   bool arm() override;
@@ -90,7 +91,16 @@ class Node : public mirror::Node {
   Status start();
   bool reach(Peer& peer);
   Sending* take(Peer& peer, Act act, const mirror::Header& header);
-  void post(Peer& peer, Sending* sending, const void* data, size_t bytes);
+  // What UCX calls cannot throw through it.
+  template <class Act>
+  void spare(int rank, Act&& act) noexcept {
+    try {
+      act();
+    } catch (const std::bad_alloc&) {
+      starve(rank);
+    }
+  }
+  void submit(Peer& peer, Sending* sending, const void* data, size_t bytes);
   void finish(Sending* sending);
   ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rendezvous);
   static ucs_status_t on_message(void* self, const void* header, size_t header_bytes, void* data, size_t bytes,

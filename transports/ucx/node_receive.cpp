@@ -16,21 +16,21 @@ ucs_status_t Node::on_message(void* self, const void* header, size_t header_byte
   Envelope envelope{};
   if (header_bytes == sizeof envelope) std::memcpy(&envelope, header, sizeof envelope);
   const bool known = header_bytes == sizeof envelope && envelope.from < node.peers_.size() && !node.nonces_.empty();
-  if (known) {
-    Peer& peer = node.peers_[envelope.from];
-    if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
-    const uint64_t differs = (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
-    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is a descriptor
-    const uint32_t sum = node.checksum() ? sum_of(envelope) : envelope.sum;
-    if (differs == 0 && sum != envelope.sum) {
-      node.damaged(peer.rank, sum, envelope.sum);
-      return UCS_OK;
+  ucs_status_t status = UCS_OK;
+  node.spare(known ? static_cast<int>(envelope.from) : node.rank_, [&] {
+    if (known) {
+      Peer& peer = node.peers_[envelope.from];
+      if (peer.from == Token{}) peer.from = node.token(peer.rank, node.rank_);
+      const uint64_t differs = (peer.from[0] ^ envelope.token[0]) | (peer.from[1] ^ envelope.token[1]);
+      const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is a descriptor
+      const uint32_t sum = node.checksum() ? sum_of(envelope) : envelope.sum;
+      if (differs == 0 && sum != envelope.sum) return node.damaged(peer.rank, sum, envelope.sum);
+      if (differs == 0) return (void)(status = node.receive(peer, envelope, data, bytes, rendezvous));
     }
-    if (differs == 0) return node.receive(peer, envelope, data, bytes, rendezvous);
-  }
-  if (!std::exchange(node.complained_, true))
-    FSCCL_LOG(kWarn, "a message that no rank of this job can have sent came to the UCX port; it and others like it are dropped");
-  return UCS_OK;
+    if (!std::exchange(node.complained_, true))
+      FSCCL_LOG(kWarn, "a message that no rank of this job can have sent came to the UCX port; it and others like it are dropped");
+  });
+  return status;
 }
 
 ucs_status_t Node::receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rendezvous) {
@@ -87,13 +87,13 @@ void Node::fetch(int from, const mirror::Header& header, void* offer, size_t byt
 
 void Node::on_fetched(void* request, ucs_status_t status, size_t bytes, void* user) {
   const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
-  fetching->node->fetched(fetching.get(), request, status, bytes);
+  fetching->node->spare(fetching->from, [&] { fetching->node->fetched(fetching.get(), request, status, bytes); });
 }
 
 void Node::fetched(Fetching* fetching, void* request, ucs_status_t status, size_t bytes) {
+  if (request) ucx_.request_free(request);
   mirror::Channel* const channel = find(fetching->channel);
   if (status == UCS_OK && channel) channel->landed(fetching->peer, fetching->header, fetching->place, bytes);
-  if (request) ucx_.request_free(request);
   if (status != UCS_OK)
     broke(fetching->from,
           fmt::format("the bytes that rank {} offered cannot be fetched: {}", fetching->from, ucx_.status_string(status)));

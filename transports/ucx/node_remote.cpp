@@ -119,7 +119,7 @@ void Node::on_put(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Node& node = *sending->node;
   if (request) node.ucx_.request_free(request);
-  if (status != UCS_OK) return node.not_put(sending, status);
+  if (status != UCS_OK) return node.spare(sending->rank, [&] { node.not_put(sending, status); });
   const ucp_request_param_t param = to_call(on_there, sending);
   const ucs_status_ptr_t flush = node.ucx_.ep_flush_nbx(node.peers_[static_cast<size_t>(sending->rank)].endpoint, &param);
   if (!UCS_PTR_IS_PTR(flush)) on_there(nullptr, UCS_PTR_RAW_STATUS(flush), sending);
@@ -130,12 +130,12 @@ void Node::on_there(void* request, ucs_status_t status, void* user) {
   auto* sending = static_cast<Sending*>(user);
   Node& node = *sending->node;
   if (request) node.ucx_.request_free(request);
-  if (status != UCS_OK) return node.not_put(sending, status);
+  if (status != UCS_OK) return node.spare(sending->rank, [&] { node.not_put(sending, status); });
   const std::shared_ptr<Lending> lending = sending->lending;
   const int rank = sending->rank;
   const uint64_t channel = sending->envelope.header.channel;
-  node.post(node.peers_[static_cast<size_t>(rank)], sending, nullptr, 0);
-  node.done_with(*lending, rank, channel);
+  node.submit(node.peers_[static_cast<size_t>(rank)], sending, nullptr, 0);
+  node.spare(rank, [&] { node.done_with(*lending, rank, channel); });
 }
 
 void Node::not_put(Sending* sending, ucs_status_t status) {
@@ -171,9 +171,10 @@ bool Node::get(Fetching* fetching, std::byte* place, size_t bytes) {
 void Node::on_got(void* request, ucs_status_t status, void* user) {
   const std::unique_ptr<Fetching> fetching(static_cast<Fetching*>(user));
   Node& node = *fetching->node;
-  node.fetched(fetching.get(), request, status, fetching->bytes);
-  node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(), fetching->number);
-  node.done_with(*fetching->lending, fetching->from, fetching->channel);
+  node.spare(fetching->from, [&] { node.fetched(fetching.get(), request, status, fetching->bytes); });
+  node.spare(fetching->from,
+             [&] { node.say(fetching->from, Act::got, fetching->channel, fetching->lending->tag(), fetching->number); });
+  node.spare(fetching->from, [&] { node.done_with(*fetching->lending, fetching->from, fetching->channel); });
 }
 
 // ---- keys
@@ -186,7 +187,7 @@ void Node::say(int rank, Act act, uint64_t channel, uint64_t tag, uint32_t numbe
   header.tag = tag;
   Sending* sending = take(peer, act, header);
   sending->envelope.number = number;
-  post(peer, sending, nullptr, 0);
+  submit(peer, sending, nullptr, 0);
 }
 
 void Node::tell_key(Peer& peer, const mirror::Header& header, Lending& lending) {
@@ -199,7 +200,7 @@ void Node::tell_key(Peer& peer, const mirror::Header& header, Lending& lending) 
   sending->envelope.bytes = lending.bytes();
   sending->lending = lendings_.at(header.channel);
   lending.peer(peer.rank).lent++;
-  post(peer, sending, lending.key().data(), lending.key().size());
+  submit(peer, sending, lending.key().data(), lending.key().size());
 }
 
 // Each key that comes is given back once. One for a channel that is not open here, or not any more, is at once: it will be told
@@ -259,7 +260,7 @@ void Node::remove(mirror::Channel* channel) {
   const auto found = lendings_.find(channel->meeting());
   if (found == lendings_.end()) return;
   found->second->close();
-  tidy(channel->meeting());
+  spare(rank_, [&] { tidy(channel->meeting()); });  // else the peers keep their keys until they leave
 }
 
 }  // namespace fsccl::ucx

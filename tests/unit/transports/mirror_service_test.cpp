@@ -1,11 +1,13 @@
 // When the thread of a node moves it on, and when it leaves that to others.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <new>
 #include <thread>
 
-#include "transports/mirror/node.h"
+#include "transports/mirror/channel.h"
 
 namespace fsccl::mirror {
 namespace {
@@ -15,7 +17,7 @@ class BusyNode final : public Node {
  public:
   explicit BusyNode(const fsccl_transport_job_t& job) : Node("busy", job), events_(eventfd(1, EFD_CLOEXEC)) {
     unflushed_ = true;
-    start_service();
+    EXPECT_TRUE(start_service().ok());
   }
   ~BusyNode() override {
     stop_service();
@@ -24,10 +26,11 @@ class BusyNode final : public Node {
   Status connect(const uint8_t*, size_t) override { return success(); }
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return 4096; }
-  void send(int, const Header&, Payload, bool) override {}
   std::atomic<int> turns{0}, longest{0};
 
  protected:
+  void post(int, const Header&, Payload, bool) override {}
+  void drop(int) noexcept override {}
   bool advance(int) override {
     moves_++;
     woke();
@@ -49,6 +52,65 @@ class BusyNode final : public Node {
   const int events_;
   int moves_ = 0;
 };
+
+// A node that gets no memory for what comes, nor for what is to leave.
+class StarvedNode final : public Node {
+ public:
+  explicit StarvedNode(const fsccl_transport_job_t& job) : Node("starved", job) {}
+  Status connect(const uint8_t*, size_t) override { return success(); }
+  bool takes_at_once() const override { return true; }
+  size_t most_slot_bytes() const override { return 4096; }
+  std::vector<int> dropped;
+
+ protected:
+  void post(int, const Header&, Payload, bool) override { throw std::bad_alloc(); }
+  void drop(int rank) noexcept override { dropped.push_back(rank); }
+  bool advance(int) override { throw std::bad_alloc(); }
+  bool flushed() override { return true; }
+  bool arm() override { return true; }
+  int events() const override { return -1; }
+  void interrupt() override {}
+  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
+  void release(void*) override {}
+};
+
+class Starved : public testing::Test {
+ protected:
+  Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0}) {
+    Channel::Place place;
+    place.node = &node_;
+    place.meeting = place.tag = 7;
+    place.members = {0, 1, 2};
+    place.board = std::make_shared<Board>();
+    channel_ = Channel::open(std::move(place)).take();
+  }
+  const unsigned char key_[32] = {};
+  StarvedNode node_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_F(Starved, WhatCannotBeReceivedEndsAllConnectionsAndIsTold) {
+  EXPECT_EQ(channel_->poll(1, 1), nullptr);
+  EXPECT_THAT(node_.dropped, testing::ElementsAre(1, 2));
+  const fsccl_transport_failure_t* const failure = channel_->failure();
+  ASSERT_NE(failure, nullptr);  // at once: no job will say that a rank has died
+  EXPECT_EQ(failure->code, FSCCL_ERR_OUT_OF_MEMORY);
+  EXPECT_THAT(failure->text, testing::HasSubstr("rank 0 got no memory"));
+}
+
+TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
+  {
+    const std::lock_guard lock(node_.mutex());
+    node_.send(2, {}, {});
+    EXPECT_TRUE(node_.starved(2) && node_.broken(2));
+    EXPECT_FALSE(node_.broken(1));
+  }
+  EXPECT_THAT(node_.dropped, testing::ElementsAre(2));
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_ABORTED;
+  channel_->fail(failure);  // whom it cannot be told, does not matter here
+  EXPECT_EQ(channel_->failure()->code, FSCCL_ERR_ABORTED);
+}
 
 // Who is woken goes on by itself, perhaps on the thread's core.
 TEST(MirrorService, LeavesTheRestToWhomItWoke) {
