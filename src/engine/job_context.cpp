@@ -130,10 +130,15 @@ const char* JobContext::network_name() const {
   return std::all_of(facts_.begin(), facts_.end(), [](const Facts& one) { return one.fast_network != 0; }) ? "ucx" : "tcp";
 }
 
+// Of which the machine, or a limit of it, is the cause, and not what there is of the library.
+static bool is_shortage(fsccl_status_t code) {
+  return code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_SYSTEM;
+}
+
 // A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.
 Status JobContext::join_network(Deadline deadline) {
   struct Card {
-    uint32_t ok;
+    fsccl_status_t code;  // FSCCL_OK: it can be used
     uint32_t bytes;
     char name[16];  // of the transport: plug-ins may be different ones
     unsigned char content[kCardBytes];
@@ -145,27 +150,29 @@ Status JobContext::join_network(Deadline deadline) {
   std::string why;
   const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
   Card mine{};
+  mine.code = FSCCL_ERR_NOT_AVAILABLE;
   if (network) {
     size_t bytes = sizeof mine.content;
     char error[512] = "";
-    mine.ok = network->join(&job, &node_, mine.content, &bytes, error, sizeof error) == FSCCL_OK ? 1 : 0;
-    if (!mine.ok) node_ = nullptr;  // whatever it wrote there: there is nothing to leave
+    mine.code = network->join(&job, &node_, mine.content, &bytes, error, sizeof error);
+    if (mine.code != FSCCL_OK) node_ = nullptr;  // whatever it wrote there: there is nothing to leave
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
     std::strncpy(mine.name, network->name, sizeof mine.name - 1);
-    if (mine.ok && (!node_ || bytes > sizeof mine.content)) {
-      mine.ok = 0;
+    if (mine.code == FSCCL_OK && (!node_ || bytes > sizeof mine.content)) {
+      mine.code = FSCCL_ERR_NOT_AVAILABLE;
       why = "its join() made no node, or a card that is too large";
     }
   }
   network_ = network;
-  if (!mine.ok) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
+  if (mine.code != FSCCL_OK)
+    mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
   std::vector<Card> all(facts_.size());
   FSCCL_TRY(job_->all_gather(&mine, all.data(), sizeof mine, deadline));
   for (size_t rank = 0; rank < all.size(); rank++)  // who has none is told why, not that others have another
-    if (!all[rank].ok)
-      return fail(FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank, network_name(),
-                  !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
+    if (const fsccl_status_t code = all[rank].code; code != FSCCL_OK)
+      return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank,
+                  network_name(), !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
                   std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
           .with_peer(job_->rank(), static_cast<int>(rank));
   std::vector<unsigned char> cards(all.size() * kCardBytes);

@@ -6,7 +6,7 @@
 //   - after that there are no more descriptors, threads and blocks of memory than without the fault.
 // usage: PROGRAM all | sample [PHASE [KIND [FIRST LAST]]], or PROGRAM one PHASE KIND NUMBER once|persistent RANK. Exit status 0: no
 // failure. With FIRST and LAST only the calls of these numbers fail: a long sweep in pieces, each of which says when there are
-// more.
+// more. FSCCL_TRANSPORT says over what; else over shared memory.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -288,7 +288,9 @@ class Sweep {
   // Not of usage, as the calls are right, and not of a defect.
   static bool plausible(const Outcome& outcome) {
     const int code = outcome.status;
-    if (code == FSCCL_ERR_NOT_AVAILABLE) return std::strstr(outcome.text, "FSCCL_HOST_ID");  // what tells hosts apart is unreadable
+    // What tells hosts apart, or lists their addresses, is unreadable.
+    if (code == FSCCL_ERR_NOT_AVAILABLE)
+      return std::strstr(outcome.text, "FSCCL_HOST_ID") || std::strstr(outcome.text, "network interface");
     return outcome.text[0] != '\0' && code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_INTERNAL && code != FSCCL_ERR_MISMATCH;
   }
 

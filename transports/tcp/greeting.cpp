@@ -17,8 +17,12 @@ Nonce fresh() {
 // Into a socket that has had next to nothing yet.
 Status say(int fd, FrameType type, ByteView payload) {
   const Bytes frame = encode_frame(type, payload);
-  FSCCL_ASSIGN(const size_t sent, send_some(fd, frame.data(), frame.size()));
-  return sent == frame.size() ? success() : fail(FSCCL_ERR_LINK, "the other side does not read");
+  for (size_t sent = 0; sent < frame.size();) {
+    FSCCL_ASSIGN(const size_t now, send_some(fd, frame.data() + sent, frame.size() - sent));
+    if (now == 0) return fail(FSCCL_ERR_LINK, "the other side does not read");
+    sent += now;
+  }
+  return success();
 }
 
 }  // namespace
