@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 
+PEER_DEAD, LINK = -60, -40
+MOST_KIB = 1024  # of drift
 COUNT = 20000
 FLOAT32 = 10
 
@@ -38,26 +40,28 @@ def join(lib, unique, rank, ranks):
     config = Config(ctypes.sizeof(Config), version.value, ctypes.pointer(unique), None, None, rank, ranks, 0, 20000, None)
     comm = ctypes.c_void_p()
     status = lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm))
-    return comm if status == 0 else None
+    return (comm if status == 0 else None), status
 
 
 def work(lib, comm, rank, ranks, until):
-    """Rounds of an all-gather and an all-reduce until the time or an error; (rounds, wrong numbers)."""
+    """Rounds of an all-gather and an all-reduce until the time or an error; (rounds, wrong numbers, the error or 0)."""
     part, whole = (ctypes.c_float * COUNT)(), (ctypes.c_float * (COUNT * ranks))()
-    done = wrong = 0
+    done = wrong = status = 0
     while time.monotonic() < until:
         part[:] = [float(rank * 1000 + done % 100)] * COUNT
-        if lib.fsccl_all_gather(part, whole, ctypes.c_size_t(COUNT), FLOAT32, comm, None, None):
+        status = lib.fsccl_all_gather(part, whole, ctypes.c_size_t(COUNT), FLOAT32, comm, None, None)
+        if status:
             break
         for other in range(ranks):
             values = whole[other * COUNT:(other + 1) * COUNT]
             wrong += COUNT - values.count(float(other * 1000 + done % 100))
-        if lib.fsccl_all_reduce(part, whole, ctypes.c_size_t(COUNT), FLOAT32, Op(0, 0, 1.0), comm, None, None):
+        status = lib.fsccl_all_reduce(part, whole, ctypes.c_size_t(COUNT), FLOAT32, Op(0, 0, 1.0), comm, None, None)
+        if status:
             break
         total = float(sum(other * 1000 + done % 100 for other in range(ranks)))
         wrong += COUNT - whole[:COUNT].count(total)
         done += 1
-    return done, wrong
+    return done, wrong, status
 
 
 def memory_kib():
@@ -76,7 +80,7 @@ def start(lib, unique, ranks, seconds, wrong_to=None):
     for rank in range(1, ranks):
         child = os.fork()
         if child == 0:
-            comm = join(ctypes.CDLL(lib), unique, rank, ranks)
+            comm = join(ctypes.CDLL(lib), unique, rank, ranks)[0]
             wrong = work(ctypes.CDLL(lib), comm, rank, ranks, time.monotonic() + seconds)[1] if comm else 0
             if wrong and wrong_to is not None:
                 os.write(wrong_to, b"x")
@@ -115,11 +119,12 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
             failed += 1
             break
         os.write(ask[1], bytes(unique.bytes))
-        comm = join(lib, unique, 0, ranks)
+        comm, status = join(lib, unique, 0, ranks)
         if comm:
-            done, bad = work(lib, comm, 0, ranks, time.monotonic() + kill_every * 3)
+            done, bad, status = work(lib, comm, 0, ranks, time.monotonic() + kill_every * 3)
             rounds, wrong = rounds + done, wrong + bad
             failed += lib.fsccl_comm_destroy(comm) != 0
+        failed += status not in (PEER_DEAD, LINK)  # somebody was killed in each job
         os.read(tell[0], 1)
         jobs += 1
         drift.append((len(os.listdir("/proc/self/fd")), memory_kib()))
@@ -132,8 +137,8 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
         pass
     first = drift[min(2, len(drift) - 1)]  # after caches have filled
     print(f"soak: {seconds:.0f} s, {ranks} ranks, {jobs} jobs each with a kill, {rounds} checked rounds of rank 0: {wrong} wrong, "
-          f"{failed} failed calls, descriptors {drift[-1][0] - first[0]:+d}, memory {drift[-1][1] - first[1]:+d} KiB")
-    return wrong == 0 and failed == 0 and drift[-1][0] == first[0]
+          f"{failed} calls that failed otherwise, descriptors {drift[-1][0] - first[0]:+d}, memory {drift[-1][1] - first[1]:+d} KiB")
+    return wrong == 0 and failed == 0 and drift[-1][0] == first[0] and drift[-1][1] - first[1] <= MOST_KIB
 
 
 def mass_kills(lib_path, ranks, kills, seed):
@@ -155,7 +160,7 @@ def mass_kills(lib_path, ranks, kills, seed):
             unique = Id()
             lib.fsccl_unique_id_create(ctypes.byref(unique))
             os.write(writer, bytes(unique.bytes))
-            comm = join(lib, unique, 0, ranks)
+            comm = join(lib, unique, 0, ranks)[0]
             if comm:
                 work(lib, comm, 0, ranks, time.monotonic() + 30)
             os._exit(0)

@@ -1,4 +1,4 @@
-// A thousand programs in which one rank calls something else than the others, in each field of an operation's fingerprint: an error
+// A thousand programs in which one rank calls something else than the others, in each field of a collective's fingerprint: an error
 // on every rank, with both calls in its text. And programs whose ranks differ where they may: never called a mismatch.
 #include <fmt/format.h>
 
@@ -20,8 +20,11 @@ struct Call {
   size_t count = 0;
   fsccl_dtype_t dtype = FSCCL_FLOAT32;
   fsccl_op_kind_t kind = FSCCL_OP_SUM;
+  double scale = 1;  // of FSCCL_OP_PREMUL_SUM
   int root = 0;
 };
+
+bool floats(fsccl_dtype_t dtype) { return dtype != FSCCL_INT32; }
 
 Call random_call(Random& random, int ranks) {
   Call call;
@@ -29,13 +32,13 @@ Call random_call(Random& random, int ranks) {
   call.count = 1 + random.below(random.below(2) ? 20 : kMost - 1);
   const fsccl_dtype_t dtypes[] = {FSCCL_FLOAT32, FSCCL_FLOAT64, FSCCL_INT32, FSCCL_BFLOAT16};
   call.dtype = dtypes[random.below(4)];
-  call.kind = static_cast<fsccl_op_kind_t>(random.below(5));
+  call.kind = static_cast<fsccl_op_kind_t>(random.below(floats(call.dtype) ? 6 : 5));
   call.root = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
   return call;
 }
 
 fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double>& in, std::vector<double>& out) {
-  const fsccl_op_t op = {c.kind, 0, 1.0};
+  const fsccl_op_t op = {c.kind, 0, c.scale};
   void *send = in.data(), *recv = out.data();
   switch (c.op) {
     case kAllGather:
@@ -65,7 +68,7 @@ Call differ(Call call, Random& random, int ranks) {
     return (now + 1 + static_cast<int>(random.below(static_cast<uint64_t>(bound - 1)))) % bound;
   };
   while (true) {
-    switch (random.below(5)) {
+    switch (random.below(6)) {
       case 0:
         call.op = other(call.op, kOperations);
         return call;
@@ -74,12 +77,16 @@ Call differ(Call call, Random& random, int ranks) {
         call.count = call.count > 1 && random.below(2) ? call.count - 1 : call.count + 1;
         return call;
       case 2:
-        if (call.op == kBarrier) continue;
+        if (call.op == kBarrier || call.kind == FSCCL_OP_PREMUL_SUM) continue;
         call.dtype = call.dtype == FSCCL_FLOAT32 ? FSCCL_INT32 : call.dtype == FSCCL_INT32 ? FSCCL_FLOAT64 : FSCCL_FLOAT32;
         return call;
       case 3:
         if (!reduces(call.op)) continue;
-        call.kind = static_cast<fsccl_op_kind_t>(other(call.kind, 5));
+        call.kind = static_cast<fsccl_op_kind_t>(other(call.kind, floats(call.dtype) ? 6 : 5));
+        return call;
+      case 4:
+        if (!reduces(call.op) || call.kind != FSCCL_OP_PREMUL_SUM) continue;
+        call.scale = 1 + 0x1p-52;
         return call;
       default:
         if (!rooted(call.op)) continue;

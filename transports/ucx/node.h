@@ -74,6 +74,7 @@ class Node : public mirror::Node {
     std::vector<uint8_t> address;
     Token to{}, from{};  // tokens of messages to and from it
     ucp_ep_h endpoint = nullptr;
+    void* closing = nullptr;  // a request
     Path path = Path::am;
     bool alike = true;  // it has the same UCX, and so understands our keys
   };

@@ -48,19 +48,18 @@ Node::~Node() {
   if (!worker_) return;
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
-  release_early();
+  spare(rank_, [&] { release_early(); });
   while (!flushed() && !deadline.passed()) advance(-1);
   if (flush_) ucx_.request_free(flush_);
   closing_ = true;  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
-  std::vector<void*> closing;
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = broken(peer.rank) || deadline.passed() ? UCP_EP_CLOSE_FLAG_FORCE : 0;
-    closing.push_back(ucx_.ep_close_nbx(peer.endpoint, &param));
+    peer.closing = ucx_.ep_close_nbx(peer.endpoint, &param);
   }
-  for (void* request : closing) settle(request, deadline);
+  for (Peer& peer : peers_) settle(peer.closing, deadline);
   for (auto& [channel, lending] : lendings_) {
     lending->close();
     lending->destroy_keys();
