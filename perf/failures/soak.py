@@ -137,7 +137,7 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
         pass
     first = drift[min(2, len(drift) - 1)]  # after caches have filled
     print(f"soak: {seconds:.0f} s, {ranks} ranks, {jobs} jobs each with a kill, {rounds} checked rounds of rank 0: {wrong} wrong, "
-          f"{failed} calls that failed otherwise, descriptors {drift[-1][0] - first[0]:+d}, memory {drift[-1][1] - first[1]:+d} KiB")
+          f"{failed} odd errors, descriptors {drift[-1][0] - first[0]:+d}, memory {drift[-1][1] - first[1]:+d} KiB")
     return wrong == 0 and failed == 0 and drift[-1][0] == first[0] and drift[-1][1] - first[1] <= MOST_KIB
 
 

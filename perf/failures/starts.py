@@ -299,7 +299,8 @@ def limits(options):
         return limited(options, "/dev/shm of 1 MiB", lambda: None, ["/dev/shm"])
     good = limited(options, "64 descriptors", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)), ["ulimit -n"])
     good &= limited(options, "no locked memory", lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)), ["ulimit -l"])
-    good &= limited(options, "1 GiB of addresses", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)), ["ulimit -v"])
+    good &= limited(options, "1 GiB of addresses", lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+                    ["ulimit -v"])
     command = "mount -t tmpfs -o size=1m tmpfs /dev/shm && exec \"$@\""
     again = [sys.executable, os.path.abspath(__file__), "--library", options.library, "limits"]
     small = subprocess.run(["unshare", "-m", "sh", "-c", command, "sh", *again], env={**os.environ, "SMALL_SHM": "1"}, check=False,

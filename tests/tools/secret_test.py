@@ -20,7 +20,8 @@ KEY = hmac.new(SECRET, b'fsccl job secret file', hashlib.sha256).digest()
 
 def forms(secret):
     raw = [secret, secret[:16], secret[16:32]]  # a part is too much, too
-    return {form for one in raw for form in (one, one.hex().encode(), one.hex().upper().encode(), base64.b64encode(one).rstrip(b'='))}
+    return {form for one in raw for form in
+            (one, one.hex().encode(), one.hex().upper().encode(), base64.b64encode(one).rstrip(b'='))}
 
 
 def found_in(data):
@@ -28,7 +29,8 @@ def found_in(data):
 
 
 def start(folder, rank, port, secret='secret', timeout_ms=60000):
-    settings = {'RANK': rank, 'WORLD_SIZE': 2, 'LOCAL_RANK': 0, 'LOCAL_WORLD_SIZE': 1, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port,
+    settings = {'RANK': rank, 'WORLD_SIZE': 2, 'LOCAL_RANK': 0, 'LOCAL_WORLD_SIZE': 1,
+                'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port,
                 'FSCCL_HOST_ID': f'host {rank}', 'FSCCL_JOB_SECRET_FILE': folder / secret, 'FSCCL_LOG_LEVEL': 'trace',
                 'FSCCL_TRACE_DIR': folder / 'trace', 'FSCCL_METRICS_FILE': folder / 'metrics-%r', 'FSCCL_METRICS_MS': 100,
                 'FSCCL_TIMEOUT_MS': timeout_ms}
@@ -79,7 +81,8 @@ def main():
         said += [rank.communicate(timeout=120)[0] for rank in ranks]
         expect(all(rank.returncode != 0 for rank in ranks), 'who knows another secret is not let in')
         left = {path: path.read_bytes() for path in folder.rglob('*') if path.is_file() and path.name != 'secret'}
-        said.append(subprocess.run([trace, 'hang', folder / 'trace'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout)
+        said.append(subprocess.run([trace, 'hang', folder / 'trace'],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout)
         expect(any(path.parent.name == 'trace' for path in left) and any(path.name.startswith('metrics') for path in left),
                f'recorders and metrics were written: {sorted(left)}')
         expect(b' info: ' in said[0], 'messages of all levels were written')
