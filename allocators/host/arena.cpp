@@ -14,6 +14,7 @@
 
 #include "allocators/host/available_memory.h"
 #include "base/limits.h"
+#include "base/reserve_file.h"
 
 // Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is handled.
 #ifndef MFD_NOEXEC_SEAL
@@ -31,8 +32,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
-constexpr uint64_t kAllocateStepBytes = uint64_t{4} << 20;  // one system call: short, so that a signal seldom interrupts it
-constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;   // other processes take memory meanwhile
+constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;  // other processes take memory meanwhile
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;  // larger arenas are left out of core files
 
@@ -233,23 +233,12 @@ Status HostArena::allocate(uint64_t begin, uint64_t end, uint64_t* done) {
   *done = begin;
   if (!fd_.valid()) return success();
   if (huge_pages_ && end > begin) madvise(base_ + begin, end - begin, MADV_HUGEPAGE);
-  uint64_t step = kAllocateStepBytes, checked = begin;
   while (*done < end) {
-    if (!outside_ && *done - checked >= kCheckEveryBytes) {
-      FSCCL_TRY(check_available(end - *done));
-      checked = *done;
-    }
-    const uint64_t bytes = std::min(step, end - *done);
-    if (fallocate(fd_.get(), 0, static_cast<off_t>(file_offset_ + *done), static_cast<off_t>(bytes)) == 0) {
-      *done += bytes;
-      continue;
-    }
-    if (errno == EINTR) {
-      // An interrupted call has undone its work. Smaller calls get through however often signals come.
-      step = std::max(step / 2, page_bytes());
-      continue;
-    }
-    const int error = errno;
+    if (!outside_ && *done > begin) FSCCL_TRY(check_available(end - *done));
+    uint64_t at = file_offset_ + *done;
+    const int error = reserve_file(fd_.get(), &at, file_offset_ + std::min(*done + kCheckEveryBytes, end));
+    *done = at - file_offset_;
+    if (error == 0) continue;
     if (outside_ && error == ENODEV) return success();
     return fail_errno(error, fmt::format("host arena: fallocate of {} bytes, {} of them done ({} bytes available)", end - begin,
                                          *done - begin, available_memory().bytes));

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/reserve_file.h"
+
 namespace fsccl {
 
 Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
@@ -16,7 +18,8 @@ Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
   const size_t bytes = bytes_of(lines);
   const Header header{kMagic, job, lines};
   // Reserved now, so that no beat can meet a shortage of memory.
-  if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)))
+  uint64_t reserved = 0;
+  if (const int error = reserve_file(fd.get(), &reserved, bytes))
     return fail_errno(error, fmt::format("cannot reserve {} bytes of shared memory for heartbeats", bytes));
   if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) return fail_errno(errno, "writing the table of heartbeats");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/reserve_file.h"
 
 namespace fsccl {
 namespace {
@@ -98,7 +99,10 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
     made->header_ = &header;
     FSCCL_ASSIGN(fd, make_file(place.folder + '/' + made->file_name()));
     // Made whole now, so that a full disk is an error here and no SIGBUS later.
-    if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_)); error != 0)
+    uint64_t reserved = 0;
+    int error = reserve_file(fd.get(), &reserved, made->bytes_);
+    if (error == EOPNOTSUPP) error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
+    if (error != 0)
       return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", place.folder, made->bytes_));
     flags = MAP_SHARED;
   }

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/futex.h"
+#include "base/reserve_file.h"
 #include "base/round_up.h"
 #include "base/status.h"
 #include "transports/shm/mapping.h"
@@ -73,10 +74,8 @@ size_t pair_bytes(int ranks) { return 2 * sizeof(RankBlock) + FSCCL_TRANSPORT_SL
 size_t segment_bytes(const Offer& offer) { return sizeof(Header) + offer.ranks * (sizeof(RankBlock) + offer.ring_bytes); }
 
 Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
-  if (bytes == 0) return success();
-  int failed;
-  do failed = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) ? errno : 0;
-  while (failed == EINTR);
+  uint64_t from = offset;
+  const int failed = reserve_file(fd, &from, offset + bytes);
   return failed ? fail_errno(failed, fmt::format("cannot reserve {} bytes of shared memory for {}", bytes, what)) : success();
 }
 
