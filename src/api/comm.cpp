@@ -148,7 +148,7 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
     const bool with_id = config.unique_id != nullptr;
     Undo undo([&] { comms().take(bits); });
     if (config.nonblocking)
-      object->creator = std::thread([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); });
+      FSCCL_TRY(object->creator.start([object, request, with_id, bits]() mutable { make_later(*object, request, with_id, bits); }));
     else
       FSCCL_TRY(make(*object, request, with_id, as_handle(bits)));
     undo.keep();

@@ -3,10 +3,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "api/guard.h"
 #include "api/handle.h"
+#include "base/threads.h"
 #include "device/device_unit.h"
 #include "engine/communicator.h"
 #include "unit/unit.h"
@@ -18,7 +18,7 @@ struct CommObject {
   std::atomic<Communicator*> ready{nullptr};
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
-  std::thread creator;                                // of a nonblocking creation
+  Thread creator;                                     // of a nonblocking creation
   std::map<std::pair<int, int>, fsccl_comm_t> pairs;  // by (from, to): on which this rank sends and receives, made when first used
 };
 struct PoolObject {  // one of both

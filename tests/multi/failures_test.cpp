@@ -4,6 +4,7 @@
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <set>
@@ -139,6 +140,28 @@ int stranger(const Child&) {
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
 }
 
+// Where the user may start no thread. Root may always, so that it becomes somebody else.
+int threadless(const Child&) {
+  fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+  fsccl_unique_id_t id;
+  if (fsccl_unique_id_create(&id) != FSCCL_OK) return 3;
+  config.unique_id = &id;
+  config.rank = 0;
+  config.ranks = 1;
+  config.nonblocking = 1;
+  rlimit before;
+  getrlimit(RLIMIT_NPROC, &before);
+  const rlimit none = {1, before.rlim_max};
+  if (setrlimit(RLIMIT_NPROC, &none) != 0 || (getuid() == 0 && setuid(54321) != 0)) return 4;
+  prctl(PR_SET_DUMPABLE, 1);  // as before: who looks for leaks at the end wants it
+  fsccl_comm_t comm = nullptr;
+  tell("create", fsccl_comm_create(&config, &comm));
+  if (comm) return 5;
+  setrlimit(RLIMIT_NPROC, &before);
+  tell("again", fsccl_comm_create(&config, &comm));
+  return comm && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 6;
+}
+
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   if (DIR* folder = opendir("/dev/shm")) {
@@ -237,6 +260,14 @@ TEST(Failures, AForkedChildIsRefused) {
   EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
 }
 
+TEST(Failures, AThreadThatTheSystemRefusesIsALimit) {
+  Processes processes;
+  processes.start("threadless", 0, 1);
+  EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("create: " + std::to_string(FSCCL_ERR_LIMIT))) << processes.report();
+  EXPECT_THAT(processes.output(0), ::testing::HasSubstr("ulimit -u")) << processes.report();
+}
+
 }  // namespace
 }  // namespace fsccl::testing
 
@@ -249,7 +280,8 @@ int main(int argc, char** argv) {
                                   {"careless", careless},
                                   {"backward", backward},
                                   {"forker", forker},
-                                  {"stranger", stranger}}))
+                                  {"stranger", stranger},
+                                  {"threadless", threadless}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
