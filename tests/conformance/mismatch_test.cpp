@@ -1,129 +1,106 @@
-// A thousand programs in which one rank calls something else than the others, in each field of a collective's fingerprint: an error
+// A thousand programs in which one rank calls something else than the others, in each field of an operation's fingerprint: an error
 // on every rank, with both calls in its text. And programs whose ranks differ where they may: never called a mismatch.
 #include <fmt/format.h>
 
-#include "support.h"
+#include "mismatch_case.h"
+#include "unit_case.h"
 
 namespace fsccl::testing {
 namespace {
 
-enum Operation { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kReduce, kGather, kScatter, kAllToAll, kBarrier, kOperations };
-constexpr const char* kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce",
-                                  "gather",     "scatter",        "all_to_all", "barrier"};
-constexpr size_t kMost = 3000;  // elements of a rank's part
-
-bool reduces(int op) { return op == kReduceScatter || op == kAllReduce || op == kReduce; }
-bool rooted(int op) { return op >= kBroadcast && op <= kScatter; }
-
-struct Call {
-  int op = 0;
-  size_t count = 0;
-  fsccl_dtype_t dtype = FSCCL_FLOAT32;
-  fsccl_op_kind_t kind = FSCCL_OP_SUM;
-  double scale = 1;  // of FSCCL_OP_PREMUL_SUM
-  int root = 0;
-};
-
-bool floats(fsccl_dtype_t dtype) { return dtype != FSCCL_INT32; }
-
-Call random_call(Random& random, int ranks) {
-  Call call;
-  call.op = static_cast<int>(random.below(kOperations));
-  call.count = 1 + random.below(random.below(2) ? 20 : kMost - 1);
-  const fsccl_dtype_t dtypes[] = {FSCCL_FLOAT32, FSCCL_FLOAT64, FSCCL_INT32, FSCCL_BFLOAT16};
-  call.dtype = dtypes[random.below(4)];
-  call.kind = static_cast<fsccl_op_kind_t>(random.below(floats(call.dtype) ? 6 : 5));
-  call.root = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
-  return call;
-}
-
-fsccl_status_t issue(const Call& c, fsccl_comm_t comm, std::vector<double>& in, std::vector<double>& out) {
-  const fsccl_op_t op = {c.kind, 0, c.scale};
-  void *send = in.data(), *recv = out.data();
-  switch (c.op) {
-    case kAllGather:
-      return fsccl_all_gather(send, recv, c.count, c.dtype, comm, nullptr, nullptr);
-    case kReduceScatter:
-      return fsccl_reduce_scatter(send, recv, c.count, c.dtype, op, comm, nullptr, nullptr);
-    case kAllReduce:
-      return fsccl_all_reduce(send, recv, c.count, c.dtype, op, comm, nullptr, nullptr);
-    case kBroadcast:
-      return fsccl_broadcast(recv, c.count, c.dtype, c.root, comm, nullptr, nullptr);
-    case kReduce:
-      return fsccl_reduce(send, recv, c.count, c.dtype, op, c.root, comm, nullptr, nullptr);
-    case kGather:
-      return fsccl_gather(send, recv, c.count, c.dtype, c.root, comm, nullptr, nullptr);
-    case kScatter:
-      return fsccl_scatter(send, recv, c.count, c.dtype, c.root, comm, nullptr, nullptr);
-    case kAllToAll:
-      return fsccl_all_to_all(send, recv, c.count, c.dtype, comm, nullptr, nullptr);
-    default:
-      return fsccl_barrier(comm, nullptr, nullptr);
-  }
-}
-
-// Changes one field that the operation has.
-Call differ(Call call, Random& random, int ranks) {
-  const auto other = [&](int now, int bound) {
-    return (now + 1 + static_cast<int>(random.below(static_cast<uint64_t>(bound - 1)))) % bound;
-  };
-  while (true) {
-    switch (random.below(6)) {
-      case 0:
-        call.op = other(call.op, kOperations);
-        return call;
-      case 1:
-        if (call.op == kBarrier) continue;
-        call.count = call.count > 1 && random.below(2) ? call.count - 1 : call.count + 1;
-        return call;
-      case 2:
-        if (call.op == kBarrier || call.kind == FSCCL_OP_PREMUL_SUM) continue;
-        call.dtype = call.dtype == FSCCL_FLOAT32 ? FSCCL_INT32 : call.dtype == FSCCL_INT32 ? FSCCL_FLOAT64 : FSCCL_FLOAT32;
-        return call;
-      case 3:
-        if (!reduces(call.op)) continue;
-        call.kind = static_cast<fsccl_op_kind_t>(other(call.kind, floats(call.dtype) ? 6 : 5));
-        return call;
-      case 4:
-        if (!reduces(call.op) || call.kind != FSCCL_OP_PREMUL_SUM) continue;
-        call.scale = 1 + 0x1p-52;
-        return call;
-      default:
-        if (!rooted(call.op)) continue;
-        call.root = other(call.root, ranks);
-        return call;
-    }
-  }
-}
-
-// What the text of the error has of a call.
-std::string words_of(const Call& call) {
-  return call.op == kBarrier ? "barrier (operation" : fmt::format("{} of ", kNames[call.op]);
-}
-
 class Mismatches : public ::testing::TestWithParam<int> {};
 
 TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
+  constexpr Field kFields[] = {Field::op, Field::dtype, Field::kind, Field::root, Field::count, Field::sequence, Field::history};
   // The last ones in many rounds, and a reduce whose senders wait for nobody: ranks are further apart when they meet.
   const bool rounds = GetParam() >= 10;
   const Settings settings{{"FSCCL_SLOT_BYTES", rounds ? "4K" : "auto"}, {"FSCCL_PLAN", rounds ? "reduce=small_slots" : ""}};
-  for (int i = 0; i < 100 && !HasFailure(); ++i) {
+  for (int i = 0; i < 98 && !HasFailure(); ++i) {
     const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
+    const Field field = kFields[seed % std::size(kFields)];
     Random random(mix(seed, 1));
-    const int ranks = 2 + static_cast<int>(random.below(3));
-    std::vector<Call> calls;
+    const int ranks = 2 + static_cast<int>(random.below(3)), odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+    std::vector<Call> calls, odd_calls;
     for (uint64_t n = 1 + random.below(4); n > 0; --n) calls.push_back(random_call(random, ranks));
-    const int odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
-    const Call wrong = differ(calls.back(), random, ranks);
-    SCOPED_TRACE(fmt::format("seed {}: rank {} of {} calls {}", seed, odd, ranks, words_of(wrong)));
+    Call wrong = calls.back();
+    while (!differ(field, seed / std::size(kFields), &wrong, random)) wrong = calls.back() = random_call(random, ranks);
+    odd_calls = calls;
+    odd_calls.back() = wrong;
+    if (field == Field::sequence) calls.push_back(wrong);  // the other ranks come to it one call later
+    const Call right = calls[odd_calls.size() - 1];
+    const std::string said = fmt::format("rank {} calls {}", odd, words_of(wrong));
+    SCOPED_TRACE(fmt::format("seed {}: {} of {}, not {}", seed, said, ranks, words_of(right)));
     run_ranks(ranks, [&](Rank& self) {
-      std::vector<double> in(static_cast<size_t>(ranks) * (kMost + 1), 1), out(in.size());
+      std::vector<double> in(most_elements(ranks), 1), out(in.size());
       // A rank may hear of it in an operation before: others are ahead.
       fsccl_status_t status = FSCCL_OK;
-      for (size_t n = 0; n < calls.size() && status == FSCCL_OK; ++n)
-        status = issue(n + 1 == calls.size() && self.rank == odd ? wrong : calls[n], self.comm, in, out);
+      for (const Call& call : self.rank == odd ? odd_calls : calls)
+        if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
       if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);  // an operation that need not see all ranks
-      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, words_of(wrong).c_str(), words_of(calls.back()).c_str(), "they differ in");
+      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(), "they differ in", word_of(field));
+    });
+  }
+}
+
+// What steps of units can differ in, beside what the others have.
+enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
+
+// The call of this rank that differs, or does not.
+fsccl_status_t step_that_differs(int difference, bool odd, TestUnit& unit, TestUnit& other) {
+  fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+  switch (difference) {
+    case kWritable:
+      return fsccl_unit_unshard(unit.get(), odd ? FSCCL_UNSHARD_WRITABLE : FSCCL_UNSHARD_READ, nullptr);
+    case kKept:
+      if (odd) {
+        EXPECT_OK(fsccl_unit_mark_changed(unit.get()));
+      }
+      return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
+    case kOrdered: {
+      unit.unshard();
+      other.unshard();
+      (odd ? unit : other).reshard();
+      (odd ? other : unit).reshard();
+      return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
+    }
+    default:
+      unit.write_grads(1, unit.rank());
+      config.accumulate = difference == kAccumulated && odd;
+      config.defer_replicas = difference == kDeferred && odd;
+      config.scale = difference == kScaled && odd ? 0.25 : 0.5;
+      return fsccl_unit_reduce_grads(unit.get(), &config, nullptr);
+  }
+}
+
+TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
+  for (int i = 0; i < 12 && !HasFailure(); ++i) {
+    const int difference = i % kDifferences;
+    const Field field = difference == kScaled || difference == kOrdered ? Field::history : Field::flags;
+    const bool reduces = difference >= kAccumulated && difference <= kScaled;
+    const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
+    Random random(mix(seed, 2));
+    const int ranks = 2 + static_cast<int>(random.below(3)), odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+    const auto rows = static_cast<int64_t>(1 + random.below(3000)), steps = static_cast<int64_t>(random.below(3));
+    UnitCase c = simple_unit({{rows, 3}}, seed + 1);
+    if (difference == kKept) c.keep = FSCCL_KEEP_ALWAYS;
+    SCOPED_TRACE(fmt::format("seed {}: rank {} of {} differs in way {}", seed, odd, ranks, difference));
+    const std::string said = fmt::format("rank {} calls {} of ", odd, reduces ? "unit_reduce_grads" : "unit_unshard");
+    run_ranks(ranks, [&](Rank& self) {
+      fsccl_comm_t alone = nullptr;  // one replica
+      ASSERT_OK(fsccl_comm_split(self.comm, self.rank, 0, nullptr, &alone));
+      {
+        const PoolScope pool(self.comm);
+        TestUnit unit(c, self.comm, pool.get(), difference == kDeferred ? alone : nullptr), other(c, self.comm, pool.get());
+        unit.write_shards(1);
+        other.write_shards(1);
+        for (int64_t step = 0; step < steps + (difference == kKept); ++step) {
+          unit.unshard();
+          unit.reshard();
+        }
+        EXPECT_ERROR(step_that_differs(difference, self.rank == odd, unit, other), FSCCL_ERR_MISMATCH, said.c_str(),
+                     "they differ in", word_of(field));
+      }
+      EXPECT_OK(fsccl_comm_destroy(alone));
     });
   }
 }
@@ -154,7 +131,7 @@ TEST(Differences, ThatAreAllowed) {
       {
         const PoolScope pool(row);
         Random shared(mix(seed, 1)), own(mix(seed, 2 + static_cast<uint64_t>(self.rank)));
-        std::vector<double> in(4 * (kMost + 1), 1), out(in.size());
+        std::vector<double> in(most_elements(2), 1), out(in.size());
         std::vector<void*> blocks;
         for (int i = 0; i < 20; ++i) {
           const Call call = random_call(shared, 2);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace fsccl {
 namespace {
 
@@ -31,6 +33,27 @@ TEST(Fingerprint, ADifferentFieldIsNamedWithBothValues) {
   other.root = 2;
   other.history = 8;  // follows from the others, as a rule
   EXPECT_EQ(difference(call(OpCode::broadcast), other, 12), "count 10 and 20, root -1 and 2");
+}
+
+TEST(Fingerprint, EveryFieldIsComparedAndNamed) {
+  Fingerprint other = call(OpCode::reduce);
+  auto& [op, dtype, kind, flags, root, count, sequence, history] = other;  // one more, and it does not compile
+  const auto differs = [&](auto& field, auto value, const char* word) {
+    const auto before = std::exchange(field, value);
+    EXPECT_FALSE(equal(call(OpCode::reduce), &other)) << word;
+    EXPECT_THAT(difference(call(OpCode::reduce), other, 0), HasSubstr(word));
+    EXPECT_EQ(gist_of(call(OpCode::reduce)) == gist_of(other), &field == static_cast<void*>(&sequence)) << word;
+    field = before;
+  };
+  differs(op, OpCode::all_reduce, "operation reduce and all_reduce");
+  differs(dtype, uint8_t{FSCCL_FLOAT64}, "dtype");
+  differs(kind, uint8_t{FSCCL_OP_MAX}, "operator sum and max");
+  differs(flags, uint8_t{2}, "mode 0 and 2");
+  differs(root, 3, "root -1 and 3");
+  differs(count, uint64_t{11}, "count 10 and 11");
+  differs(sequence, uint64_t{16}, "sequence number 15 and 16");
+  differs(history, uint64_t{8}, "history");
+  EXPECT_TRUE(equal(call(OpCode::reduce), &other));
 }
 
 TEST(Fingerprint, WhereOnlyTheHistoryDiffersItSaysWhatThatIs) {
