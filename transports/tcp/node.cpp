@@ -211,14 +211,14 @@ std::byte* Node::Link::begin(const Head& head) {
   return place;
 }
 
-// The channel may have been closed since, or failed: then bytes go to its mirror, and no more to where they were wanted.
+// The channel may have been closed since, or failed: then no more goes to where bytes were wanted, which may be the caller's memory
+// again. The message does not count then: a part of it is missing wherever its reader would look.
 std::byte* Node::Link::go_on(const Head& head, std::byte* place) {
   if (goes != Goes::to_channel) return place;
-  if (node.find(head.header.channel) != channel) {
-    goes = Goes::nowhere;
-    return nullptr;
-  }
-  return channel->failed() ? channel->mirror_of(channel->member(rank), head.header) : place;
+  const bool there = node.find(head.header.channel) == channel;
+  if (there && (!channel->failed() || place == channel->mirror_of(channel->member(rank), head.header))) return place;
+  goes = Goes::nowhere;
+  return nullptr;
 }
 
 bool Node::Link::end(const Head& head, std::byte* place) {

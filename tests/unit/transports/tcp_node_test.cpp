@@ -236,6 +236,28 @@ TEST_F(TcpNodeTest, BytesOutsideTheRingEndTheChannel) {
   EXPECT_EQ(failure->code, FSCCL_ERR_PROTOCOL);
 }
 
+// Its bytes were wanted in the caller's memory, and half of them are there: nobody may take it for whole.
+TEST_F(TcpNodeTest, AMessageInWhoseMiddleTheChannelFailsNeverCounts) {
+  Result<Fd> link = call();
+  ASSERT_TRUE(link.ok());
+  constexpr size_t kBytes = 50'000, kFirst = 20'000;
+  std::vector<std::byte> wanted(kBytes);
+  channel_->expect(0, 1, 0, wanted.data(), kBytes);
+  const Bytes whole = message(mirror::MessageKind::line, 1, kBytes);
+  put(link.value().get(), ByteView(whole).first(kFirst));
+  const Deadline deadline = Deadline::in_ms(kLongMs);
+  while (wanted[kFirst - sizeof(Head) - 1] == std::byte{0} && !deadline.passed()) node_->poll(-1);
+  fsccl_transport_failure_t failure{};
+  failure.code = FSCCL_ERR_PEER_DEAD;
+  channel_->fail(failure);
+  put(link.value().get(), ByteView(whole).subspan(kFirst));
+  put(link.value().get(), message(mirror::MessageKind::line, 2, kBytes));
+  EXPECT_TRUE(comes(2));
+  EXPECT_EQ(channel_->poll(0, 1), nullptr);
+  EXPECT_EQ(wanted[kFirst - sizeof(Head) - 1], std::byte{9});
+  EXPECT_EQ(wanted[kFirst - sizeof(Head)], std::byte{0});
+}
+
 TEST_F(TcpNodeTest, ARankThatEndsWithoutAGoodbyeIsLost) {
   {
     Result<Fd> link = call();
