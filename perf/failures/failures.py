@@ -3,33 +3,44 @@
 """How soon ranks learn that one of them has died or given up, and go on without it:
 
     failures.py --library build/libfsccl.so.0 [--ranks 8] [--hosts 1] [--rounds 50] [--stops 20] [--cuts 0] [--aborts 200]
-                [--shrink-ranks 64] [--shrinks 5]
+                [--shrink-ranks 64] [--shrinks 5] [--busy 0] [--transport shm|ucx|tcp]
 
 kill:    from kill -9 of one rank, for which the others wait in a barrier, until all of them have returned with FSCCL_ERR_PEER_DEAD
          and its number. A job for each round; the ranks are killed in turn.
+busy:    the same (--busy 50: so many), where all are in the middle of all-reduces of 4 MiB, one after the other.
 stop:    from SIGSTOP of one rank until all others call it a suspect (fsccl_comm_peer_state). It goes on when they do, and nobody
          else may have been one.
 cut:     from when the last host's network card is down until all ranks have returned with FSCCL_ERR_PEER_DEAD. For --hosts of
          tests/hosts/hosts.py.
-abort:   from fsccl_comm_abort() on one rank until the others have returned from the barrier in which they waited.
+abort:   from fsccl_comm_abort() on one rank until the others have returned from the barrier in which they waited, with
+         FSCCL_ERR_ABORTED and its number.
 shrink:  from the kill until all survivors have made a new communicator and gathered the right ranks on it.
 
 Ranks are processes. With --hosts over 1 they believe to be on so many hosts, and those of different ones reach each other by TCP,
-or by what FSCCL_NETWORK says. The clock is CLOCK_MONOTONIC, the same for all. Times of the slowest rank; p50
-and p99 of all rounds.
+or by what FSCCL_NETWORK says; --transport has all of them, also of one host, reach each other by that. The clock is
+CLOCK_MONOTONIC, the same for all. Times of the slowest rank; p50 and p99 of all rounds. The exit status is 0 if in each round every
+survivor had the right error in time.
 """
 import argparse
 import ctypes
 import os
+import random
 import signal
 import subprocess
+import sys
 import time
 
 from ranks import Job, say, show
 
-PEER_DEAD = -60
+PEER_DEAD, ABORTED = -60, -80
+FLOAT32 = 10
+BUSY_ELEMENTS = 1 << 20
 SUSPECT = 1
 QUIET = {"FSCCL_LOG_LEVEL": "error"}
+
+
+class Op(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("scale", ctypes.c_double)]
 
 
 def until_killed(rank, victim):
@@ -39,11 +50,28 @@ def until_killed(rank, victim):
     if rank.rank == victim:
         while True:
             signal.pause()
-    status = rank.barrier(rank.comm)
+    told_of(rank, victim, "barrier", rank.barrier(rank.comm))
+
+
+def told_of(rank, victim, what, status):
     now = time.monotonic_ns()
     if status != PEER_DEAD or rank.error().peer != victim:
-        raise SystemExit(f"rank {rank.rank}: barrier ended with {status} and rank {rank.error().peer}, {victim} was killed")
+        raise SystemExit(f"rank {rank.rank}: {what} ended with {status} and rank {rank.error().peer}, {victim} was killed: "
+                         f"{rank.error().text.decode()}")
     say("told", now)
+
+
+def until_killed_at_work(rank, victim):
+    """All-reduces until one ends otherwise."""
+    mine, sums = (ctypes.c_float * BUSY_ELEMENTS)(), (ctypes.c_float * BUSY_ELEMENTS)()
+    status, number = 0, 0
+    while status == 0:
+        status = rank.lib.fsccl_all_reduce(mine, sums, ctypes.c_size_t(BUSY_ELEMENTS), FLOAT32, Op(0, 0, 1.0), rank.comm, None,
+                                           None)
+        number += 1
+        if number == 3:
+            say("ready", 0)
+    told_of(rank, victim, f"all-reduce {number}", status)
 
 
 def until_shrunk(rank, victim):
@@ -68,8 +96,9 @@ def aborts(rank, rounds):
             rank.must(rank.lib.fsccl_comm_abort(part))
         else:
             begin = 0
-            if rank.barrier(part) >= 0:
-                raise SystemExit("a barrier that was aborted has succeeded")
+            status, by = rank.barrier(part), number % rank.ranks
+            if status != ABORTED or rank.error().peer != by:
+                raise SystemExit(f"rank {rank.rank}: a barrier that rank {by} aborted ended with {status} and {rank.error().peer}")
         ends = time.monotonic_ns()
         begins, ended = rank.gather(rank.comm, begin, rank.ranks), rank.gather(rank.comm, ends, rank.ranks)
         if rank.rank == 0:
@@ -138,15 +167,21 @@ def cuts(options):
 
 
 def after_kills(options, ranks, rounds, body, word):
-    """From a kill until all others have said `word`, in ns, of a job each; the ranks are killed in turn."""
-    times = []
+    """From a kill until all others have said `word`, in ns, of a job each; the ranks are killed in turn. What went wrong is
+    printed, and leaves a time less than there are rounds."""
+    times, chance = [], random.Random(1)
     for number in range(rounds):
         victim = number * 7 % ranks
         job = Job(options, ranks, body, victim)
-        job.expect("ready")
-        begin = job.kill(victim)
-        times.append(max(job.expect(word, but=victim)) - begin)
-        job.end()
+        try:
+            job.expect("ready")
+            time.sleep(chance.uniform(0, 0.02))  # anywhere in an operation
+            begin = job.kill(victim)
+            times.append(max(job.expect(word, but=victim)) - begin)
+        except SystemExit as error:
+            print(f"round {number}: {error}", flush=True)
+        finally:
+            job.end()
     return times
 
 
@@ -154,16 +189,31 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True)
     for name, value in (("ranks", 8), ("hosts", 1), ("rounds", 50), ("stops", 20), ("cuts", 0), ("aborts", 200),
-                        ("shrink-ranks", 64), ("shrinks", 5)):
+                        ("shrink-ranks", 64), ("shrinks", 5), ("busy", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--transport", choices=["shm", "ucx", "tcp"])
     options = parser.parse_args()
-    network = os.environ.get('FSCCL_NETWORK', 'auto')
-    where = f"ranks on {options.hosts} hosts ({network})" if options.hosts > 1 else "ranks of one host"
+    if options.transport:
+        os.environ["FSCCL_TRANSPORT"] = options.transport
+    network = options.transport or os.environ.get('FSCCL_NETWORK', 'auto')
+    where = f"ranks on {options.hosts} hosts ({network})"
+    if options.hosts == 1:
+        where = f"ranks of one host ({options.transport or 'shm'})"
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f} before")
-    killed = after_kills(options, options.ranks, options.rounds, until_killed, "told")
-    if killed:
-        show(f"kill, {options.ranks} {where}", killed)
+    good = True
+
+    def kills(what, ranks, rounds, body, word):
+        nonlocal good
+        times = after_kills(options, ranks, rounds, body, word)
+        if times:
+            show(f"{what}, {ranks} {where}", times)
+        if len(times) < rounds:
+            print(f"{what}, {ranks} {where}: WRONG in {rounds - len(times)} of {rounds} rounds", flush=True)
+            good = False
+
+    kills("kill", options.ranks, options.rounds, until_killed, "told")
+    kills("kill at work", options.ranks, options.busy, until_killed_at_work, "told")
     if options.stops:
         show(f"stop, {options.ranks} {where}", stops(options))
     if options.cuts:
@@ -172,9 +222,8 @@ def main():
         job = Job(options, options.ranks, aborts, options.aborts)
         show(f"abort, {options.ranks} {where}", job.expect("abort", options.aborts, of=0))
         job.end()
-    shrunk = after_kills(options, options.shrink_ranks, options.shrinks, until_shrunk, "shrunk")
-    if shrunk:
-        show(f"shrink and gather, {options.shrink_ranks} {where}", shrunk)
+    kills("shrink and gather", options.shrink_ranks, options.shrinks, until_shrunk, "shrunk")
+    sys.exit(0 if good else 1)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import time
 TIMEOUT_S = 60
 INT64 = 6
 CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
 
 
 class ErrorInfo(ctypes.Structure):
@@ -73,6 +74,7 @@ class Job:
             reader, writer = os.pipe()
             process = os.fork()
             if process == 0:
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nothing is left of a run that fails
                 os.dup2(writer, 1)
                 os.close(self.gate[1])
                 if held is not None and rank >= held:

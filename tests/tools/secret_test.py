@@ -1,10 +1,12 @@
 """The secret of a job is in nothing that a run says or leaves: messages of all levels, recorders, metrics, what a failure prints,
-arguments and environments of its processes. usage: secret_test.py PERF TRACE"""
+arguments and environments of its processes. Once with a secret in a file, once with that in a unique id.
+usage: secret_test.py PERF TRACE LIBRARY"""
 import base64
 import hashlib
 import hmac
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,7 @@ import time
 
 from program import expect
 
-perf, trace = sys.argv[1:]
+perf, trace, library = map(os.path.abspath, sys.argv[1:])
 SECRET = base64.b64encode(os.urandom(32))
 # What src/bootstrap/credentials.cpp makes of it.
 KEY = hmac.new(SECRET, b'fsccl job secret file', hashlib.sha256).digest()
@@ -24,8 +26,8 @@ def forms(secret):
             (one, one.hex().encode(), one.hex().upper().encode(), base64.b64encode(one).rstrip(b'='))}
 
 
-def found_in(data):
-    return any(form in data for secret in (SECRET, KEY) for form in forms(secret))
+def found_in(data, secrets=(SECRET, KEY)):
+    return any(form in data for secret in secrets for form in forms(secret))
 
 
 def start(folder, rank, port, secret='secret', timeout_ms=60000):
@@ -37,6 +39,10 @@ def start(folder, rank, port, secret='secret', timeout_ms=60000):
     command = [perf, 'collectives', '--coll', 'all_gather', '-b', '8', '-e', '1M', '-f', '4', '-n', '200', '--json']
     return subprocess.Popen(command, env={**os.environ, **{name: str(value) for name, value in settings.items()}},
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def read_all(folder):
+    return {path: path.read_bytes() for path in folder.rglob('*') if path.is_file() and path.name != 'secret'}
 
 
 def processes_of(parents):
@@ -58,10 +64,64 @@ def visible(process):
         return b''
 
 
-def main():
-    for secret in (SECRET, KEY):
+def plant(secrets):
+    for secret in secrets:
         for form in forms(secret):
-            expect(found_in(b'before ' + form + b' behind'), 'what is planted is found')
+            expect(found_in(b'before ' + form + b' behind', secrets), 'what is planted is found')
+
+
+def key_of(unique, maker):
+    """As src/bootstrap/unique_id.cpp lays it out: magic, version, number of the job, key, listener, host, process."""
+    magic, version, key, process = struct.unpack('<4sH8x32s16x8xi', unique[:74])
+    expect((magic, version, process) == (b'FSID', 1, maker.pid), f'the id is of another form: {unique.hex()}')
+    return key
+
+
+def by_unique_id():
+    """Three ranks, one of which dies; the scripts behind them call what writes or tells anything."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for part in ('trace', 'dump'):
+            (folder / part).mkdir()
+        settings = {'FSCCL_LOG_LEVEL': 'trace', 'FSCCL_TRACE_DIR': folder / 'trace', 'FSCCL_METRICS_MS': 100,
+                    'FSCCL_METRICS_FILE': folder / 'metrics-%p', 'FSCCL_POOL_LOG': folder / 'log-%r'}
+        environment = {**os.environ, **{key: str(value) for key, value in settings.items()}}
+        script = [sys.executable, pathlib.Path(__file__).with_name('unique_id_rank.py'), library]
+
+        def begin(*words, stderr=subprocess.STDOUT):
+            return subprocess.Popen([*script, *map(str, words)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                    stderr=stderr)
+        maker = begin(stderr=subprocess.PIPE)
+        unique = maker.stdout.read(256)
+        secrets = (key_of(unique, maker),)
+        plant(secrets)
+        expect(found_in(unique, secrets), 'the id itself has it')
+        ranks = [begin(rank, 3, folder) for rank in range(3)]
+        for rank in ranks:
+            rank.stdin.write(unique)
+            rank.stdin.flush()
+        while all(rank.poll() is None for rank in ranks) and not list((folder / 'trace').iterdir()):
+            time.sleep(0.01)
+        shown = [visible(process) for process in processes_of([maker, *ranks])]
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        maker.stdin.close()
+        said += [maker.stdout.read(), maker.stderr.read()]
+        maker.wait(timeout=60)
+        for rank in (0, 2):
+            expect(ranks[rank].returncode == 0 and said[rank].endswith(b'shrunk\n'), said[rank].decode(errors='replace'))
+        left = read_all(folder)
+        for kind in ('trace/', 'dump/', 'metrics-', 'pool-', 'log-'):
+            expect(any(str(path).startswith(f'{folder}/{kind}') for path in left), f'{kind} was written: {sorted(left)}')
+        for word in ('hang', 'timeline'):
+            said.append(subprocess.run([trace, word, folder / 'trace'], cwd=folder,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout)
+        left |= read_all(folder)
+        for what, data in [*left.items(), *enumerate(shown), *enumerate(said)]:
+            expect(not found_in(data, secrets), f'{what} has no secret')
+
+
+def by_file():
+    plant((SECRET, KEY))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / 'trace').mkdir()
@@ -80,7 +140,7 @@ def main():
         ranks = [start(folder, rank, port + 1, secret, 4000) for rank, secret in enumerate(('secret', 'other'))]
         said += [rank.communicate(timeout=120)[0] for rank in ranks]
         expect(all(rank.returncode != 0 for rank in ranks), 'who knows another secret is not let in')
-        left = {path: path.read_bytes() for path in folder.rglob('*') if path.is_file() and path.name != 'secret'}
+        left = read_all(folder)
         said.append(subprocess.run([trace, 'hang', folder / 'trace'],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout)
         expect(any(path.parent.name == 'trace' for path in left) and any(path.name.startswith('metrics') for path in left),
@@ -92,4 +152,5 @@ def main():
             expect(not found_in(words), 'what is said has no secret')
 
 
-main()
+by_file()
+by_unique_id()

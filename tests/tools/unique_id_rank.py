@@ -1,0 +1,90 @@
+"""A rank that meets others by the unique id in its standard input, does one of everything that says or writes something, and loses
+rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS FOLDER; with RANKS alone it makes the id instead, and keeps it until its input
+ends."""
+import ctypes
+import os
+import signal
+import sys
+
+
+class Id(ctypes.Structure):
+    _fields_ = [('bytes', ctypes.c_ubyte * 256)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [('size', ctypes.c_size_t), ('version', ctypes.c_int), ('unique_id', ctypes.POINTER(Id)),
+                ('all_gather', ctypes.c_void_p), ('all_gather_context', ctypes.c_void_p), ('rank', ctypes.c_int),
+                ('ranks', ctypes.c_int), ('nonblocking', ctypes.c_int), ('timeout_ms', ctypes.c_int64), ('name', ctypes.c_char_p)]
+
+
+class ErrorInfo(ctypes.Structure):
+    _fields_ = [('size', ctypes.c_size_t), ('code', ctypes.c_int), ('rank', ctypes.c_int), ('peer', ctypes.c_int),
+                ('sequence', ctypes.c_uint64), ('operation', ctypes.c_char_p), ('text', ctypes.c_char_p)]
+
+
+lib = ctypes.CDLL(sys.argv[1])
+
+
+def said():
+    info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
+    lib.fsccl_last_error(ctypes.byref(info))
+    return info.text.decode()
+
+
+def must(status):
+    if status < 0:
+        sys.exit(f'{status}: {said()}')
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+def show(_, text, count):
+    os.write(1, ctypes.string_at(text, count))
+
+
+def make_id():
+    unique = Id()
+    must(lib.fsccl_unique_id_create(ctypes.byref(unique)))
+    os.write(1, bytes(unique.bytes))
+    sys.stdin.read()
+
+
+def be_rank(rank, ranks, folder):
+    unique = Id((ctypes.c_ubyte * 256)(*sys.stdin.buffer.read(256)))
+    version = ctypes.c_int()
+    must(lib.fsccl_version(ctypes.byref(version)))
+    # Wrong ids are refused, and the text says why.
+    cut = Id((ctypes.c_ubyte * 256)(*bytes(unique.bytes)[:200]))
+    comm, pool, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    config = Config(ctypes.sizeof(Config), version.value, ctypes.pointer(cut), None, None, rank, ranks, 0, 60000, b'scanned')
+    if lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm)) >= 0:
+        sys.exit('half an id is taken')
+    print(said(), flush=True)
+    config.unique_id = ctypes.pointer(unique)
+    must(lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm)))
+    must(lib.fsccl_barrier(comm, None, None))
+    must(lib.fsccl_pool_create(comm, None, ctypes.byref(pool)))
+    must(lib.fsccl_pool_snapshot(pool, f'{folder}/pool-{rank}'.encode()))
+    must(lib.fsccl_metrics(show, None))
+    json, room = ctypes.create_string_buffer(1 << 20), ctypes.c_size_t(1 << 20)
+    must(lib.fsccl_topology_dump(json, room))
+    os.write(1, json.value)
+    must(lib.fsccl_explain(comm, b'all_gather', ctypes.c_size_t(65536), json, room))
+    os.write(1, json.value)
+    for form in range(3):
+        must(lib.fsccl_topology_describe(None, form, show, None))
+    must(lib.fsccl_trace_dump(f'{folder}/dump'.encode()))
+    must(lib.fsccl_barrier(comm, None, None))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if lib.fsccl_barrier(comm, None, None) >= 0:
+        sys.exit('nobody is missed')
+    print(said(), flush=True)
+    must(lib.fsccl_comm_shrink(comm, None, ctypes.byref(made)))
+    must(lib.fsccl_barrier(made, None, None))
+    print('shrunk', flush=True)
+
+
+if len(sys.argv) == 2:
+    make_id()
+else:
+    be_rank(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
