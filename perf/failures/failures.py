@@ -30,17 +30,12 @@ import subprocess
 import sys
 import time
 
-from ranks import Job, say, show
+from ranks import FLOAT32, PEER_DEAD, Job, Op, say, show
 
-PEER_DEAD, ABORTED = -60, -80
-FLOAT32 = 10
+ABORTED = -80
 BUSY_ELEMENTS = 1 << 20
 SUSPECT = 1
 QUIET = {"FSCCL_LOG_LEVEL": "error"}
-
-
-class Op(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("scale", ctypes.c_double)]
 
 
 def until_killed(rank, victim):

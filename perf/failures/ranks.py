@@ -1,22 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks as processes that say what they come to, for the scripts beside this one: Rank is one of them, inside its process; Job
-starts them and hears what they say; show() prints percentiles."""
+starts them and hears what they say; show() prints percentiles. And what such scripts need of the C header."""
 import ctypes
 import os
+import random
 import select
 import signal
+import socket
 import sys
 import time
 
 TIMEOUT_S = 60
-INT64 = 6
+INT64, FLOAT32 = 6, 10
+PEER_DEAD = -60
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
+
+
+class Id(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 256)]
+
+
+class Config(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("version", ctypes.c_int), ("unique_id", ctypes.POINTER(Id)),
+                ("all_gather", ctypes.c_void_p), ("all_gather_context", ctypes.c_void_p), ("rank", ctypes.c_int),
+                ("ranks", ctypes.c_int), ("nonblocking", ctypes.c_int), ("timeout_ms", ctypes.c_int64), ("name", ctypes.c_char_p)]
+
+
+class Op(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("scale", ctypes.c_double)]
 
 
 class ErrorInfo(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int), ("rank", ctypes.c_int), ("peer", ctypes.c_int),
                 ("sequence", ctypes.c_uint64), ("operation", ctypes.c_char_p), ("text", ctypes.c_char_p)]
+
+
+def last_error(lib):
+    info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
+    lib.fsccl_last_error(ctypes.byref(info))
+    return info
+
+
+def by_id(lib, unique, rank, ranks, timeout_ms, name=None):
+    """What fsccl_comm_create() takes."""
+    version = ctypes.c_int()
+    lib.fsccl_version(ctypes.byref(version))
+    return Config(ctypes.sizeof(Config), version.value, ctypes.pointer(unique), None, None, rank, ranks, 0, timeout_ms, name)
+
+
+def free_port():
+    """Below those that systems give to connections."""
+    while True:
+        port = random.randrange(15000, 20000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 class Rank:
@@ -41,9 +83,7 @@ class Rank:
         return list(all_of)
 
     def error(self):
-        info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
-        self.lib.fsccl_last_error(ctypes.byref(info))
-        return info
+        return last_error(self.lib)
 
 
 def say(what, number):

@@ -21,34 +21,18 @@ import sys
 import tempfile
 import time
 
-PEER_DEAD, LINK = -60, -40
+from ranks import FLOAT32, PEER_DEAD, Id, Op, by_id
+
+LINK = -40
 MOST_KIB = 1024  # of drift
 JUDGED = 150  # jobs, from which on resident memory is
 COUNT = 20000
-FLOAT32 = 10
 TIME_WAIT = "06"  # of a connection that no process has any more
 END = struct.Struct("=iI")
 
 
-class Id(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_ubyte * 256)]
-
-
-class Config(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("version", ctypes.c_int), ("unique_id", ctypes.POINTER(Id)),
-                ("all_gather", ctypes.c_void_p), ("all_gather_context", ctypes.c_void_p), ("rank", ctypes.c_int),
-                ("ranks", ctypes.c_int), ("nonblocking", ctypes.c_int), ("timeout_ms", ctypes.c_int64), ("name", ctypes.c_char_p)]
-
-
-class Op(ctypes.Structure):
-    _fields_ = [("kind", ctypes.c_int32), ("reserved", ctypes.c_int32), ("scale", ctypes.c_double)]
-
-
 def join(lib, unique, rank, ranks):
-    version = ctypes.c_int()
-    lib.fsccl_version(ctypes.byref(version))
-    config = Config(ctypes.sizeof(Config), version.value, ctypes.pointer(unique), None, None, rank, ranks, 0, 20000, None)
-    comm = ctypes.c_void_p()
+    config, comm = by_id(lib, unique, rank, ranks, 20000), ctypes.c_void_p()
     status = lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm))
     return (comm if status == 0 else None), status
 

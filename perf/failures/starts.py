@@ -34,7 +34,7 @@ import tempfile
 import threading
 import time
 
-from ranks import Job, Rank, say, show
+from ranks import Job, Rank, free_port, say, show
 
 HELLO, CHALLENGE, PROOF, FAILURE, REGISTER = 1, 2, 3, 4, 10
 HEADER = struct.Struct("<IHHI")
@@ -71,18 +71,6 @@ def read_frame(connection):
     _, kind, _, count = HEADER.unpack(header)
     payload = exactly(count)
     return None if payload is None else (kind, payload)
-
-
-def free_port():
-    """Below those that systems give to connections."""
-    while True:
-        port = random.randrange(15000, 20000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
 
 
 class Proxy(threading.Thread):

@@ -14,6 +14,9 @@ import time
 
 from program import expect
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / 'perf/failures'))
+from ranks import free_port
+
 perf, trace, library = map(os.path.abspath, sys.argv[1:])
 SECRET = base64.b64encode(os.urandom(32))
 # What src/bootstrap/credentials.cpp makes of it.
@@ -55,6 +58,12 @@ def processes_of(parents):
         except (OSError, IndexError):
             pass
     return family
+
+
+def await_recorders(folder, ranks):
+    """Or the end of a rank."""
+    while all(rank.poll() is None for rank in ranks) and not list((folder / 'trace').iterdir()):
+        time.sleep(0.01)
 
 
 def visible(process):
@@ -100,8 +109,7 @@ def by_unique_id():
         for rank in ranks:
             rank.stdin.write(unique)
             rank.stdin.flush()
-        while all(rank.poll() is None for rank in ranks) and not list((folder / 'trace').iterdir()):
-            time.sleep(0.01)
+        await_recorders(folder, ranks)
         shown = [visible(process) for process in processes_of([maker, *ranks])]
         said = [rank.communicate(timeout=120)[0] for rank in ranks]
         maker.stdin.close()
@@ -129,15 +137,15 @@ def by_file():
         (folder / 'secret').write_bytes(SECRET + b'\n')
         (folder / 'other').touch(0o600)
         (folder / 'other').write_bytes(os.urandom(32))
-        port = 15000 + os.getpid() % 5000
+        port = free_port()
         ranks = [start(folder, rank, port) for rank in range(2)]
-        while all(rank.poll() is None for rank in ranks) and not list((folder / 'trace').iterdir()):
-            time.sleep(0.01)
+        await_recorders(folder, ranks)
         expect(not any(found_in(visible(process)) for process in processes_of(ranks)), 'no process shows the secret')
         said = [rank.communicate(timeout=120)[0] for rank in ranks]
         expect(all(rank.returncode == 0 for rank in ranks), b'\n'.join(said).decode(errors='replace'))
         # One that knows another secret is refused, and both say why.
-        ranks = [start(folder, rank, port + 1, secret, 4000) for rank, secret in enumerate(('secret', 'other'))]
+        port = free_port()
+        ranks = [start(folder, rank, port, secret, 4000) for rank, secret in enumerate(('secret', 'other'))]
         said += [rank.communicate(timeout=120)[0] for rank in ranks]
         expect(all(rank.returncode != 0 for rank in ranks), 'who knows another secret is not let in')
         left = read_all(folder)

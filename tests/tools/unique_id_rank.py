@@ -3,32 +3,18 @@ rank 1. usage: unique_id_rank.py LIBRARY RANK RANKS FOLDER; with RANKS alone it 
 ends."""
 import ctypes
 import os
+import pathlib
 import signal
 import sys
 
-
-class Id(ctypes.Structure):
-    _fields_ = [('bytes', ctypes.c_ubyte * 256)]
-
-
-class Config(ctypes.Structure):
-    _fields_ = [('size', ctypes.c_size_t), ('version', ctypes.c_int), ('unique_id', ctypes.POINTER(Id)),
-                ('all_gather', ctypes.c_void_p), ('all_gather_context', ctypes.c_void_p), ('rank', ctypes.c_int),
-                ('ranks', ctypes.c_int), ('nonblocking', ctypes.c_int), ('timeout_ms', ctypes.c_int64), ('name', ctypes.c_char_p)]
-
-
-class ErrorInfo(ctypes.Structure):
-    _fields_ = [('size', ctypes.c_size_t), ('code', ctypes.c_int), ('rank', ctypes.c_int), ('peer', ctypes.c_int),
-                ('sequence', ctypes.c_uint64), ('operation', ctypes.c_char_p), ('text', ctypes.c_char_p)]
-
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / 'perf/failures'))
+from ranks import Id, by_id, last_error
 
 lib = ctypes.CDLL(sys.argv[1])
 
 
 def said():
-    info = ErrorInfo(size=ctypes.sizeof(ErrorInfo))
-    lib.fsccl_last_error(ctypes.byref(info))
-    return info.text.decode()
+    return last_error(lib).text.decode()
 
 
 def must(status):
@@ -50,12 +36,10 @@ def make_id():
 
 def be_rank(rank, ranks, folder):
     unique = Id((ctypes.c_ubyte * 256)(*sys.stdin.buffer.read(256)))
-    version = ctypes.c_int()
-    must(lib.fsccl_version(ctypes.byref(version)))
     # Wrong ids are refused, and the text says why.
     cut = Id((ctypes.c_ubyte * 256)(*bytes(unique.bytes)[:200]))
     comm, pool, made = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    config = Config(ctypes.sizeof(Config), version.value, ctypes.pointer(cut), None, None, rank, ranks, 0, 60000, b'scanned')
+    config = by_id(lib, cut, rank, ranks, 60000, b'scanned')
     if lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(comm)) >= 0:
         sys.exit('half an id is taken')
     print(said(), flush=True)
