@@ -15,7 +15,7 @@
 namespace fsccl {
 
 namespace {
-constexpr const char* kPlugin = "plugin";
+constexpr const char* kPlugin = network_of(NetworkChoice::kPlugin);
 }
 
 std::span<const KnownTransport> known_transports() {
@@ -32,25 +32,24 @@ std::span<const KnownTransport> known_transports() {
   return known;
 }
 
-const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why) {
+namespace {
+
+Result<const fsccl_transport_ops_t*> table_of(std::string_view name) {
+  if (name == kPlugin) return plugin_transport(config()->transport_plugin);
   const auto known = known_transports();
   const auto found = std::find_if(known.begin(), known.end(), [&](const KnownTransport& one) { return one.name == name; });
-  const fsccl_transport_ops_t* ops = found == known.end() ? nullptr : found->ops;
-  if (name == kPlugin) {
-    auto loaded = plugin_transport(config()->transport_plugin);
-    if (!loaded.ok()) {
-      *why = loaded.status().text();
-      return nullptr;
-    }
-    ops = loaded.value();
-  }
-  if (!ops) {
-    *why = found == known.end() ? "there is no transport of this name" : found->why;
-    return nullptr;
-  }
+  if (found == known.end()) return fail(FSCCL_ERR_NOT_AVAILABLE, "there is no transport of this name");
+  if (!found->ops) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", found->why);
+  return found->ops;
+}
+
+}  // namespace
+
+const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string* why) {
+  const auto table = table_of(name);
   char text[512] = "";
-  if (ops->available(text, sizeof text)) return ops;
-  *why = text;
+  if (table.ok() && table.value()->available(text, sizeof text)) return table.value();
+  *why = table.ok() ? text : table.status().text();
   return nullptr;
 }
 
@@ -60,27 +59,8 @@ bool has_rdma(const char* folder) {
 }
 
 const char* asked_network(const Config& settings) {
-  switch (settings.transport) {
-    case TransportChoice::kUcx:
-      return "ucx";
-    case TransportChoice::kTcp:
-      return "tcp";
-    case TransportChoice::kPlugin:
-      return kPlugin;
-    case TransportChoice::kAuto:
-    case TransportChoice::kShm:
-      break;
-  }
-  switch (settings.network) {
-    case NetworkChoice::kUcx:
-      return "ucx";
-    case NetworkChoice::kTcp:
-      return "tcp";
-    case NetworkChoice::kPlugin:
-      return kPlugin;
-    case NetworkChoice::kAuto:
-      break;
-  }
+  if (const char* const name = network_of(settings.transport)) return name;
+  if (const char* const name = network_of(settings.network)) return name;
   return settings.transport_plugin.empty() ? nullptr : kPlugin;
 }
 
@@ -90,9 +70,8 @@ const char* preferred_network() {
 }
 
 const char* table_name(const char* name) {
-  if (name != std::string_view(kPlugin)) return name;
-  const auto loaded = plugin_transport(config()->transport_plugin);
-  return loaded.ok() ? loaded.value()->name : name;
+  const auto table = table_of(name);
+  return table.ok() ? table.value()->name : name;
 }
 
 std::string why_network(const Config& settings) {

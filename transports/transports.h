@@ -21,10 +21,13 @@ const fsccl_transport_ops_t* usable_transport(std::string_view name, std::string
 
 // Whether this machine has devices for RDMA, by what the kernel lists.
 bool has_rdma(const char* folder = "/sys/class/infiniband");
-// A transport between hosts that also joins the ranks of one.
-constexpr bool forces_network(TransportChoice choice) {
-  return choice == TransportChoice::kUcx || choice == TransportChoice::kTcp || choice == TransportChoice::kPlugin;
+// The transport between hosts that a TransportChoice or a NetworkChoice names; null: it names none.
+template <class Choice>
+constexpr const char* network_of(Choice choice) {
+  return choice == Choice::kUcx ? "ucx" : choice == Choice::kTcp ? "tcp" : choice == Choice::kPlugin ? "plugin" : nullptr;
 }
+// A transport between hosts that also joins the ranks of one.
+constexpr bool forces_network(TransportChoice choice) { return network_of(choice) != nullptr; }
 // What the settings ask for between hosts; null: nothing.
 const char* asked_network(const Config& settings);
 // Between hosts, as far as this rank is concerned: "ucx" where it can use RDMA through UCX, else "tcp", which is faster than UCX

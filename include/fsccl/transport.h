@@ -189,8 +189,8 @@ typedef struct fsccl_transport_ops {
 } fsccl_transport_ops_t;
 
 /* What a plug-in exports, with this name and default visibility. Returns its table, which lives as long as the process, or NULL if
- * it has none of this ABI (the FSCCL_TRANSPORT_ABI of the library that asks). Called once, by any thread; the plug-in is never
- * unloaded.
+ * it has none of this ABI (the FSCCL_TRANSPORT_ABI of the library that asks). Called by any thread, for one path not again once it
+ * has given a table that is taken; the plug-in is never unloaded.
  *
  * It may join ranks of several hosts: join, connect, leave, put and rest are needed, and a node that is not NULL. Needed besides:
  * available, open, close, signal, poll, word, can_read, read, slots, reserve, fail, failure, left, pair. expect and placed, path

@@ -84,18 +84,10 @@ Status Reactor::start_locked() {
     epoll_ = std::move(epoll);
     wake_ = std::move(wake);
   }
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    thread_ = std::thread([this] { run(); });
-    running_ = true;
-  } catch (const std::exception& error) {
-    status = fail(FSCCL_ERR_LIMIT, "the service thread cannot start: {}; raise the limit of processes (ulimit -u)", error.what());
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  const SignalsBlocked blocked;
+  FSCCL_TRY(thread_.start([this] { run(); }));
+  running_ = true;
+  return success();
 }
 
 // Ends the thread when nothing is watched, and waits for its end; from the service thread itself that is left to the next user that
@@ -106,7 +98,7 @@ void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   kick();
   idle_.wait(lock, [&] { return !stopping_; });  // ended, or a new user came
   if (running_ || !thread_.joinable()) return;
-  std::thread thread = std::move(thread_);
+  Thread thread = std::move(thread_);
   lock.unlock();
   thread.join();
   lock.lock();

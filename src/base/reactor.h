@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/immortal.h"
 #include "base/status.h"
+#include "base/threads.h"
 
 namespace fsccl {
 
@@ -72,7 +73,7 @@ class Reactor {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   Fd epoll_, wake_;
-  std::thread thread_;
+  Thread thread_;
   bool running_ = false;          // the thread is in its loop
   bool short_of_memory_ = false;  // a callback met that; the service thread's own
   bool stopping_ = false;         // the thread was asked to end, if nothing is watched by then

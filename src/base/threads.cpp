@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -21,6 +22,8 @@ Status Thread::start(std::function<void()> run) {
     thread_ = std::make_shared<std::thread>(std::move(run));
   } catch (const std::system_error& error) {
     return fail(FSCCL_ERR_LIMIT, "a thread cannot start: {}; raise the limit of processes (ulimit -u)", error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(FSCCL_ERR_OUT_OF_MEMORY, "there is no memory for a thread");
   }
   return success();
 }

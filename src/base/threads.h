@@ -1,5 +1,7 @@
 // The threads of the control side, and how they wait: in one place, for which a simulation has its own (transports/sim).
 #pragma once
+#include <signal.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -34,10 +36,28 @@ class Condition {
   std::condition_variable condition_;
 };
 
+// All signals are blocked in the calling thread while this lives, and so in those that it starts: the program's signals are for its
+// own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // Joined before it is destroyed or started again.
 class Thread {
  public:
-  // FSCCL_ERR_LIMIT: the system gives no thread. What runs has the signals blocked that the caller has.
+  // FSCCL_ERR_LIMIT: the system gives no thread; FSCCL_ERR_OUT_OF_MEMORY: nor memory for one. What runs has the signals blocked
+  // that the caller has.
   Status start(std::function<void()> run);
   bool joinable() const { return thread_ != nullptr; }
   void join();

@@ -21,7 +21,14 @@ namespace fsccl {
 std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
+
 constexpr size_t kCardBytes = 4088;  // of UCX addresses: about a hundred a device
+
+// Of which the machine, or a limit of it, is the cause, and not what there is of the library.
+bool is_shortage(fsccl_status_t code) {
+  return code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_SYSTEM;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {
@@ -128,11 +135,6 @@ Status JobContext::meet(Deadline deadline) {
 const char* JobContext::network_name() const {
   if (const char* const asked = asked_network(*config())) return asked;
   return std::all_of(facts_.begin(), facts_.end(), [](const Facts& one) { return one.fast_network != 0; }) ? "ucx" : "tcp";
-}
-
-// Of which the machine, or a limit of it, is the cause, and not what there is of the library.
-static bool is_shortage(fsccl_status_t code) {
-  return code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_SYSTEM;
 }
 
 // A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.

@@ -345,8 +345,8 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
 
 void Channel::lost(int job_rank, bool for_sure) noexcept {
   if (const int peer = member(job_rank); peer < 0 || gone(peer)) return;
-  if (lost_ns_.load(std::memory_order_relaxed) && !for_sure) return;
-  lost_ns_.store(for_sure ? (now_ns() - kVerdictNs) | 1 : now_ns(), std::memory_order_release);
+  if (verdict_ns_.load(std::memory_order_relaxed) && !for_sure) return;
+  verdict_ns_.store(now_ns() + (for_sure ? 0 : kVerdictNs), std::memory_order_release);
   arrived();
 }
 
@@ -354,10 +354,10 @@ const fsccl_transport_failure_t* Channel::failure() {
   Board& board = *place_.board;
   if (!board.written.load(std::memory_order_acquire)) place_.node->poll(-1);
   if (board.written.load(std::memory_order_acquire)) return &board.failure;
-  const int64_t lost_ns = lost_ns_.load(std::memory_order_acquire);
-  if (!lost_ns || now_ns() - lost_ns < kVerdictNs) return nullptr;
+  const int64_t verdict_ns = verdict_ns_.load(std::memory_order_acquire);
+  if (!verdict_ns || now_ns() < verdict_ns) return nullptr;
   const std::lock_guard lock(place_.node->mutex());
-  lost_ns_.store(0, std::memory_order_release);
+  verdict_ns_.store(0, std::memory_order_release);
   for (size_t peer = 0; peer < peers_.size(); peer++) {
     if (!place_.node->broken(place_.members[peer]) || gone(static_cast<int>(peer))) continue;
     const int here = known_as(place_.rank), there = known_as(static_cast<int>(peer));

@@ -143,7 +143,7 @@ class Channel {
   std::vector<std::pair<int32_t, int>> ranks_;  // job rank, rank; ascending
   std::vector<Put> puts_;                       // for peers that have had no line since
   bool holds_ = false;                          // the next signal has another right behind it
-  std::atomic<int64_t> lost_ns_{0};             // since when a connection is broken whose rank has not left
+  std::atomic<int64_t> verdict_ns_{0};          // when a broken connection, whose rank has not left, is a failure; 0: none is
   alignas(64) uint32_t arrivals_ = 0;           // what waiters sleep on
 };
 

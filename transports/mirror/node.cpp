@@ -20,20 +20,13 @@ void Node::poll(int rank) {
 }
 
 bool Node::move(int rank) noexcept {
-  try {
-    return advance(rank);
-  } catch (const std::bad_alloc&) {
-    starve(-1);
-    return false;
-  }
+  bool moved = false;
+  spare(-1, [&] { moved = advance(rank); });
+  return moved;
 }
 
 void Node::send(int rank, const Header& header, Payload payload, bool more) noexcept {
-  try {
-    post(rank, header, std::move(payload), more);
-  } catch (const std::bad_alloc&) {
-    starve(rank);
-  }
+  spare(rank, [&] { post(rank, header, std::move(payload), more); });
 }
 
 void Node::starve(int rank) noexcept {

@@ -18,12 +18,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
+#include "base/threads.h"
 #include "transports/mirror/message.h"
 
 namespace fsccl::mirror {
@@ -102,8 +103,15 @@ class Node {
   // A header of this rank is not what was sent.
   void damaged(int from, uint32_t sum, uint32_t meant);
   void broke(int rank, std::string why);
-  // There was no memory for a message to or from this rank; -1: nobody knows of which.
-  void starve(int rank) noexcept;
+  // Does what concerns this rank (-1: nobody knows which); where memory is short its connection is starved.
+  template <class What>
+  void spare(int rank, const What& what) noexcept {
+    try {
+      what();
+    } catch (const std::bad_alloc&) {
+      starve(rank);
+    }
+  }
   bool closed(uint64_t meeting) const;
   void release_early();
   Status start_service();
@@ -130,6 +138,7 @@ class Node {
   };
   bool keep(int from, const Header& header, void* data, size_t bytes, bool offered);
   bool move(int rank) noexcept;  // advance()
+  void starve(int rank) noexcept;
   void tell_lost(int rank) noexcept;
   void wake();
   void serve();
@@ -151,7 +160,7 @@ class Node {
   std::atomic<bool> dozing_{false}, stop_{false};
   std::atomic<uint32_t> polls_{0};
   bool woken_ = false;  // since the thread's turn began; under the mutex
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace fsccl::mirror

@@ -1,11 +1,8 @@
 // Who moves a node on, and when: whoever polls, else its thread (node.h).
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
-#include <new>
-#include <system_error>
 
 #include "base/clock.h"
 #include "transports/mirror/node.h"
@@ -22,20 +19,8 @@ constexpr int kTurn = 256;                                              // advan
 }  // namespace
 
 Status Node::start_service() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-  Status status;
-  try {
-    thread_ = std::thread([this] { serve(); });
-  } catch (const std::system_error& error) {
-    status = fail(FSCCL_ERR_LIMIT, "the thread of the {} transport cannot start: {}; raise the limit of processes (ulimit -u)",
-                  name_, error.what());
-  } catch (const std::bad_alloc&) {
-    status = fail(FSCCL_ERR_OUT_OF_MEMORY, "no memory for the thread of the {} transport", name_);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  const SignalsBlocked blocked;
+  return thread_.start([this] { serve(); });
 }
 
 void Node::stop_service() {

@@ -127,15 +127,20 @@ void Node::see_off(std::map<int, Visitor>::iterator visitor) noexcept {
 void Node::visited(int fd) {
   const auto found = visitors_.find(fd);
   if (found == visitors_.end()) return;
-  Visitor& visitor = found->second;
+  bool at_the_door = false;  // nor is it where memory is short: it may come again
+  spare(rank_, [&] { at_the_door = stays(found->second); });
+  if (!at_the_door) see_off(found);
+}
+
+// Whether it has yet to prove itself. If it has, it may become the link to its rank.
+bool Node::stays(Visitor& visitor) {
   const Result<std::optional<int>> who = visitor.go_on(ranks_);
-  if (who.ok() && !who.value()) return;
-  if (who.ok()) {
-    Link& link = links_to_[static_cast<size_t>(*who.value())];
-    const bool ours_counts = link.dial && rank_ < link.rank;
-    if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok()) adopt(link, visitor.take());
-  }
-  see_off(found);
+  if (!who.ok()) return false;
+  if (!who.value()) return true;
+  Link& link = links_to_[static_cast<size_t>(*who.value())];
+  const bool ours_counts = link.dial && rank_ < link.rank;
+  if (!link.over && link.fd < 0 && !ours_counts && visitor.welcome().ok()) adopt(link, visitor.take());
+  return false;
 }
 
 void Node::adopt(Link& link, Fd fd) {
@@ -157,20 +162,15 @@ void Node::keep_time() {
   for (Link& link : links_to_) {
     if (!link.dial || now < link.dial->until_ns) continue;
     const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
-    try {
+    spare(link.rank, [&] {
       if (!link.dial->caller)
         try_next(link);
       else if (!only || !link.dial->caller->connected())  // else there is nowhere better to ask
         attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
-    } catch (const std::bad_alloc&) {
-      starve(link.rank);
-    }
+    });
   }
-  for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
-    const auto next = std::next(visitor);
-    if (visitor->second.deadline_ns() <= now) see_off(visitor);
-    visitor = next;
-  }
+  for (auto next = visitors_.begin(); next != visitors_.end();)
+    if (const auto visitor = next++; visitor->second.deadline_ns() <= now) see_off(visitor);
   if (door_closed_until_ns_ && now >= door_closed_until_ns_) {
     door_closed_until_ns_ = 0;
     (void)watch(listener_.get(), EPOLLIN, about(About::listener), EPOLL_CTL_MOD).ok();

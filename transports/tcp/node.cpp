@@ -148,7 +148,13 @@ bool Node::flushed() {
 // ---- receiving
 
 // Whether anything came, or the link has ended. No more is read of one whose bytes had no place.
-bool Node::read(Link& link) try {
+bool Node::read(Link& link) {
+  bool moved = true;
+  spare(link.rank, [&] { moved = read_some(link); });
+  return moved;
+}
+
+bool Node::read_some(Link& link) {
   std::array<iovec, 2> places;
   const int count = link.in.room(places);
   const int fd = link.fd.load(std::memory_order_relaxed);
@@ -168,9 +174,6 @@ bool Node::read(Link& link) try {
                          : fmt::format("the connection to rank {} broke: {}", link.rank,
                                        got == 0 ? "it was closed by the other side" : std::strerror(errno)));
   close_link(link);
-  return true;
-} catch (const std::bad_alloc&) {
-  starve(link.rank);
   return true;
 }
 
@@ -257,43 +260,33 @@ bool Node::look() {
   bool moved = false;
   for (int i = 0; i < count; i++) {
     const epoll_event& event = events[static_cast<size_t>(i)];
-    moved |= look_at(event.data.u64, event.events);
-  }
-  if (dials_ || !visitors_.empty() || door_closed_until_ns_) keep_time();
-  return moved;
-}
-
-// Where memory is short: a visitor may come again, a rank that was called cannot be.
-bool Node::look_at(uint64_t what, uint32_t events) {
-  const auto number = static_cast<int>(static_cast<uint32_t>(what));
-  const auto about = static_cast<About>(what >> 32);
-  try {
-    switch (about) {
+    const auto number = static_cast<int>(static_cast<uint32_t>(event.data.u64));
+    switch (static_cast<About>(event.data.u64 >> 32)) {
       case About::wake: {
         uint64_t calls = 0;
         (void)!::read(wake_.get(), &calls, sizeof calls);
-        return false;
+        break;
       }
       case About::listener:
-        accept_all();
-        return false;
+        spare(rank_, [&] { accept_all(); });  // who was not let in may come again
+        break;
       case About::visitor:
         visited(number);
-        return true;
+        moved = true;
+        break;
       case About::dial:
-        dialled(links_to_[static_cast<size_t>(number)]);
-        return true;
+        spare(number, [&] { dialled(links_to_[static_cast<size_t>(number)]); });
+        moved = true;
+        break;
       case About::link:
         if (Link& link = links_to_[static_cast<size_t>(number)];
-            link.fd.load(std::memory_order_relaxed) >= 0 && (events & ~EPOLLOUT))
-          return read(link);
-        return false;
+            link.fd.load(std::memory_order_relaxed) >= 0 && (event.events & ~EPOLLOUT))
+          moved |= read(link);
+        break;
     }
-  } catch (const std::bad_alloc&) {
-    if (about == About::dial) starve(number);
-    if (const auto visitor = visitors_.find(number); about == About::visitor && visitor != visitors_.end()) see_off(visitor);
   }
-  return false;
+  if (dials_ || !visitors_.empty() || door_closed_until_ns_) keep_time();
+  return moved;
 }
 
 bool Node::arm() {

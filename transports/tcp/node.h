@@ -90,12 +90,11 @@ class Node : public mirror::Node {
   void unwatch(int fd) noexcept;  // before it is closed here: the child of a fork may have it, too
   // node.cpp
   bool read(Link& link);
+  bool read_some(Link& link);
   bool flush(Link& link);
   bool flush_all();
-  void forget_sent(Link& link);
   void finish(Link& link, std::string why);  // its socket has ended
   bool look();                               // at everything
-  bool look_at(uint64_t what, uint32_t events);
   void close_link(Link& link) noexcept;
   static void in_child(void* self);
   // links.cpp
@@ -107,6 +106,7 @@ class Node : public mirror::Node {
   void dialled(Link& link);
   void accept_all();
   void visited(int fd);
+  bool stays(Visitor& visitor);
   void see_off(std::map<int, Visitor>::iterator visitor) noexcept;
   void adopt(Link& link, Fd fd);
   void keep_time();

@@ -5,6 +5,8 @@
 // other's memory (lending.h), for which the two ask when bytes are to go that way the first time; until then, and for ever where
 // that cannot be, they go in active messages.
 //
+// What UCX calls (on_...) spares its rank: an exception must not go through it.
+//
 // Trust. The cards that ranks show each other pass through the job's authenticated tree, with a nonce of each. A message counts
 // only with the token of its sender and receiver (message.h); all others are dropped unread.
 #pragma once
@@ -92,15 +94,6 @@ class Node : public mirror::Node {
   Status start();
   bool reach(Peer& peer);
   Sending* take(Peer& peer, Act act, const mirror::Header& header);
-  // What UCX calls cannot throw through it.
-  template <class Act>
-  void spare(int rank, Act&& act) noexcept {
-    try {
-      act();
-    } catch (const std::bad_alloc&) {
-      starve(rank);
-    }
-  }
   void submit(Peer& peer, Sending* sending, const void* data, size_t bytes);
   void finish(Sending* sending);
   ucs_status_t receive(Peer& peer, const Envelope& envelope, void* data, size_t bytes, bool rendezvous);

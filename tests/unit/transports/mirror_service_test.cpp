@@ -76,7 +76,7 @@ class StarvedNode final : public Node {
 
 class Starved : public testing::Test {
  protected:
-  Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0}) {
+  Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0, nullptr}) {
     Channel::Place place;
     place.node = &node_;
     place.meeting = place.tag = 7;
@@ -115,7 +115,7 @@ TEST_F(Starved, WhatCannotBeSentEndsItsConnection) {
 // Who is woken goes on by itself, perhaps on the thread's core.
 TEST(MirrorService, LeavesTheRestToWhomItWoke) {
   constexpr unsigned char key[32] = {};
-  BusyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0});
+  BusyNode node({sizeof(fsccl_transport_job_t), 0, 2, key, 0, nullptr});
   node.rest();
   while (node.turns <= 3) std::this_thread::yield();
   EXPECT_EQ(node.longest, 1);
