@@ -75,6 +75,7 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
                         : theirs.checksum != mine.checksum         ? "FSCCL_CHECKSUM"
                         : theirs.plan != mine.plan                 ? "FSCCL_PLAN"
                         : theirs.heartbeat_ms != mine.heartbeat_ms ? "FSCCL_HEARTBEAT_MS"
+                        : theirs.slot_bytes != mine.slot_bytes     ? "FSCCL_SLOT_BYTES"
                                                                    : nullptr;
   if (differs)
     return fail(FSCCL_ERR_MISMATCH, "ranks {} and {} have {} set differently: set it alike on all ranks", job_->rank(), rank,
@@ -105,6 +106,7 @@ Status JobContext::meet(Deadline deadline) {
   checksum_ = config()->checksum;
   mine.checksum = checksum_ ? 1 : 0;
   mine.heartbeat_ms = config()->heartbeat_ms;
+  mine.slot_bytes = config()->slot_bytes;
   mine.network = static_cast<uint8_t>(config()->network);
   mine.plugin = config()->transport_plugin.empty() ? 0 : 1;
   mine.ucx_path = static_cast<uint8_t>(config()->ucx_path);

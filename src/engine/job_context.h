@@ -68,7 +68,7 @@ class JobContext {
     uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
     uint8_t plugin;                                        // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
     uint64_t plan, tuning;                                 // hashes of what must be alike, too
-    int64_t heartbeat_ms;                                  // likewise
+    int64_t heartbeat_ms, slot_bytes;                      // likewise
     uint64_t machine;                                      // of its name
     topo::Seat seat;
     uint8_t salt[kKeyBytes];

@@ -147,11 +147,13 @@ uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size
   entry.tag = tag;
   entry.rank = rank;
   entry.size = size;
-  entry.state = 1;
   copy_text(entry.name, name);
   const auto communicator = static_cast<uint16_t>(free - table_);
   const Change change(header_);
+  // Who is killed or stopped in here leaves no half entry.
+  std::atomic_ref(free->state).exchange(0, std::memory_order_acq_rel);
   *free = entry;
+  std::atomic_ref(free->state).store(1, std::memory_order_release);
   std::fill_n(at_once_ + communicator * recording::kAtOnce, recording::kAtOnce, recording::Words{});
   return communicator;
 }
@@ -168,9 +170,10 @@ void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequen
     const std::lock_guard lock(mutex_);
     const Change change(header_);
     recording::Communicator& entry = table_[communicator];
-    entry.code = error.code;
+    std::atomic_ref(entry.code).exchange(0, std::memory_order_acq_rel);
     entry.peer = error.peer;
     copy_text(entry.text, error.text);
+    std::atomic_ref(entry.code).store(error.code, std::memory_order_release);
   }
   Fingerprint what;
   what.sequence = sequence;

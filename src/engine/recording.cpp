@@ -86,7 +86,8 @@ Status check(const Header& header, const std::string& path) {
 }
 
 // The header and the table, of one moment: no change was being made before they were read, and none begun until after. Where there
-// is no such moment, who wrote was killed in the middle, or goes on all the time: entries that were seen to change are left empty.
+// is no such moment, who wrote was killed or stopped in the middle, and says of that entry that it is being written; or goes on all
+// the time: entries that were seen to change are left empty.
 Result<std::vector<std::byte>> read_begin(const File& file) {
   std::vector<std::byte> begin(kAtOnceAt), before;
   std::array<bool, kCommunicators> changed{};

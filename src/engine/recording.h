@@ -55,8 +55,8 @@ struct Header {
 struct Communicator {
   uint64_t tag = 0;
   int32_t rank = 0, size = 0;
-  uint32_t state = 0;  // 0: never used, 1: lives, 2: gone
-  int32_t code = 0;    // the status that ended it
+  uint32_t state = 0;  // 0: never used, or being written; 1: lives; 2: gone
+  int32_t code = 0;    // the status that ended it; 0 also while what follows is being written
   int32_t peer = -1;
   char name[100] = {};
   char text[384] = {};  // of that error

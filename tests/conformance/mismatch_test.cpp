@@ -45,8 +45,15 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
 // What steps of units can differ in, beside what the others have.
 enum Difference { kWritable, kKept, kAccumulated, kDeferred, kScaled, kOrdered, kDifferences };
 
-// The call of this rank that differs, or does not.
-fsccl_status_t step_that_differs(int difference, bool odd, TestUnit& unit, TestUnit& other) {
+fsccl_status_t unshard(TestUnit& unit) { return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr); }
+fsccl_status_t reshard(TestUnit& unit) { return fsccl_unit_reshard(unit.get()); }
+
+// `steps` of a unit, and then the call of this rank that differs, or does not. A rank may hear of it before it comes there: others
+// are ahead. With one step they all have made their units when the first of them differs.
+fsccl_status_t steps_that_differ(int64_t steps, int difference, bool odd, TestUnit& unit, TestUnit& other) {
+  for (; steps > 0; --steps)
+    for (const auto call : {unshard, reshard})
+      if (const fsccl_status_t status = call(unit); status != FSCCL_OK) return status;
   fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
   switch (difference) {
     case kWritable:
@@ -55,14 +62,13 @@ fsccl_status_t step_that_differs(int difference, bool odd, TestUnit& unit, TestU
       if (odd) {
         EXPECT_OK(fsccl_unit_mark_changed(unit.get()));
       }
-      return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
-    case kOrdered: {
-      unit.unshard();
-      other.unshard();
-      (odd ? unit : other).reshard();
-      (odd ? other : unit).reshard();
-      return fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr);
-    }
+      return unshard(unit);
+    case kOrdered:
+      for (TestUnit* each : {&unit, &other})
+        if (const fsccl_status_t status = unshard(*each); status != FSCCL_OK) return status;
+      for (TestUnit* each : {odd ? &unit : &other, odd ? &other : &unit})
+        if (const fsccl_status_t status = reshard(*each); status != FSCCL_OK) return status;
+      return unshard(unit);
     default:
       unit.write_grads(1, unit.rank());
       config.accumulate = difference == kAccumulated && odd;
@@ -80,7 +86,7 @@ TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
     const uint64_t seed = static_cast<uint64_t>(GetParam() * 100 + i);
     Random random(mix(seed, 2));
     const int ranks = 2 + static_cast<int>(random.below(3)), odd = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
-    const auto rows = static_cast<int64_t>(1 + random.below(3000)), steps = static_cast<int64_t>(random.below(3));
+    const auto rows = static_cast<int64_t>(1 + random.below(3000)), steps = static_cast<int64_t>(1 + random.below(3));
     UnitCase c = simple_unit({{rows, 3}}, seed + 1);
     if (difference == kKept) c.keep = FSCCL_KEEP_ALWAYS;
     SCOPED_TRACE(fmt::format("seed {}: rank {} of {} differs in way {}", seed, odd, ranks, difference));
@@ -93,11 +99,7 @@ TEST_P(Mismatches, OfUnitsAreToldWithBothCallsOnEveryRank) {
         TestUnit unit(c, self.comm, pool.get(), difference == kDeferred ? alone : nullptr), other(c, self.comm, pool.get());
         unit.write_shards(1);
         other.write_shards(1);
-        for (int64_t step = 0; step < steps + (difference == kKept); ++step) {
-          unit.unshard();
-          unit.reshard();
-        }
-        EXPECT_ERROR(step_that_differs(difference, self.rank == odd, unit, other), FSCCL_ERR_MISMATCH, said.c_str(),
+        EXPECT_ERROR(steps_that_differ(steps, difference, self.rank == odd, unit, other), FSCCL_ERR_MISMATCH, said.c_str(),
                      "they differ in", word_of(field));
       }
       EXPECT_OK(fsccl_comm_destroy(alone));

@@ -8,7 +8,8 @@
 #include <thread>
 
 #include "conformance/gpu.h"
-#include "processes.h"
+#include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -17,15 +18,8 @@ constexpr int64_t kPatienceMs = 40'000;
 constexpr int64_t kElements = 4096;
 constexpr int kNoKernels = 77;
 
-bool good(fsccl_status_t status, const char* what) {
-  if (status == FSCCL_OK) return true;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  std::printf("%s: %d %s\n", what, status, info.text);
-  return false;
-}
 #define CHECK_OK(call) \
-  if (!good(call, #call)) return 1
+  if (!good(#call, call)) return 1
 
 // A communicator, a pool on GPU rank % GPUs, and units of one parameter each.
 struct World {
@@ -92,8 +86,7 @@ int survive(const Child& child) {
   std::puts("drained");
   (void)fsccl_unit_reshard(world.units[0]);
   const fsccl_status_t status = fsccl_unit_unshard(world.units[0], FSCCL_UNSHARD_READ, nullptr);
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
+  const fsccl_error_info_t info = last_error();
   std::printf("says %s peer %d: %s\n", fsccl_status_string(status), info.peer, info.text);
   return end(world);
 }
@@ -251,9 +244,7 @@ int disagree(const Child& child) {
   fsccl_view_t view{};
   // Of the one that was first here: the other may have been refused already.
   const fsccl_status_t status = fsccl_unit_param(world.units[static_cast<size_t>(child.rank)], 0, &view);
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  std::printf("says %s: %s\n", fsccl_status_string(status), info.text);
+  std::printf("says %s: %s\n", fsccl_status_string(status), last_error().text);
   return 0;
 }
 

@@ -11,24 +11,12 @@
 #include <string>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
-
-fsccl_error_info_t last_error() {
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  return info;
-}
-
-// Prints the outcome of a call, for the test to look at.
-int tell(const char* what, fsccl_status_t status) {
-  const fsccl_error_info_t error = last_error();
-  printf("%s: %d peer %d %s\n", what, status, status < 0 ? error.peer : -1, status < 0 ? error.text : "");
-  return status < 0;
-}
 
 fsccl_comm_t join() {
   fsccl_comm_t comm = nullptr;
@@ -234,7 +222,11 @@ TEST(Failures, AllKilledLeaveNothing) {
 
 TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
   int port = 20400;
-  for (const auto& [name, value] : Variables{{"FSCCL_EAGER_BYTES", "4K"}, {"FSCCL_SINGLE_COPY", "on"}}) {
+  for (const auto& [name, value] : Variables{{"FSCCL_EAGER_BYTES", "4K"},
+                                             {"FSCCL_SINGLE_COPY", "on"},
+                                             {"FSCCL_SLOT_BYTES", "128K"},
+                                             {"FSCCL_CHECKSUM", "1"},
+                                             {"FSCCL_HEARTBEAT_MS", "250"}}) {
     Processes processes;
     for (int rank = 0; rank < 3; rank++) {
       Variables variables = job(rank, 3, port);
@@ -247,7 +239,7 @@ TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
     EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
     for (int rank = 0; rank < 3; rank++) {
       EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("has " + name)) << processes.report();
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr(name)) << processes.report();
       EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks")) << processes.report();
     }
     port++;

@@ -10,19 +10,13 @@
 #include <string>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
 constexpr size_t kCount = 1 << 18, kBytes = kCount * sizeof(float);
-
-int tell(const char* what, fsccl_status_t status) {
-  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&error);
-  printf("%s: %d %s\n", what, status, status < 0 ? error.text : "");
-  return status < 0;
-}
 
 uint64_t kernel_copies(fsccl_comm_t comm) {
   fsccl_counters_t counters = FSCCL_COUNTERS_INIT;

@@ -11,6 +11,7 @@
 
 #include "multi/open_metrics.h"
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -41,14 +42,6 @@ class Folder {
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-bool good(const char* what, fsccl_status_t status) {
-  if (status >= 0) return true;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  printf("%s: %d %s\n", what, status, info.text);
-  return false;
 }
 
 fsccl_comm_t join() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -22,13 +23,6 @@ constexpr int kRanks = 4;
 std::string from_environment(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
-}
-
-int tell(const char* what, fsccl_status_t status) {
-  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&error);
-  printf("%s: %s peer %d %s\n", what, fsccl_status_string(status), status < 0 ? error.peer : -1, status < 0 ? error.text : "");
-  return status < 0;
 }
 
 // What all ranks have, once around a ring, and then a barrier in which one of them is missed.

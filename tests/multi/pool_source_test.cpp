@@ -9,6 +9,7 @@
 
 #include "conformance/outside_source.h"
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -16,13 +17,6 @@ namespace {
 constexpr int64_t kLimitMs = 60'000;
 constexpr int64_t kCount = 300'000;
 constexpr int kRanks = 4;  // a mean over them is exact
-
-int tell(const char* what, fsccl_status_t status) {
-  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&error);
-  printf("%s: %d %s\n", what, status, status < 0 ? error.text : "");
-  return status < 0;
-}
 
 // Gathers a parameter and averages its gradient; the number of wrong elements, or -1.
 int64_t train(fsccl_comm_t comm, fsccl_pool_t pool) {

@@ -8,20 +8,13 @@
 #include <vector>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
 
 constexpr int64_t kLimitMs = 60'000;
 constexpr size_t kElements = 90'000, kParams = 2;
-
-bool good(const char* what, fsccl_status_t status) {
-  if (status >= 0) return true;
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  printf("%s: %d %s\n", what, status, info.text);
-  return false;
-}
 
 struct Mesh {
   int rank = 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -31,11 +32,7 @@ int number_of(const char* name, int otherwise) {
 
 // A rank that cannot go on says why.
 void need(const char* what, fsccl_status_t status) {
-  if (status >= 0) return;
-  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&error);
-  printf("%s: %d peer %d %s\n", what, status, error.peer, error.text);
-  exit(1);
+  if (!good(what, status)) exit(1);
 }
 
 std::vector<fsccl_param_t> params() {
@@ -174,9 +171,7 @@ void go_on(Model& old, uint64_t step, fsccl_layout_t layout, int self, fsccl_com
       continue;
     }
     if (status == FSCCL_ERR_INVALID_STATE) {
-      fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-      fsccl_last_error(&error);
-      printf("lost: %s\n", error.text);
+      printf("lost: %s\n", last_error().text);
       return;
     }
     need("reshard", status);

@@ -13,18 +13,12 @@
 #include <thread>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
 
 constexpr int64_t kLimitMs = 100'000;
-
-int tell(const char* what, fsccl_status_t status) {
-  fsccl_error_info_t error = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&error);
-  printf("%s: %d peer %d %s\n", what, status, error.peer, error.text);
-  return 1;
-}
 
 std::string text_of(const std::vector<int>& ranks) {
   std::ostringstream text;

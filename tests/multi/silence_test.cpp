@@ -10,6 +10,7 @@
 #include <string>
 
 #include "multi/processes.h"
+#include "multi/tell.h"
 
 namespace fsccl::testing {
 namespace {
@@ -18,17 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 constexpr int64_t kLimitMs = 60'000;
 constexpr int64_t kBusyMs = 1'500;  // several times what makes a suspect
-
-fsccl_error_info_t last_error() {
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  fsccl_last_error(&info);
-  return info;
-}
-
-void tell(const char* what, fsccl_status_t status) {
-  const fsccl_error_info_t error = last_error();
-  printf("%s: %d peer %d %s\n", what, status, status < 0 ? error.peer : -1, status < 0 ? error.text : "");
-}
 
 fsccl_comm_t join() {
   sigset_t go;

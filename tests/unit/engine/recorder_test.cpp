@@ -253,6 +253,36 @@ TEST(Recorder, WhoeverLooksMeanwhileSeesWholeCommunicators) {
   thread.join();
 }
 
+// Stopped, or killed, at any place: with a name or an error half written, the entry has none.
+TEST(Recorder, WhoIsStoppedInTheMiddleLeavesWholeCommunicators) {
+  const Folder folder;
+  const auto recorder = make(folder.path());  // shared with the child
+  const pid_t child = fork();
+  if (child == 0)
+    for (uint64_t i = 0;; ++i) {
+      const auto fill = static_cast<char>('a' + i % 26);
+      const uint16_t id = recorder->add(i, std::string(80, fill), static_cast<int>(i % 26), 26);
+      recorder->failed(id, Error{FSCCL_ERR_PEER_DEAD, std::string(300, fill)}, 1);
+      recorder->remove(id);
+    }
+  int status = 0;
+  for (int i = 0; i < 300 && !HasFailure(); ++i) {
+    EXPECT_EQ(kill(child, SIGSTOP), 0);
+    ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+    const Json json = read(folder.ring());
+    for (const Json& entry : json["communicators"]) {
+      if (entry["id"] == 0) continue;
+      const auto fill = static_cast<char>('a' + entry["rank"].get<int>());
+      EXPECT_EQ(entry["name"], std::string(80, fill));
+      if (!entry.contains("error")) continue;
+      EXPECT_EQ(entry["error"]["text"], std::string(300, fill));
+    }
+    EXPECT_EQ(kill(child, SIGCONT), 0);
+  }
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+}
+
 // What a killed process was just writing does not count.
 TEST(Recorder, TornRecordsAreLeftOut) {
   const Folder folder;
