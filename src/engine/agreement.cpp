@@ -1,10 +1,14 @@
 #include "engine/agreement.h"
 
+#include <type_traits>
+
 #include "base/clock.h"
 #include "base/hash.h"
 
 namespace fsccl {
 namespace {
+
+constexpr int kFew = 8;  // ranks who all tell each other
 
 struct Terms {
   int64_t eager_bytes;
@@ -12,6 +16,14 @@ struct Terms {
   uint32_t plan;  // a hash
   uint8_t single_copy;
   uint8_t unprepared;
+  uint8_t padding[2];
+};
+static_assert(std::has_unique_object_representations_v<Terms>);
+
+// In log steps.
+struct Alike {
+  uint64_t terms;  // a hash
+  uint8_t yes;     // among all of whom the sender has heard
 };
 
 const char* text_of(uint8_t single_copy) {
@@ -21,9 +33,7 @@ const char* text_of(uint8_t single_copy) {
 
 std::string text_of(int64_t bytes) { return bytes == kConfigAuto ? "auto" : std::to_string(bytes); }
 
-}  // namespace
-
-Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
+Terms terms_of(const Meeting& meeting, const Config& mine, bool prepared) {
   Terms terms{};
   terms.eager_bytes = mine.eager_bytes;
   size_t ring_bytes = 0, slot_bytes = 0;
@@ -31,34 +41,66 @@ Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepare
   terms.slot_bytes = slot_bytes;
   terms.plan = static_cast<uint32_t>(hash_of(mine.plan));
   terms.single_copy = static_cast<uint8_t>(mine.single_copy);
-  terms.unprepared = prepared.ok() ? 0 : 1;
+  terms.unprepared = prepared ? 0 : 1;
+  return terms;
+}
+
+Status concerning(const Meeting& meeting, Status problem, int peer) {
+  return std::move(problem).with_peer(meeting.shown(meeting.rank), meeting.shown(peer));
+}
+
+template <class Told>
+Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
+  if (const unsigned char* line = meeting.await(peer, tick)) {
+    Told told;
+    std::memcpy(&told, line, sizeof told);
+    return told;
+  }
+  if (const fsccl_transport_failure_t* failure = meeting.transport->failure(meeting.channel))
+    return concerning(meeting, fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text), peer);
+  if (now_ns() > meeting.deadline_ns)
+    return concerning(meeting, fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
+  return concerning(meeting, fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", meeting.shown(peer)), peer);
+}
+
+// Whether all have the same terms and can begin: as a barrier by dissemination, so that each rank tells no more than the logarithm
+// of their number. The same answer on all, for each has heard, at second hand, of every other in the end.
+Result<bool> all_alike(const Meeting& meeting, const Terms& terms, uint32_t tick) {
+  Alike mine{hash_of({reinterpret_cast<const char*>(&terms), sizeof terms}), terms.unprepared ? uint8_t{0} : uint8_t{1}};
+  for (int distance = 1; distance < meeting.ranks; distance *= 2) {
+    meeting.signal_to((meeting.rank + distance) % meeting.ranks, tick, mine);
+    const int before = (meeting.rank - distance + meeting.ranks) % meeting.ranks;
+    FSCCL_ASSIGN(const Alike theirs, told_by<Alike>(meeting, before, tick));
+    mine.yes = mine.yes && theirs.yes && theirs.terms == mine.terms;
+  }
+  return mine.yes != 0;
+}
+
+}  // namespace
+
+Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick) {
+  const Terms terms = terms_of(meeting, mine, prepared.ok());
+  if (meeting.ranks > kFew && meeting.transport->signal_to) {
+    FSCCL_ASSIGN(const bool alike, all_alike(meeting, terms, (*tick)++));
+    if (alike) return success();
+  }
   const uint32_t at = (*tick)++;
   meeting.signal(at, terms);
   Status status = std::move(prepared);
-  const auto concerning = [&](Status problem, int peer) {
-    return std::move(problem).with_peer(meeting.shown(meeting.rank), meeting.shown(peer));
-  };
   const auto differ = [&](const char* name, int peer, const std::string& own, const std::string& theirs) {
-    status = concerning(fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
+    status = concerning(meeting,
+                        fail(FSCCL_ERR_MISMATCH, "rank {} has {} {}, rank {} has {}: set it alike on all ranks",
                              meeting.shown(peer), name, theirs, meeting.shown(meeting.rank), own),
                         peer);
   };
   // To the end also after a difference: nobody leaves before all have told.
   for (int peer = 0; peer < meeting.ranks; peer++) {
     if (peer == meeting.rank) continue;
-    const unsigned char* line = meeting.await(peer, at);
-    if (const fsccl_transport_failure_t* failure = line ? nullptr : meeting.transport->failure(meeting.channel))
-      return concerning(fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text), peer);
-    if (!line && now_ns() > meeting.deadline_ns)
-      return concerning(fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
-    if (!line)
-      return concerning(fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", meeting.shown(peer)), peer);
-    Terms theirs;
-    std::memcpy(&theirs, line, sizeof theirs);
+    FSCCL_ASSIGN(const Terms theirs, told_by<Terms>(meeting, peer, at));
     if (!status.ok()) continue;
     if (theirs.unprepared)
-      status =
-          concerning(fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why", meeting.shown(peer)), peer);
+      status = concerning(
+          meeting, fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not begin: its own error says why", meeting.shown(peer)), peer);
     if (theirs.eager_bytes != terms.eager_bytes)
       differ("FSCCL_EAGER_BYTES", peer, text_of(terms.eager_bytes), text_of(theirs.eager_bytes));
     if (theirs.slot_bytes != terms.slot_bytes)

@@ -7,7 +7,8 @@
 namespace fsccl {
 
 // `prepared`: whether this rank can begin. If one cannot, that is its error, and FSCCL_ERR_OUT_OF_MEMORY on the others;
-// FSCCL_ERR_MISMATCH on all ranks where settings differ. Uses the tick *tick and leaves the next one there.
+// FSCCL_ERR_MISMATCH on all ranks where settings differ. Uses the tick *tick, or two, the same on all, and leaves the
+// next one there.
 Status agree_to_begin(const Meeting& meeting, const Config& mine, Status prepared, uint32_t* tick);
 
 }  // namespace fsccl

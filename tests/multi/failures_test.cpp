@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -220,30 +221,33 @@ TEST(Failures, AllKilledLeaveNothing) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
+// Few ranks all tell each other; many, over a transport that sends messages, do it in log steps first.
 TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
   int port = 20400;
-  for (const auto& [name, value] : Variables{{"FSCCL_EAGER_BYTES", "4K"},
-                                             {"FSCCL_SINGLE_COPY", "on"},
-                                             {"FSCCL_SLOT_BYTES", "128K"},
-                                             {"FSCCL_CHECKSUM", "1"},
-                                             {"FSCCL_HEARTBEAT_MS", "250"}}) {
-    Processes processes;
-    for (int rank = 0; rank < 3; rank++) {
-      Variables variables = job(rank, 3, port);
-      if (rank == 1) {
-        std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
-        variables.emplace_back(name, value);
+  for (const auto& [transport, ranks] : std::map<std::string, int>{{"shm", 3}, {"tcp", 11}})
+    for (const auto& [name, value] : Variables{{"FSCCL_EAGER_BYTES", "4K"},
+                                               {"FSCCL_SINGLE_COPY", "on"},
+                                               {"FSCCL_SLOT_BYTES", "128K"},
+                                               {"FSCCL_CHECKSUM", "1"},
+                                               {"FSCCL_HEARTBEAT_MS", "250"}}) {
+      Processes processes;
+      for (int rank = 0; rank < ranks; rank++) {
+        Variables variables = job(rank, ranks, port);
+        variables.emplace_back("FSCCL_TRANSPORT", transport);
+        if (rank == 1) {
+          std::erase_if(variables, [&, &key = name](const auto& variable) { return variable.first == key; });
+          variables.emplace_back(name, value);
+        }
+        processes.start("stranger", rank, ranks, variables);
       }
-      processes.start("stranger", rank, 3, variables);
+      EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
+      for (int rank = 0; rank < ranks; rank++) {
+        EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
+        EXPECT_THAT(processes.output(rank), ::testing::HasSubstr(name)) << processes.report();
+        EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks")) << processes.report();
+      }
+      port++;
     }
-    EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
-    for (int rank = 0; rank < 3; rank++) {
-      EXPECT_EQ(processes.exit_code(rank), 0) << processes.report();
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr(name)) << processes.report();
-      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("alike on all ranks")) << processes.report();
-    }
-    port++;
-  }
 }
 
 TEST(Failures, AForkedChildIsRefused) {

@@ -19,7 +19,7 @@ constexpr size_t kLeastSlotBytes = 16u << 10, kPairSlotBytes = 64u << 10, kPage 
 constexpr size_t kSmallPart = 16;            // of a slot; so much more of the ring is for small ones (transport.h)
 constexpr size_t kSlotsBytes = 4u << 20;     // one of each rank: what a channel of many ranks takes is ten times as much
 constexpr int32_t kLate = 1 << 20;           // ticks
-constexpr int kTellAll = 64;                 // ranks; in larger channels the news of a failure is passed on
+constexpr int kTellAll = 64;                 // ranks, of whom one that fails tells all others
 constexpr int64_t kVerdictNs = 300'000'000;  // for the job to say that a rank died whose connection broke
 
 fsccl_transport_failure_t failure_of(fsccl_status_t code, int rank, int peer, std::string_view text) {
@@ -238,7 +238,7 @@ std::byte* Channel::place(int from, const Header& header, size_t bytes, bool at_
   const std::string text = fmt::format("rank {} sent {} bytes for place {} of a ring of {}: it runs another version",
                                        known_as(from), bytes, header.at, ring_bytes_);
   if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, known_as(place_.rank), known_as(from), text); write_board(failure))
-    tell(failure);
+    tell(failure, true);
   return nullptr;
 }
 
@@ -293,7 +293,7 @@ void Channel::damaged(int from, const fsccl_transport_line_t* line, size_t bytes
       "rank {} got {} bytes{}{} from rank {} over {} that changed on the way: their CRC32C is {:#010x}, {:#010x} was meant. Look "
       "at the network and the memory between these two",
       receiver, bytes, *operation ? " of " : "", operation, sender, place_.node->name(), sum, meant);
-  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure);
+  if (const auto failure = failure_of(FSCCL_ERR_PROTOCOL, receiver, sender, text); write_board(failure)) tell(failure, true);
 }
 
 bool Channel::gone(int peer) const {
@@ -310,12 +310,15 @@ bool Channel::write_board(const fsccl_transport_failure_t& failure) {
   return true;
 }
 
-void Channel::tell(const fsccl_transport_failure_t& failure) {
-  if (place_.around) return place_.around->tell(failure);
+// Who hears of a failure, or has it from the job, passes it on to those at distances that are powers of two: so all hear of it even
+// if its first rank, `at_first_hand`, dies while it tells them, and nobody drowns in news.
+void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand) {
+  if (place_.around) return place_.around->tell(failure, at_first_hand);
   const auto ranks = static_cast<int>(peers_.size());
   for (int i = 1; i < ranks; i++) {
     const int peer = (place_.rank + i) % ranks;
-    if (ranks > kTellAll && i > 1 && !peers_[static_cast<size_t>(peer)].known) continue;
+    const bool far = (i & (i - 1)) != 0;
+    if (far && !(at_first_hand && (ranks <= kTellAll || peers_[static_cast<size_t>(peer)].known))) continue;
     peers_[static_cast<size_t>(peer)].sent++;
     place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
                       {&failure, sizeof failure, nullptr, nullptr});
@@ -325,7 +328,7 @@ void Channel::tell(const fsccl_transport_failure_t& failure) {
 void Channel::fail(const fsccl_transport_failure_t& failure) {
   {
     const std::lock_guard lock(place_.node->mutex());
-    if (write_board(failure)) tell(failure);
+    if (write_board(failure)) tell(failure, failure.code != FSCCL_ERR_PEER_DEAD);
   }
   rest();
 }
@@ -340,7 +343,7 @@ void Channel::hear(int from, const Header& header, const void* data, size_t byte
     if (const uint32_t sum = crc32c(data, bytes); sum != header.bytes_sum)
       return damaged(from, nullptr, bytes, sum, header.bytes_sum);
   std::memcpy(&failure, data, sizeof failure);
-  if (write_board(failure)) tell(failure);
+  if (write_board(failure)) tell(failure, false);
 }
 
 void Channel::lost(int job_rank, bool for_sure) noexcept {
@@ -369,7 +372,7 @@ const fsccl_transport_failure_t* Channel::failure() {
                        "the container",
                        here, there);
     }
-    if (write_board(failure)) tell(failure);
+    if (write_board(failure)) tell(failure, true);
   }
   return board.written.load(std::memory_order_acquire) ? &board.failure : nullptr;
 }

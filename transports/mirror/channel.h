@@ -133,7 +133,7 @@ class Channel {
   // It has left this channel, or the one around it: that its connection breaks is no failure then.
   bool gone(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
-  void tell(const fsccl_transport_failure_t& failure);
+  void tell(const fsccl_transport_failure_t& failure, bool at_first_hand);
   void count(Peer& peer);
 
   const Place place_;

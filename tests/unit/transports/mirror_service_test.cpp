@@ -74,6 +74,72 @@ class StarvedNode final : public Node {
   void release(void*) override {}
 };
 
+// A node that keeps to whom something was sent.
+class RecordingNode final : public Node {
+ public:
+  explicit RecordingNode(const fsccl_transport_job_t& job) : Node("recording", job) {}
+  Status connect(const uint8_t*, size_t) override { return success(); }
+  bool takes_at_once() const override { return true; }
+  size_t most_slot_bytes() const override { return 4096; }
+  std::vector<int> sent;
+
+ protected:
+  void post(int rank, const Header&, Payload, bool) override { sent.push_back(rank); }
+  void drop(int) noexcept override {}
+  bool advance(int) override { return false; }
+  bool flushed() override { return true; }
+  bool arm() override { return true; }
+  int events() const override { return -1; }
+  void interrupt() override {}
+  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
+  void release(void*) override {}
+};
+
+// Of 16 ranks.
+class News : public testing::Test {
+ protected:
+  News() : node_({sizeof(fsccl_transport_job_t), 3, 16, key_, 0, nullptr}) {
+    Channel::Place place;
+    place.node = &node_;
+    place.meeting = place.tag = 7;
+    place.rank = 3;
+    for (int rank = 0; rank < 16; rank++) place.members.push_back(rank);
+    place.board = std::make_shared<Board>();
+    channel_ = Channel::open(std::move(place)).take();
+  }
+  static fsccl_transport_failure_t failure(fsccl_status_t code) {
+    fsccl_transport_failure_t made{};
+    made.code = code;
+    return made;
+  }
+  const unsigned char key_[32] = {};
+  RecordingNode node_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_F(News, AtFirstHandAreToldToAll) {
+  channel_->fail(failure(FSCCL_ERR_ABORTED));
+  channel_->fail(failure(FSCCL_ERR_ABORTED));  // no news
+  EXPECT_EQ(node_.sent.size(), 15u);
+  EXPECT_THAT(node_.sent, testing::Not(testing::Contains(3)));
+}
+
+TEST_F(News, WhichTheJobTellsAllArePassedOnToAFew) {
+  channel_->fail(failure(FSCCL_ERR_PEER_DEAD));
+  EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
+}
+
+TEST_F(News, ThatAreHeardArePassedOnToAFew) {
+  Header header{};
+  header.kind = MessageKind::failure;
+  const fsccl_transport_failure_t news = failure(FSCCL_ERR_ABORTED);
+  {
+    const std::lock_guard lock(node_.mutex());
+    for (int from = 0; from < 2; from++) channel_->hear(from, header, &news, sizeof news);
+  }
+  EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
+}
+
 class Starved : public testing::Test {
  protected:
   Starved() : node_({sizeof(fsccl_transport_job_t), 0, 3, key_, 0, nullptr}) {
