@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -13,10 +15,18 @@
 namespace fsccl::ucx {
 namespace {
 
+// By the threads of all nodes.
+struct Count : std::atomic<int> {
+  Count& operator=(const Count& other) {
+    store(other);
+    return *this;
+  }
+};
+
 // What UCX was asked for, by all ranks here, and what becomes of it.
 struct Calls {
-  int puts = 0, gets = 0, maps = 0, unmaps = 0, keys_destroyed = 0;
-  int said[7] = {};  // messages, by what they are
+  Count puts, gets, maps, unmaps, keys_destroyed;
+  Count said[7];  // messages, by what they are
   bool no_maps = false, no_keys = false;
   bool spoil = false;          // bytes, on their way
   std::optional<uint64_t> at;  // of bytes that are announced: not where they are
@@ -42,7 +52,7 @@ char closing_request;
 
 struct Way {
   const char* name;
-  int Calls::*transfers;
+  Count Calls::*transfers;
 };
 
 class UcxRemoteTest : public UcxRanks, public testing::WithParamInterface<Way> {
