@@ -157,6 +157,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void on_datagrams();
   void begin_watch(int rank);  // over a new link
   void end_watch(int rank);
+  void lose_unreachable(int rank);
   void end_beats();
   void deliver_lives();
 

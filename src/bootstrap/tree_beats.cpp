@@ -59,6 +59,12 @@ class TreeJob::Beats final : public Senses {
   void leave() {
     if (table_) table_->leave(where_.line_of(mine()));
   }
+  // Whether its line says that it has left: for so long that its goodbye does not come any more, or just now.
+  enum class Leaving { no, just_now, long_ago };
+  Leaving leaving(int32_t rank, int64_t now) {
+    if (is_far(rank) || !table_ || !table_->has_left(where_.line_of(rank))) return Leaving::no;
+    return now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs ? Leaving::long_ago : Leaving::just_now;
+  }
   const LifeHandler& handler() const { return handler_; }
   bool begun() { return due_ns_ != 0 || next_to(mine()).empty(); }
   Heart heart;
@@ -187,7 +193,7 @@ int64_t TreeJob::Beats::beat() {
   look_ns_ = findings.next_ns;
   for (const int32_t rank : findings.cut_off) lose_host(rank, now);
   for (const int32_t rank : findings.left)
-    if (now - left_since_.try_emplace(rank, now).first->second >= kGoodbyesWayNs) job_.lose({rank, true}, nullptr);
+    if (leaving(rank, now) == Leaving::long_ago) job_.lose({rank, true}, nullptr);
   for (const int32_t rank : findings.dead) job_.lose({rank, false}, nullptr);
   if (due) send_datagrams();
   spread(due, now);
@@ -358,6 +364,12 @@ void TreeJob::begin_watch(int rank) {
 
 void TreeJob::end_watch(int rank) {
   if (beats_) beats_->heart.lost(rank, false, now_ns());
+}
+
+// Of a rank that cannot be reached any more.
+void TreeJob::lose_unreachable(int rank) {
+  const Beats::Leaving leaving = beats_ ? beats_->leaving(rank, now_ns()) : Beats::Leaving::no;
+  if (leaving != Beats::Leaving::just_now) lose({rank, leaving == Beats::Leaving::long_ago}, nullptr);
 }
 
 // Whoever cannot be told, because those between have left before, sees it after a while.

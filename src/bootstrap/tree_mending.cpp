@@ -170,7 +170,7 @@ void TreeJob::Mending::judge(int32_t rank, Attempt& attempt, Reached reached) {
   if (reached == Reached::refused) job_.be_expelled(nullptr);
   if (reached == Reached::unreachable) silent_hosts_.insert(job_.member(rank).host);
   if (reached != Reached::gone && reached != Reached::unreachable && attempt.closed <= kClosedDoors) return;
-  job_.lose({rank, false}, nullptr);
+  job_.lose_unreachable(rank);
   Reactor::instance().kick();  // losses are told from the service thread
 }
 

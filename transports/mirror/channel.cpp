@@ -63,12 +63,14 @@ Result<std::unique_ptr<Channel>> Channel::open(Place place) {
   return channel;
 }
 
+// Who has left needs no word of it, and cannot be reached: it may have sent all that it had to this rank, which has never answered.
 Channel::~Channel() {
   if (!mirrors_) return;
+  place_.node->hear_out();
   {
     const std::lock_guard lock(place_.node->mutex());
     for (size_t peer = 0; peer < peers_.size(); peer++)
-      if (peers_[peer].known && static_cast<int>(peer) != place_.rank)
+      if (peers_[peer].known && !gone(static_cast<int>(peer)) && static_cast<int>(peer) != place_.rank)
         send(static_cast<int>(peer), MessageKind::left, nullptr, nullptr, peers_[peer].sent);
     place_.node->remove(this);
   }

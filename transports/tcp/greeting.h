@@ -34,6 +34,8 @@ class Caller {
   Caller(Fd fd, const SocketAddress& address, const Credentials& credentials, int from, int to, int ranks);
   int fd() const { return fd_.get(); }
   bool connected() const { return step_ != Step::connecting; }
+  // The other side has proved itself, and may take this connection for the link between the two at any moment from now on.
+  bool answered() const { return step_ == Step::linked; }
   // Whether it is through.
   Result<bool> go_on();
   Fd take() { return std::move(fd_); }

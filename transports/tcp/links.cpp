@@ -163,9 +163,10 @@ void Node::keep_time() {
     if (!link.dial || now < link.dial->until_ns) continue;
     const bool only = cards_[static_cast<size_t>(link.rank)].addresses.size() == 1;
     spare(link.rank, [&] {
-      if (!link.dial->caller)
+      const Caller* const caller = link.dial->caller.get();
+      if (!caller)
         try_next(link);
-      else if (!only || !link.dial->caller->connected())  // else there is nowhere better to ask
+      else if (!caller->connected() || !(only || caller->answered()))  // else there is nowhere better to ask
         attempt_failed(link, fail(FSCCL_ERR_TIMEOUT, "no answer"), true);
     });
   }
