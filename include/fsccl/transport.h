@@ -110,9 +110,9 @@ typedef struct fsccl_transport_ops {
 
   /* All three NULL, or what the channels of a rank of a job share. join() is called once a job and fills `card`, which has room for
    * *card_bytes and takes so many as it leaves there, with what the other ranks need to reach this one. connect() gets the cards of
-   * all ranks, each `card_bytes` apart, which is what there was room for; it blocks for nobody. leave() comes after the last
-   * channel is closed, also where connect() failed or some other rank could not join(), and returns when what was sent has left, or
-   * ten seconds have passed. */
+   * all ranks, each `card_bytes` apart, which is the largest's size; it blocks for nobody. leave() comes after the last channel is
+   * closed, also where connect() failed or some other rank could not join(), and returns when what was sent has left, or ten
+   * seconds have passed. */
   fsccl_status_t (*join)(const fsccl_transport_job_t* job, void** node, unsigned char* card, size_t* card_bytes, char* error,
                          size_t capacity);
   fsccl_status_t (*connect)(void* node, const unsigned char* cards, size_t card_bytes, char* error, size_t capacity);

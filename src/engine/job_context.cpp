@@ -22,7 +22,7 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 
-constexpr size_t kCardBytes = 4088;  // of UCX addresses: about a hundred a device
+constexpr uint32_t kMostCardBytes = 4096;  // of UCX addresses: about a hundred a device
 
 // Of which the machine, or a limit of it, is the cause, and not what there is of the library.
 bool is_shortage(fsccl_status_t code) {
@@ -139,13 +139,13 @@ const char* JobContext::network_name() const {
   return std::all_of(facts_.begin(), facts_.end(), [](const Facts& one) { return one.fast_network != 0; }) ? "ucx" : "tcp";
 }
 
-// A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason.
+// A rank that cannot join says why in place of its card: then nobody has the transport, and all know the reason. Cards are gathered
+// as large as the largest one: a job has many ranks, and a transport may have room for many addresses.
 Status JobContext::join_network(Deadline deadline) {
-  struct Card {
+  struct Head {
     fsccl_status_t code;  // FSCCL_OK: it can be used
-    uint32_t bytes;
-    char name[16];  // of the transport: plug-ins may be different ones
-    unsigned char content[kCardBytes];
+    uint32_t bytes;       // of its card
+    char name[16];        // of the transport: plug-ins may be different ones
   };
   const SecretKey key = job_->derive_key("fsccl transports", ByteView(facts_.front().salt));
   std::vector<uint64_t> hosts;
@@ -153,43 +153,44 @@ Status JobContext::join_network(Deadline deadline) {
   const fsccl_transport_job_t job{sizeof job, job_->rank(), job_->size(), key.data(), checksum_ ? 1 : 0, hosts.data()};
   std::string why;
   const fsccl_transport_ops_t* network = usable_transport(network_name(), &why);
-  Card mine{};
+  Head mine{};
   mine.code = FSCCL_ERR_NOT_AVAILABLE;
+  std::vector<unsigned char> card(kMostCardBytes);
   if (network) {
-    size_t bytes = sizeof mine.content;
+    size_t bytes = card.size();
     char error[512] = "";
-    mine.code = network->join(&job, &node_, mine.content, &bytes, error, sizeof error);
+    mine.code = network->join(&job, &node_, card.data(), &bytes, error, sizeof error);
     if (mine.code != FSCCL_OK) node_ = nullptr;  // whatever it wrote there: there is nothing to leave
     mine.bytes = static_cast<uint32_t>(bytes);
     why = error;
     std::strncpy(mine.name, network->name, sizeof mine.name - 1);
-    if (mine.code == FSCCL_OK && (!node_ || bytes > sizeof mine.content)) {
+    if (mine.code == FSCCL_OK && (!node_ || bytes > card.size())) {
       mine.code = FSCCL_ERR_NOT_AVAILABLE;
       why = "its join() made no node, or a card that is too large";
     }
   }
   network_ = network;
-  if (mine.code != FSCCL_OK)
-    mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(mine.content), sizeof mine.content - 1));
-  std::vector<Card> all(facts_.size());
-  FSCCL_TRY(job_->all_gather(&mine, all.data(), sizeof mine, deadline));
-  for (size_t rank = 0; rank < all.size(); rank++)  // who has none is told why, not that others have another
-    if (const fsccl_status_t code = all[rank].code; code != FSCCL_OK)
+  if (mine.code != FSCCL_OK) mine.bytes = static_cast<uint32_t>(why.copy(reinterpret_cast<char*>(card.data()), card.size()));
+  std::vector<Head> heads(facts_.size());
+  FSCCL_TRY(job_->all_gather(&mine, heads.data(), sizeof mine, deadline));
+  size_t most = 1;
+  for (Head& head : heads) most = std::max<size_t>(most, head.bytes = std::min(head.bytes, kMostCardBytes));
+  std::vector<unsigned char> cards(heads.size() * most);
+  FSCCL_TRY(job_->all_gather(card.data(), cards.data(), most, deadline));
+  for (size_t rank = 0; rank < heads.size(); rank++)  // who has none is told why, not that others have another
+    if (const fsccl_status_t code = heads[rank].code; code != FSCCL_OK)
       return fail(is_shortage(code) ? code : FSCCL_ERR_NOT_AVAILABLE, "rank {} cannot use the {} transport, which {}: {}", rank,
                   network_name(), !one_host(all_ranks()) ? "joins ranks of several hosts" : "the settings ask for",
-                  std::string(reinterpret_cast<const char*>(all[rank].content), std::min<size_t>(all[rank].bytes, kCardBytes)))
+                  std::string_view(reinterpret_cast<const char*>(&cards[rank * most]), heads[rank].bytes))
           .with_peer(job_->rank(), static_cast<int>(rank));
-  std::vector<unsigned char> cards(all.size() * kCardBytes);
-  for (size_t rank = 0; rank < all.size(); rank++) {
-    if (std::memcmp(all[rank].name, mine.name, sizeof mine.name) != 0)
+  for (size_t rank = 0; rank < heads.size(); rank++)
+    if (std::memcmp(heads[rank].name, mine.name, sizeof mine.name) != 0)
       return fail(FSCCL_ERR_MISMATCH,
                   "the FSCCL_TRANSPORT_PLUGIN of rank {} is the transport {}, that of rank {} is {}: give all ranks the same",
-                  job_->rank(), mine.name, rank, std::string(all[rank].name, strnlen(all[rank].name, sizeof all[rank].name)))
+                  job_->rank(), mine.name, rank, std::string(heads[rank].name, strnlen(heads[rank].name, sizeof heads[rank].name)))
           .with_peer(job_->rank(), static_cast<int>(rank));
-    std::memcpy(&cards[rank * kCardBytes], all[rank].content, kCardBytes);
-  }
   char error[512] = "";
-  const fsccl_status_t code = network_->connect(node_, cards.data(), kCardBytes, error, sizeof error);
+  const fsccl_status_t code = network_->connect(node_, cards.data(), most, error, sizeof error);
   return code == FSCCL_OK ? success() : fail(code, "{}", error);
 }
 
