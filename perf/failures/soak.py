@@ -23,12 +23,12 @@ import time
 
 from ranks import FLOAT32, PEER_DEAD, Id, Op, by_id
 
-LINK = -40
+LINK, TIMEOUT = -40, -63
 MOST_KIB = 1024  # of drift
 JUDGED = 150  # jobs, from which on resident memory is
 COUNT = 20000
 TIME_WAIT = "06"  # of a connection that no process has any more
-END = struct.Struct("=iI")
+END = struct.Struct("=?iI")
 
 
 def join(lib, unique, rank, ranks):
@@ -56,6 +56,11 @@ def work(lib, comm, rank, ranks, until):
         wrong += COUNT - whole[:COUNT].count(total)
         done += 1
     return done, wrong, status
+
+
+def explained(joined, status):
+    """By the kill of the job's victim. Who has never come is missed by the others when their time is over."""
+    return status in (PEER_DEAD, LINK) or (status == TIMEOUT and not joined)
 
 
 def unread(pipe):
@@ -148,7 +153,7 @@ def start(lib, unique, ranks, seconds, told=None):
             if comm:
                 _, wrong, status = work(ctypes.CDLL(lib), comm, rank, ranks, time.monotonic() + seconds)
             if told is not None:
-                os.write(told, END.pack(status, wrong))
+                os.write(told, END.pack(comm is not None, status, wrong))
             os._exit(0)
         children.append(child)
     return children
@@ -195,8 +200,9 @@ def lifetime(lib_path, ranks, seconds, kill_every, seed):
         os.read(tell[0], 1)
         jobs += 1
         told = list(END.iter_unpack(unread(ends[0])))  # by all but the victim
-        wrong += sum(bad for _, bad in told)
-        others += [code for code in [status, *(code for code, _ in told)] if code not in (PEER_DEAD, LINK)]
+        wrong += sum(bad for _, _, bad in told)
+        ends_of = [(comm is not None, status), *((joined, code) for joined, code, _ in told)]
+        others += [code for joined, code in ends_of if not explained(joined, code)]
         drift.append((len(os.listdir("/proc/self/fd")), allocated_kib(), resident_kib()))
     os.close(ask[1])
     os.wait()

@@ -144,8 +144,10 @@ void Members::note_loss(int r, int lost, bool left) {
   if (me.process->over()) return;
   world_.note("rank {} hears that rank {} {}", r, lost, left ? "has left" : "is dead");
   if (!me.lost.emplace(lost, left).second) break_down(fmt::format("rank {} hears twice of the loss of rank {}", r, lost));
-  // Whose goodbye nobody was left to pass on is not told apart from the dead; where all leave in peace, it reaches all in time.
-  if (!left && setting_.mishap == Mishap::none && setting_.weather.loss == 0)
+  // Whose goodbye nobody was left to pass on is told apart from the dead by those of its host; where all leave in peace, it reaches
+  // all in time.
+  const bool one_by_one = setting_.mishap == Mishap::farewells && setting_.hosts == 1;
+  if (!left && (setting_.mishap == Mishap::none || one_by_one) && setting_.weather.loss == 0)
     break_down(fmt::format("rank {} takes rank {} for dead, which has left", r, lost));
   if (!gone(lost) && !may_split()) break_down(fmt::format("rank {} takes rank {} for gone, which is there", r, lost));
 }

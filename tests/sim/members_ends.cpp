@@ -108,7 +108,9 @@ void Members::plan_mishap() {
       if (chosen.joined && world_.now() - chosen.ended_ns > kBegunNs) stop_chosen(world_.between(4 * kSecond, 8 * kSecond));
     });
   for (int pause_ms = 0, r = 0; setting_.mishap == Mishap::farewells && r < setting_.ranks; r++) {
-    pause_ms += static_cast<int>(r % 2 == 1 && world_.chance(0.6) ? world_.between(0, 20) : 2500);
+    // At once, just when the others begin to look for who they have lost, or when they are through with that.
+    const int64_t way = world_.between(0, 99);
+    pause_ms += static_cast<int>(r % 2 == 1 && way < 40 ? world_.between(0, 20) : way < 70 ? world_.between(950, 1150) : 2500);
     leaves_after_.push_back(pause_ms);
   }
   for (size_t i = leaves_after_.size(); i > 1; i--) std::swap(leaves_after_[i - 1], leaves_after_[world_.below(i)]);

@@ -64,14 +64,18 @@ Result<std::unique_ptr<Channel>> Channel::open(Place place) {
 }
 
 // Who has left needs no word of it, and cannot be reached: it may have sent all that it had to this rank, which has never answered.
+// The others hear why this rank leaves before they hear that it does.
 Channel::~Channel() {
   if (!mirrors_) return;
   place_.node->hear_out();
   {
     const std::lock_guard lock(place_.node->mutex());
-    for (size_t peer = 0; peer < peers_.size(); peer++)
-      if (peers_[peer].known && !gone(static_cast<int>(peer)) && static_cast<int>(peer) != place_.rank)
-        send(static_cast<int>(peer), MessageKind::left, nullptr, nullptr, peers_[peer].sent);
+    for (int peer = 0; peer < static_cast<int>(peers_.size()); peer++) {
+      const Peer& other = peers_[static_cast<size_t>(peer)];
+      if (peer == place_.rank || !other.known || gone(peer)) continue;
+      if (failed()) tell(peer, place_.board->failure);
+      send(peer, MessageKind::left, nullptr, nullptr, other.sent);
+    }
     place_.node->remove(this);
   }
   rest();
@@ -321,10 +325,14 @@ void Channel::tell(const fsccl_transport_failure_t& failure, bool at_first_hand)
     const int peer = (place_.rank + i) % ranks;
     const bool far = (i & (i - 1)) != 0;
     if (far && !(at_first_hand && (ranks <= kTellAll || peers_[static_cast<size_t>(peer)].known))) continue;
-    peers_[static_cast<size_t>(peer)].sent++;
-    place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
-                      {&failure, sizeof failure, nullptr, nullptr});
+    tell(peer, failure);
   }
+}
+
+void Channel::tell(int peer, const fsccl_transport_failure_t& failure) {
+  peers_[static_cast<size_t>(peer)].sent++;
+  place_.node->send(place_.members[static_cast<size_t>(peer)], header(MessageKind::failure),
+                    {&failure, sizeof failure, nullptr, nullptr});
 }
 
 void Channel::fail(const fsccl_transport_failure_t& failure) {

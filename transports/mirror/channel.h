@@ -134,6 +134,7 @@ class Channel {
   bool gone(int peer) const;
   bool write_board(const fsccl_transport_failure_t& failure);
   void tell(const fsccl_transport_failure_t& failure, bool at_first_hand);
+  void tell(int peer, const fsccl_transport_failure_t& failure);
   void count(Peer& peer);
 
   const Place place_;

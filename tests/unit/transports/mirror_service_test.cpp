@@ -82,9 +82,13 @@ class RecordingNode final : public Node {
   bool takes_at_once() const override { return true; }
   size_t most_slot_bytes() const override { return 4096; }
   std::vector<int> sent;
+  std::vector<MessageKind> kinds;
 
  protected:
-  void post(int rank, const Header&, Payload, bool) override { sent.push_back(rank); }
+  void post(int rank, const Header& header, Payload, bool) override {
+    sent.push_back(rank);
+    kinds.push_back(header.kind);
+  }
   void drop(int) noexcept override {}
   bool advance(int) override { return false; }
   bool flushed() override { return true; }
@@ -138,6 +142,21 @@ TEST_F(News, ThatAreHeardArePassedOnToAFew) {
     for (int from = 0; from < 2; from++) channel_->hear(from, header, &news, sizeof news);
   }
   EXPECT_THAT(node_.sent, testing::ElementsAre(4, 5, 7, 11));
+}
+
+// Else it would look as if it had left for no reason.
+TEST_F(News, AreToldBeforeThisRankLeavesToAllWhomItKnows) {
+  {
+    const std::lock_guard lock(node_.mutex());
+    channel_->hear(9, {}, nullptr, 0);
+    channel_->hear(12, {}, nullptr, 0);
+  }
+  channel_->fail(failure(FSCCL_ERR_PEER_DEAD));
+  node_.sent.clear();
+  node_.kinds.clear();
+  channel_.reset();
+  EXPECT_THAT(node_.sent, testing::ElementsAre(9, 9, 12, 12));
+  EXPECT_THAT(node_.kinds, testing::ElementsAre(MessageKind::failure, MessageKind::left, MessageKind::failure, MessageKind::left));
 }
 
 class Starved : public testing::Test {
