@@ -1,5 +1,7 @@
 #include "engine/executor.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +13,7 @@ constexpr uint64_t kWindowBytes = 128u << 10;
 constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
+constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
 
 }  // namespace
 
@@ -180,13 +183,15 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   const fsccl_status_t code = engine_.transport_.read(engine_.channel_, rank, remote.address, dst, bytes, error, sizeof error);
   engine_.tally_.kernel_copied();
   if (code == FSCCL_OK) return true;
-  if (code == FSCCL_ERR_PEER_DEAD) {
-    engine_.look_for_failure();  // it may have ended because another died, of which it was the first to tell
-    if (engine_.failed()) return false;
+  const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
+  // It may have ended because another died, of which it was the first to tell; or have heard of that before this rank, and given
+  // its buffers back to their owner.
+  for (engine_.look_for_failure(); !engine_.failed() && !patience.passed(); engine_.look_for_failure()) usleep(1000);
+  if (engine_.failed()) return false;
+  if (code == FSCCL_ERR_PEER_DEAD)
     give_up(code, rank, fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe(op_.fingerprint)));
-  } else {
+  else
     give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
-  }
   return false;
 }
 

@@ -199,5 +199,29 @@ TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
   EXPECT_EQ(error.text, "rank 1 has waited for too long");
 }
 
+// It heard of a death before this rank, and its owner has its buffers again.
+TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
+  std::jthread teller;
+  const Error error = all_gather_that_reads([&](Wrapped& channel) {
+    teller = std::jthread([&channel] {
+      usleep(20'000);
+      fsccl_transport_failure_t failure{};
+      failure.code = FSCCL_ERR_PEER_DEAD;
+      failure.rank = failure.peer = 1;
+      std::strcpy(failure.text, "rank 1 died");
+      Wrapped::ops().fail(&channel, &failure);
+    });
+    return FSCCL_ERR_LINK;
+  });
+  EXPECT_EQ(error.code, FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(error.text, "rank 1 died");
+}
+
+TEST(Engine, ReadsThatFailForNoOtherReasonAreTold) {
+  const Error error = all_gather_that_reads([](Wrapped&) { return FSCCL_ERR_LINK; });
+  EXPECT_EQ(error.code, FSCCL_ERR_LINK);
+  EXPECT_EQ(error.peer, 1);
+}
+
 }  // namespace
 }  // namespace fsccl
