@@ -25,7 +25,7 @@ from ranks import FLOAT32, PEER_DEAD, Id, Op, by_id
 
 LINK, TIMEOUT = -40, -63
 MOST_KIB = 1024  # of drift
-JUDGED = 150  # jobs, from which on resident memory is
+JUDGED = 1000  # jobs, from which on resident memory is: after the first hundreds it may still be a megabyte more, and no more later
 COUNT = 20000
 TIME_WAIT = "06"  # of a connection that no process has any more
 END = struct.Struct("=?iI")
