@@ -232,13 +232,8 @@ TEST(Failures, SettingsThatMustBeAlikeAreCompared) {
                                                {"FSCCL_HEARTBEAT_MS", "250"}}) {
       Processes processes;
       for (int rank = 0; rank < ranks; rank++) {
-        Variables variables = job(rank, ranks, port);
-        variables.emplace_back("FSCCL_TRANSPORT", transport);
-        if (rank == 1) {
-          std::erase_if(variables, [&, &key = name](const auto& variable) { return variable.first == key; });
-          variables.emplace_back(name, value);
-        }
-        processes.start("stranger", rank, ranks, variables);
+        const Variables variables = with(job(rank, ranks, port), {{"FSCCL_TRANSPORT", transport}});
+        processes.start("stranger", rank, ranks, rank == 1 ? with(variables, {{name, value}}) : variables);
       }
       EXPECT_TRUE(processes.finish(kLimitMs)) << processes.report();
       for (int rank = 0; rank < ranks; rank++) {

@@ -57,14 +57,6 @@ int stranger(const Child&) {
   return tell("create", fsccl_comm_create(nullptr, &comm)) && !comm ? 0 : 4;
 }
 
-Variables with(Variables variables, const Variables& more) {
-  for (const auto& [name, value] : more) {
-    std::erase_if(variables, [&, &key = name](const auto& one) { return one.first == key; });
-    variables.emplace_back(name, value);
-  }
-  return variables;
-}
-
 Variables by_plugin() { return {{"FSCCL_TRANSPORT", "plugin"}, {"FSCCL_TRANSPORT_PLUGIN", from_environment("PLUGIN")}}; }
 
 TEST(Plugin, JoinsProcesses) {

@@ -70,6 +70,15 @@ inline Variables job(int rank, int ranks, int port, const char* single_copy = "a
           {"FSCCL_TIMEOUT_MS", "50000"}};
 }
 
+// `variables`, where those of `more` count.
+inline Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) {
+    std::erase_if(variables, [&, &key = name](const auto& one) { return one.first == key; });
+    variables.emplace_back(name, value);
+  }
+  return variables;
+}
+
 // Of a rank that may share its GPU with others: NCCL takes each for a host of its own, else it refuses two on one GPU, and goes by
 // sockets, with few blocks a kernel, so that those of all ranks run at once.
 inline Variables nccl_host(const std::string& name) {

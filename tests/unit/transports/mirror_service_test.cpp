@@ -12,10 +12,30 @@
 namespace fsccl::mirror {
 namespace {
 
-// A node in which something comes whenever it is moved on, that somebody slept for.
-class BusyNode final : public Node {
+// A node that moves nothing, and has no thread.
+class StillNode : public Node {
  public:
-  explicit BusyNode(const fsccl_transport_job_t& job) : Node("busy", job), events_(eventfd(1, EFD_CLOEXEC)) {
+  using Node::Node;
+  Status connect(const uint8_t*, size_t) override { return success(); }
+  bool takes_at_once() const override { return true; }
+  size_t most_slot_bytes() const override { return 4096; }
+
+ protected:
+  void post(int, const Header&, Payload, bool) override {}
+  void drop(int) noexcept override {}
+  bool advance(int) override { return false; }
+  bool flushed() override { return true; }
+  bool arm() override { return true; }
+  int events() const override { return -1; }
+  void interrupt() override {}
+  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
+  void release(void*) override {}
+};
+
+// A node in which something comes whenever it is moved on, that somebody slept for.
+class BusyNode final : public StillNode {
+ public:
+  explicit BusyNode(const fsccl_transport_job_t& job) : StillNode("busy", job), events_(eventfd(1, EFD_CLOEXEC)) {
     unflushed_ = true;
     EXPECT_TRUE(start_service().ok());
   }
@@ -23,14 +43,9 @@ class BusyNode final : public Node {
     stop_service();
     ::close(events_);
   }
-  Status connect(const uint8_t*, size_t) override { return success(); }
-  bool takes_at_once() const override { return true; }
-  size_t most_slot_bytes() const override { return 4096; }
   std::atomic<int> turns{0}, longest{0};
 
  protected:
-  void post(int, const Header&, Payload, bool) override {}
-  void drop(int) noexcept override {}
   bool advance(int) override {
     moves_++;
     woke();
@@ -42,11 +57,7 @@ class BusyNode final : public Node {
     moves_ = 0;
     return turns > 3;
   }
-  bool arm() override { return true; }
   int events() const override { return events_; }
-  void interrupt() override {}
-  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
-  void release(void*) override {}
 
  private:
   const int events_;
@@ -54,33 +65,21 @@ class BusyNode final : public Node {
 };
 
 // A node that gets no memory for what comes, nor for what is to leave.
-class StarvedNode final : public Node {
+class StarvedNode final : public StillNode {
  public:
-  explicit StarvedNode(const fsccl_transport_job_t& job) : Node("starved", job) {}
-  Status connect(const uint8_t*, size_t) override { return success(); }
-  bool takes_at_once() const override { return true; }
-  size_t most_slot_bytes() const override { return 4096; }
+  explicit StarvedNode(const fsccl_transport_job_t& job) : StillNode("starved", job) {}
   std::vector<int> dropped;
 
  protected:
   void post(int, const Header&, Payload, bool) override { throw std::bad_alloc(); }
   void drop(int rank) noexcept override { dropped.push_back(rank); }
   bool advance(int) override { throw std::bad_alloc(); }
-  bool flushed() override { return true; }
-  bool arm() override { return true; }
-  int events() const override { return -1; }
-  void interrupt() override {}
-  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
-  void release(void*) override {}
 };
 
 // A node that keeps to whom something was sent.
-class RecordingNode final : public Node {
+class RecordingNode final : public StillNode {
  public:
-  explicit RecordingNode(const fsccl_transport_job_t& job) : Node("recording", job) {}
-  Status connect(const uint8_t*, size_t) override { return success(); }
-  bool takes_at_once() const override { return true; }
-  size_t most_slot_bytes() const override { return 4096; }
+  explicit RecordingNode(const fsccl_transport_job_t& job) : StillNode("recording", job) {}
   std::vector<int> sent;
   std::vector<MessageKind> kinds;
 
@@ -89,14 +88,6 @@ class RecordingNode final : public Node {
     sent.push_back(rank);
     kinds.push_back(header.kind);
   }
-  void drop(int) noexcept override {}
-  bool advance(int) override { return false; }
-  bool flushed() override { return true; }
-  bool arm() override { return true; }
-  int events() const override { return -1; }
-  void interrupt() override {}
-  void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override {}
-  void release(void*) override {}
 };
 
 // Of 16 ranks.
