@@ -127,6 +127,19 @@ Engine::Outcome Engine::drive_on() {
   return Outcome::done;
 }
 
+bool Engine::look_back() noexcept {
+  if (looked_back_.load(std::memory_order_acquire)) return true;
+  if (!try_drive()) return false;
+  try {
+    while (!looked_back_.load(std::memory_order_relaxed) && under_way() && Executor(*this, at_head()).has_come())
+      complete(at_head().fingerprint);
+  } catch (const std::bad_alloc&) {  // then it has failed, as it was
+  }
+  looked_back_.store(true, std::memory_order_release);
+  driving_.store(false, std::memory_order_release);
+  return true;
+}
+
 uint64_t Engine::complete(const Fingerprint& what) {
   record(recording::Event::completed, what, -1);
   return count_completed(what.op);
@@ -310,13 +323,13 @@ void Engine::stop_driving(Calls calls) {
 
 void Engine::notify_due() {
   if (!notifications_.due(completed())) return;
-  const bool over = failed();          // before `completed` is read: what completed first was a success
-  if (over && being_driven()) return;  // then who drives does it, or the service thread
+  const bool over = failed();                            // before `completed` is read: what completed first was a success
+  if (over && (being_driven() || !look_back())) return;  // then who drives does it, or the service thread
   notifications_.notify(completed(), over ? failure_code() : FSCCL_OK);
 }
 
 void Engine::notify(uint64_t sequence, Notification notification) {
-  const auto over = [&] { return completed() >= sequence || (failed() && !being_driven()); };
+  const auto over = [&] { return completed() >= sequence || (failed() && !being_driven() && look_back()); };
   if (over()) {
     const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure_code();
     return Notifications::call(std::move(notification), status);
@@ -335,11 +348,12 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
     stop_driving(calls);
     if (stuck || completed() == submitted()) break;  // one that was never submitted does not complete
   }
+  const bool over = failed() && !being_driven() && look_back();
   if (completed() >= sequence) {
     *state = FSCCL_OK;
     return success();
   }
-  if (failed() && !being_driven()) return failure();
+  if (over) return failure();
   *state = FSCCL_IN_PROGRESS;
   return success();
 }

@@ -175,6 +175,9 @@ class Engine {
   // By any thread, or an engine that works for this one is. While that is so, what has failed may still touch buffers.
   bool being_driven();
   void await_drivers();
+  // Behind a failure, once: what had only to wait for signals that are there is complete. Peers may have ended right behind it, and
+  // called it a success. False: somebody drives.
+  bool look_back() noexcept;
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
   void stop_driving(Calls calls);
@@ -274,6 +277,7 @@ class Engine {
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};  // somebody found us driving and left
   std::atomic<bool> failed_{false};
+  std::atomic<bool> looked_back_{false};  // nothing completes any more
   ReleaseLine done_;                           // operations completed
   alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
   uint32_t next_tick_;                         // of the next plan to run; this and what follows is the driver's

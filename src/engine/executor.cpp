@@ -432,6 +432,15 @@ bool Executor::run_round() {
   return engine_.end_round(*plan_, op_.tick, op_.fingerprint);
 }
 
+bool Executor::has_come() {
+  if (!op_.begun || op_.complete || plan_->ticks == 0 || op_.round + 1 < plan_->rounds) return false;
+  const auto in_signals = [](const Step& step) { return step.kind == StepKind::wait || step.kind == StepKind::reduce_local; };
+  if (!std::all_of(plan_->steps.begin() + op_.step, plan_->steps.end(), in_signals)) return false;
+  for (; op_.step < plan_->steps.size(); op_.step++)
+    if (!perform(plan_->steps[op_.step])) return false;
+  return engine_.end_round(*plan_, op_.tick, op_.fingerprint);
+}
+
 Engine::Outcome Executor::run() {
   while (true) {
     if (!run_round()) [[unlikely]]

@@ -45,7 +45,7 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
   const bool done = wait_until(sequence, until_ns);
   if (completed() < sequence && failed()) [[unlikely]] {
     await_drivers();
-    return failure();
+    if (completed() < sequence) return failure();
   }
   *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
   return success();
@@ -55,7 +55,7 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
 void Engine::await_drivers() {
   const Deadline deadline = Deadline::in_ms(kDriversMs);
   const timespec pause{0, 50'000};
-  while (being_driven() && !deadline.passed()) nanosleep(&pause, nullptr);
+  while ((being_driven() || !look_back()) && !deadline.passed()) nanosleep(&pause, nullptr);
 }
 
 bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {

@@ -22,6 +22,10 @@ using testing::Wrapped;
 
 constexpr std::chrono::milliseconds kNotYet{50};
 
+Notification into(std::promise<fsccl_status_t>* told) {
+  return {[](void* promise, fsccl_status_t status) { static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status); }, told, {}};
+}
+
 // A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails.
 TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
   std::promise<void> done;
@@ -54,10 +58,7 @@ TEST(Engine, TellsOfAFailureWhenNobodyDrivesAnyMore) {
     EXPECT_TRUE(engine.test(1, &state).ok());
     EXPECT_EQ(state, FSCCL_IN_PROGRESS);
     std::promise<fsccl_status_t> told;
-    engine.notify(
-        1, {[](void* promise, fsccl_status_t status) { static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status); },
-            &told,
-            {}});
+    engine.notify(1, into(&told));
     std::future<fsccl_status_t> notified = told.get_future();
     std::future<Status> waited = std::async(std::launch::async, [&] { return engine.wait(1, -1, &state); });
     EXPECT_EQ(waited.wait_for(kNotYet), std::future_status::timeout);
@@ -145,6 +146,66 @@ TEST(Engine, HearsOutWhoHasEnded) {
     engine.lost(1, false);
     EXPECT_EQ(engine.failure().code(), FSCCL_ERR_TIMEOUT);
     EXPECT_EQ(engine.failure().text(), "rank 1 has waited for too long");
+  });
+}
+
+// Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once it knows that rank 1 is dead.
+void dead_behind(const std::function<Plan(int rank)>& plan_of, const std::function<void(Engine&)>& look) {
+  std::promise<void> passed, done;
+  over_channel(2, [&, behind = passed.get_future().share(), over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
+    Engine engine(options_over(channel, rank, 2, tick));
+    if (rank == 0) channel.on_poll = [&](auto...) { return engine.failed(); };
+    std::vector<std::byte> memory(2 * 4096);
+    const Plan plan = plan_of(rank);
+    OperationSettings settings;
+    set_plans(&settings, plan, plan);
+    Operation* operation = nullptr;
+    ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
+    operation->plan = &plan;
+    for (Binding& binding : operation->inline_bindings) binding.base = memory.data();
+    fsccl_status_t state;
+    EXPECT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
+    if (rank == 1) {
+      passed.set_value();
+      return over.wait();
+    }
+    EXPECT_EQ(state, FSCCL_IN_PROGRESS);
+    behind.wait();
+    engine.lost(1, false);
+    look(engine);
+    done.set_value();
+  });
+}
+
+TEST(Engine, WhatCameBeforeADeathIsNotLost) {
+  const auto barrier_of = [](int rank) { return barrier(rank, 2); };
+  fsccl_status_t state = FSCCL_IN_PROGRESS;
+  dead_behind(barrier_of, [&](Engine& engine) { EXPECT_TRUE(engine.wait(1, -1, &state).ok()); });
+  EXPECT_EQ(state, FSCCL_OK);
+  state = FSCCL_IN_PROGRESS;
+  dead_behind(barrier_of, [&](Engine& engine) { EXPECT_TRUE(engine.test(1, &state).ok()); });
+  EXPECT_EQ(state, FSCCL_OK);
+  dead_behind(barrier_of, [&](Engine& engine) {
+    std::promise<fsccl_status_t> told;
+    engine.notify(1, into(&told));
+    EXPECT_EQ(told.get_future().get(), FSCCL_OK);
+    Operation* operation = nullptr;
+    EXPECT_EQ(engine.acquire(&operation, {}, {.op = OpCode::barrier}).code(), FSCCL_ERR_PEER_DEAD);
+  });
+}
+
+// Peers may have given back what it would read.
+TEST(Engine, NothingIsMovedBehindADeath) {
+  Shape shape;
+  shape.ranks = 2, shape.count = 1024, shape.dtype = FSCCL_FLOAT32;
+  const auto plan_of = [&](int rank) {
+    shape.rank = rank;
+    return move_slots(all_gather_movement(shape), 64 << 10);
+  };
+  dead_behind(plan_of, [](Engine& engine) {
+    fsccl_status_t state;
+    EXPECT_EQ(engine.wait(1, -1, &state).code(), FSCCL_ERR_PEER_DEAD);
+    EXPECT_EQ(engine.test(1, &state).code(), FSCCL_ERR_PEER_DEAD);
   });
 }
 
