@@ -10,6 +10,7 @@
 #include "engine/tuning_file.h"
 #include "topo/discover.h"
 #include "topo/file.h"
+#include "transports/shm/shm.h"
 #include "transports/transports.h"
 
 namespace fsccl {
@@ -57,6 +58,11 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   if (!next.empty() && reach[static_cast<size_t>(next.front())].gb_per_s > 0)
     seats.across = reach[static_cast<size_t>(next.front())];
   return seats;
+}
+
+// In shared memory of a machine that is only known from a file.
+uint64_t typical_slot_bytes(int ranks) {
+  return std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(ranks), 16u << 10, 128u << 10);
 }
 
 }  // namespace
@@ -122,7 +128,8 @@ Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, 
     made.ranks = hosts * per_host;
     made.slot_bytes = settings->slot_bytes != kConfigAuto ? static_cast<uint64_t>(settings->slot_bytes)
                       : network                           ? network_slot_bytes(between, static_cast<size_t>(made.ranks))
-                                : std::clamp<uint64_t>((4u << 20) / static_cast<uint64_t>(made.ranks), 16u << 10, 128u << 10);
+                      : ranks.topology.empty()            ? shm_slot_bytes(made.ranks)
+                                                          : typical_slot_bytes(made.ranks);
     made.mirrored = network;
     const Costs* const known = tuning.find(machine, network ? between : "shm", link.link);
     made.select.costs = known ? *known : typical_costs(link);

@@ -44,24 +44,26 @@ struct Channel {
 // How long a rank's ring of slots should be: twice a core's own cache, so that those who read a line no longer hold it there when
 // it is written again: the writer would have to take it back at several times the cost of the write. (Longer ones measured slower.)
 // But the rings of all ranks leave half of the last cache to others.
-size_t wanted_ring(const fsccl_transport_request_t& request) {
+size_t wanted_ring(int ranks) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
-  return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(request.ranks));
+  return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks));
 }
 // A slot has room for a line of every rank.
 size_t least_slot_bytes(int ranks) { return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage); }
-// Slots as asked for, else what such a ring holds.
-Offer offer_of(const fsccl_transport_request_t& request) {
+// As asked for, else what such a ring holds.
+size_t slot_bytes_of(size_t asked, int ranks) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
-  const size_t ring = round_up(wanted_ring(request), kPage);
-  const size_t slot = request.slot_bytes ? request.slot_bytes : std::clamp(ring / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  const size_t slot = asked ? asked : std::clamp(round_up(wanted_ring(ranks), kPage) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  return std::max(round_up(slot, kPage), least_slot_bytes(ranks));
+}
+Offer offer_of(const fsccl_transport_request_t& request) {
   Offer offer{.magic = kMagic,
               .ranks = static_cast<uint32_t>(request.ranks),
               .reserved = 0,
               .tag = request.tag,
               .asked_slot_bytes = request.slot_bytes,
-              .ring_bytes = ring,
-              .slot_bytes = std::max(round_up(slot, kPage), least_slot_bytes(request.ranks))};
+              .ring_bytes = round_up(wanted_ring(request.ranks), kPage),
+              .slot_bytes = slot_bytes_of(request.slot_bytes, request.ranks)};
   offer.ring_bytes = std::max(offer.ring_bytes, FSCCL_TRANSPORT_SLOTS * offer.slot_bytes);
   return offer;
 }
@@ -348,6 +350,8 @@ const fsccl_transport_failure_t* op_failure(void* channel) {
 }  // namespace fsccl::shm
 
 namespace fsccl {
+
+size_t shm_slot_bytes(int ranks) { return shm::slot_bytes_of(0, ranks); }
 
 const fsccl_transport_ops_t* shm_transport() {
   using namespace shm;

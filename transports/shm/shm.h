@@ -3,5 +3,9 @@
 #include "fsccl/transport.h"
 
 namespace fsccl {
+
 const fsccl_transport_ops_t* shm_transport();
-}
+// Of each slot of a channel of so many ranks of this machine, where nothing else is asked for.
+size_t shm_slot_bytes(int ranks);
+
+}  // namespace fsccl

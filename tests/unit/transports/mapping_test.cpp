@@ -68,6 +68,7 @@ TEST(Mapping, GrowsWithTheRanksNotTheirPairs) {
     if (rank != 3) return;
     size_t ring_bytes = 0, slot_bytes = 0;
     shm_transport()->slots(channel.channel, 0, &ring_bytes, &slot_bytes);
+    EXPECT_EQ(slot_bytes, shm_slot_bytes(kRanks));
     const size_t before = mapped().bytes;
     EXPECT_LE(before, kRanks * (ring_bytes + kPage) + kPage);
     void* pair = nullptr;
