@@ -326,7 +326,8 @@ FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
  * Ends the handle and gives everything back. Complete or abort operations in flight, messages included, and destroy pools and units
  * made on `comm` first: else FSCCL_ERR_INVALID_STATE, as in a function given to fsccl_work_callback(), and nothing has changed.
  * Does not wait for other ranks, unless `comm` is still being created (nonblocking); one that later waits for this rank gets
- * FSCCL_ERR_PEER_DEAD ("rank N has left").
+ * FSCCL_ERR_PEER_DEAD ("rank N has left"). A process that ends by exit(0) or a return from main leaves all its communicators; ended
+ * otherwise it has died, which ends theirs for all.
  */
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
@@ -342,8 +343,8 @@ FSCCL_API fsccl_status_t fsccl_comm_async_error(fsccl_comm_t comm, fsccl_status_
 typedef enum fsccl_peer_state {
   FSCCL_PEER_ALIVE = 0,
   FSCCL_PEER_SUSPECT = 1, /* its process has been silent for FSCCL_SUSPECT_MS: stopped, swapped out or cut off; may come back */
-  FSCCL_PEER_LEFT = 2,    /* it has destroyed its communicator */
-  FSCCL_PEER_DEAD = 3     /* it has ended without a word, or has been silent for FSCCL_DEAD_MS; never alive again */
+  FSCCL_PEER_LEFT = 2,    /* it has destroyed its communicator, or ended by exit(0) */
+  FSCCL_PEER_DEAD = 3     /* it has ended in another way, or has been silent for FSCCL_DEAD_MS; never alive again */
 } fsccl_peer_state_t;
 /*
  * What this rank knows of the life of `rank` of `comm`, by heartbeats of the library's own thread: a rank that computes for long is

@@ -239,7 +239,8 @@ void Lane::check_time(Outstanding& one) {
                                             : fmt::format("{} of unit '{}'", op == OpCode::none ? "the gradient slot" : op_name(op),
                                                           inboxes().unit_of(number()));
   if (!passed)
-    error.text = fmt::format("rank {} has left (destroyed its communicator) while {} waited for it", peer, what);
+    error.text =
+        fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it", peer, what);
   else if (late.empty())
     error.text = fmt::format(
         "{} on '{}' passed its timeout of {} ms, and all ranks are there: the device of rank {} does not get on, "

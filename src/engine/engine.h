@@ -277,7 +277,7 @@ class Engine {
   alignas(64) std::atomic<bool> driving_{false};
   std::atomic<bool> missed_{false};  // somebody found us driving and left
   std::atomic<bool> failed_{false};
-  std::atomic<bool> looked_back_{false};  // nothing completes any more
+  std::atomic<bool> looked_back_{false};       // nothing completes any more
   ReleaseLine done_;                           // operations completed
   alignas(64) std::atomic<uint64_t> tail_{0};  // operations submitted
   uint32_t next_tick_;                         // of the next plan to run; this and what follows is the driver's
@@ -292,9 +292,9 @@ class Engine {
   LastHeard heard_;
   uint64_t unheard_ = 0;  // what the rounds since then were, which calls have in their history: some were told to nobody
   uint64_t unheard_first_ = 0, unheard_last_ = 0;  // the calls of the last such rounds
-  uint32_t told_;         // the last quiet round of which this rank did tell
-  uint64_t waited_for_ = 0, waits_ = 0;  // of look_at_quiet(): the operation, and how often it was found blocked
-  int64_t no_yields_until_ = 0;          // driver only
+  uint32_t told_;                                  // the last quiet round of which this rank did tell
+  uint64_t waited_for_ = 0, waits_ = 0;            // of look_at_quiet(): the operation, and how often it was found blocked
+  int64_t no_yields_until_ = 0;                    // driver only
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings.
   SlotRing slot_ring_;

@@ -9,8 +9,8 @@ class Executor {
  public:
   Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
-  // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it has taken in. Nothing that peers
-  // may have given back is touched.
+  // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it has taken in. Nothing that
+  // peers may have given back is touched.
   bool has_come();
   void signal(const Step& step);
   // What comes right behind a wait, if that is a copy or a fold from the slot whose signal was waited for: its lines and the signal

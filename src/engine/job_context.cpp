@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "bootstrap/heartbeat.h"
+#include "engine/at_exit.h"
 #include "engine/communicator.h"
 #include "transports/shm/shm.h"
 #include "transports/transports.h"
@@ -37,10 +38,12 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
   context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
   FSCCL_TRY(context->meet(request.deadline));
+  leave_at_exit(context.get());
   return context;
 }
 
 JobContext::~JobContext() {
+  forget_at_exit(this);
   if (node_) network_->leave(node_);
   if (job_) job_->leave();
 }

@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <bit>
-#include <cstring>
 #include <ctime>
 
 #include "base/futex.h"
@@ -35,7 +34,6 @@ constexpr int64_t kLongYieldNs = 2'500'000;  // more than peers' work mostly is,
 constexpr int64_t kNoYieldsNs = 20'000'000;
 constexpr int64_t kUnderWayNs = 2'000'000'000;  // once its sender has left: TCP tries again after 0.2, 0.6 and 1.4 s
 constexpr int64_t kHearsayNs = 100'000'000;     // who waits for a rank itself tells of it before those who wait for others' word
-constexpr int64_t kDriversMs = 2'000;           // longer than any step takes
 constexpr int64_t kSleepSliceNs = 10'000'000;   // how soon a sleeper notices what has no wake-up of its own: deadlines, losses
 
 }  // namespace
@@ -49,13 +47,6 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
   }
   *state = done ? FSCCL_OK : FSCCL_IN_PROGRESS;
   return success();
-}
-
-// They leave after their present step, or when they next look up from their sleep.
-void Engine::await_drivers() {
-  const Deadline deadline = Deadline::in_ms(kDriversMs);
-  const timespec pause{0, 50'000};
-  while ((being_driven() || !look_back()) && !deadline.passed()) nanosleep(&pause, nullptr);
 }
 
 bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
@@ -212,21 +203,6 @@ std::string Engine::silence_of(int rank) const {
   return life.state == FSCCL_PEER_SUSPECT ? fmt::format(" (suspect: {})", describe(life)) : std::string();
 }
 
-void Engine::look_for_failure() noexcept {
-  const fsccl_transport_failure_t* board = transport_.failure(channel_);
-  if (!board || failed()) return;
-  Error error;
-  error.rank = known_as(rank_);
-  error.code = board->code < 0 ? static_cast<fsccl_status_t>(board->code) : FSCCL_ERR_PROTOCOL;
-  error.peer = board->peer == error.rank || board->peer < 0 ? board->rank : board->peer;
-  try {
-    error.text.assign(board->text, strnlen(board->text, sizeof board->text));
-  } catch (const std::bad_alloc&) {
-    error.text = "another failed";  // fits into the string itself
-  }
-  fail_with(error);
-}
-
 // Only while we look does time count: who was stopped, or busy, finds much at once that came meanwhile, and not all at the first
 // look.
 bool Engine::still_under_way(uint64_t sequence) {
@@ -293,7 +269,8 @@ void Engine::look_at_blocked(Operation& op) {
     look_for_failure();  // why it left, perhaps: that was told before
     if (failed()) return;
     return end(FSCCL_ERR_PEER_DEAD,
-               fmt::format("rank {} has left (destroyed its communicator) while {} waited for it", peer, describe(op.fingerprint)));
+               fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it", peer,
+                           describe(op.fingerprint)));
   }
   if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,

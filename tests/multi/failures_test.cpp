@@ -4,6 +4,7 @@
 #include <fsccl/fsccl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -45,6 +46,23 @@ int sleeper(const Child&) {
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
   puts("ready");
   while (true) pause();
+}
+
+// Rank 0 sees how the others end, none of which destroys its communicator.
+int ender(const Child& self) {
+  fsccl_comm_t comm = join();
+  if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  if (self.rank == 1) exit(0);
+  if (self.rank == 2) exit(1);
+  if (self.rank == 3) _exit(0);
+  for (int rank = 1; rank < 4; rank++) {
+    fsccl_peer_state_t state = FSCCL_PEER_ALIVE;
+    do
+      if (tell("state", fsccl_comm_peer_state(comm, rank, &state))) return 5;
+    while ((state == FSCCL_PEER_ALIVE || state == FSCCL_PEER_SUSPECT) && poll(nullptr, 0, 1) == 0);
+    if (state != (rank == 1 ? FSCCL_PEER_LEFT : FSCCL_PEER_DEAD)) return 5 + rank;
+  }
+  return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 9;
 }
 
 // Makes a communicator of ranks 1 to 3, one of which does not come any more.
@@ -204,6 +222,18 @@ TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
   EXPECT_EQ(shared_memory_files(), before);
 }
 
+TEST(Failures, WhoEndsWellHasLeft) {
+  int port = 20800;
+  for (const std::string transport : {"shm", "tcp"}) {
+    Processes processes;
+    for (int rank = 0; rank < 4; rank++)
+      processes.start("ender", rank, 4, with(job(rank, 4, port), {{"FSCCL_TRANSPORT", transport}}));
+    processes.finish(kLimitMs);
+    EXPECT_EQ(processes.exit_code(0), 0) << transport << processes.report();
+    port++;
+  }
+}
+
 TEST(Failures, ARankThatDiesInTheMiddleOfABackward) {
   Processes processes;
   for (int rank = 0; rank < 3; rank++) processes.start("backward", rank, 3, job(rank, 3, 20700));
@@ -267,6 +297,7 @@ int main(int argc, char** argv) {
   if (const auto code = run_role(argc, argv,
                                  {{"waiter", waiter},
                                   {"sleeper", sleeper},
+                                  {"ender", ender},
                                   {"divider", divider},
                                   {"careless", careless},
                                   {"backward", backward},

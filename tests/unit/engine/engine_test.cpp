@@ -23,7 +23,9 @@ using testing::Wrapped;
 constexpr std::chrono::milliseconds kNotYet{50};
 
 Notification into(std::promise<fsccl_status_t>* told) {
-  return {[](void* promise, fsccl_status_t status) { static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status); }, told, {}};
+  return {[](void* promise, fsccl_status_t status) { static_cast<std::promise<fsccl_status_t>*>(promise)->set_value(status); },
+          told,
+          {}};
 }
 
 // A thread that drives a barrier is in the middle of it, as it could be in the middle of a copy, when the engine fails.
@@ -152,29 +154,30 @@ TEST(Engine, HearsOutWhoHasEnded) {
 // Both ranks in `plan_of(rank)`; rank 1 has it behind it. Rank 0 sees what came of that only once it knows that rank 1 is dead.
 void dead_behind(const std::function<Plan(int rank)>& plan_of, const std::function<void(Engine&)>& look) {
   std::promise<void> passed, done;
-  over_channel(2, [&, behind = passed.get_future().share(), over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
-    Engine engine(options_over(channel, rank, 2, tick));
-    if (rank == 0) channel.on_poll = [&](auto...) { return engine.failed(); };
-    std::vector<std::byte> memory(2 * 4096);
-    const Plan plan = plan_of(rank);
-    OperationSettings settings;
-    set_plans(&settings, plan, plan);
-    Operation* operation = nullptr;
-    ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
-    operation->plan = &plan;
-    for (Binding& binding : operation->inline_bindings) binding.base = memory.data();
-    fsccl_status_t state;
-    EXPECT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
-    if (rank == 1) {
-      passed.set_value();
-      return over.wait();
-    }
-    EXPECT_EQ(state, FSCCL_IN_PROGRESS);
-    behind.wait();
-    engine.lost(1, false);
-    look(engine);
-    done.set_value();
-  });
+  over_channel(
+      2, [&, behind = passed.get_future().share(), over = done.get_future().share()](int rank, Wrapped& channel, uint32_t tick) {
+        Engine engine(options_over(channel, rank, 2, tick));
+        if (rank == 0) channel.on_poll = [&](auto...) { return engine.failed(); };
+        std::vector<std::byte> memory(2 * 4096);
+        const Plan plan = plan_of(rank);
+        OperationSettings settings;
+        set_plans(&settings, plan, plan);
+        Operation* operation = nullptr;
+        ASSERT_TRUE(engine.acquire(&operation, settings, {.op = OpCode::all_gather}).ok());
+        operation->plan = &plan;
+        for (Binding& binding : operation->inline_bindings) binding.base = memory.data();
+        fsccl_status_t state;
+        EXPECT_TRUE(engine.submit(*operation, rank == 1, &state).ok());
+        if (rank == 1) {
+          passed.set_value();
+          return over.wait();
+        }
+        EXPECT_EQ(state, FSCCL_IN_PROGRESS);
+        behind.wait();
+        engine.lost(1, false);
+        look(engine);
+        done.set_value();
+      });
 }
 
 TEST(Engine, WhatCameBeforeADeathIsNotLost) {
