@@ -25,16 +25,6 @@ uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
 
 }  // namespace
 
-void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
-  *read = *written = 0;
-  for (const Step& step : plan.steps) {
-    const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
-    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast && step.kind != StepKind::put) continue;
-    *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
-    *written += step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
-  }
-}
-
 void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise) {
   for (uint32_t i = 0; i < plan.buffers.size(); i++)
     if (plan.buffers[i].published) settings->published[settings->publishes++] = i;

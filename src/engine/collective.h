@@ -121,8 +121,6 @@ class Collectives {
   std::vector<std::pair<uint32_t, bool>> common_;                             // arenas seen, and whether every rank here maps them
 };
 
-// What a plan moves, in bytes of operands.
-void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written);
 // Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot be touched.
 void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
 

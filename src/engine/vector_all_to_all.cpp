@@ -102,7 +102,8 @@ Completion table_is_here(Operation& op) {
   x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
   op.publishes = 0;
   set_plans(&op, x.plan, x.otherwise);
-  op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most));
+  const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());  // what one rank moves is not known to others
+  op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
   uint64_t read = 0, written = 0;
   count_bytes(x.plan, &read, &written);
   if (read + written >= x.options.streaming_bytes) op.stores = Stores::streaming;

@@ -11,6 +11,10 @@ constexpr uint32_t kFollowedRounds = 2 * kWindow;  // the others take as long as
 constexpr double kNotYet = -1;
 constexpr double kStepNs = 10;                      // of any step
 constexpr double kOversubscribedExchangeNs = 4000;  // a change of context
+// From so many bytes on that a rank reads and writes, a quarter of most last caches, memory itself is what takes time. All stores
+// but the system's then bypass the caches: its own have each line fetched before it is overwritten, so a third pass over memory.
+constexpr uint64_t kPastCachesBytes = 8u << 20;
+constexpr double kFetchesWhatItWrites = 1.5;
 
 class Follower {
  public:
@@ -18,6 +22,7 @@ class Follower {
       : plans_(plans),
         costs_(costs),
         reads_(reads),
+        moved_(bytes_moved(plans[0])),
         travel_(costs.exchange - 2 * costs.message),
         fetched_(costs.sharers > 1 || !costs.by_messages) {
     rounds_ = std::min(plans[0].rounds, kFollowedRounds);
@@ -85,6 +90,11 @@ class Follower {
     return true;
   }
 
+  static uint64_t bytes_moved(const Plan& plan) {
+    uint64_t read, written;
+    count_bytes(plan, &read, &written);
+    return read + written;
+  }
   double peers_of(size_t who, const Step& step) const { return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1; }
   double copy(uint64_t bytes) const { return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes); }
   size_t index(size_t who, const Step& step) const { return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick; }
@@ -99,7 +109,7 @@ class Follower {
     if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot) return costs_.slot(bytes) / 2;
     if (!from_peer) return copy(bytes);
     if (src.slot) return costs_.slot(bytes) / 2;
-    return reads_ ? costs_.read.at(bytes) : copy(bytes);
+    return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
   }
 
   double fold(const Plan& plan, const Step& step) const {
@@ -107,14 +117,16 @@ class Follower {
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
     double ns = step.spread ? one * (plan.ranks - 1) : 0;
     for (int q = 0; q < plan.ranks; q++) ns += move(plan, step, q != plan.rank, {});
+    if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);  // from the window that the system reads into
     return ns;
   }
 
   const std::array<Plan, 2>& plans_;
   const Costs& costs_;
   const bool reads_;
-  const double travel_;  // of a signal, without what its two ranks do for it
-  const bool fetched_;   // who waits for a signal takes that long for it, however long it has been there
+  const uint64_t moved_;  // by a rank, in all
+  const double travel_;   // of a signal, without what its two ranks do for it
+  const bool fetched_;    // who waits for a signal takes that long for it, however long it has been there
   uint32_t rounds_;
   std::array<std::vector<double>, 2> signals_;  // [round][tick]
   std::array<double, 2> clock_{}, waited_{};
@@ -124,6 +136,16 @@ class Follower {
 };
 
 }  // namespace
+
+void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written) {
+  *read = *written = 0;
+  for (const Step& step : plan.steps) {
+    const bool folds = step.kind == StepKind::reduce || step.kind == StepKind::reduce_local;
+    if (!folds && step.kind != StepKind::copy && step.kind != StepKind::cast && step.kind != StepKind::put) continue;
+    *read += step.count * dtype_size(step.from) * (folds ? static_cast<uint64_t>(plan.ranks) : 1);
+    *written += step.count * dtype_size(step.to) * (step.spread ? static_cast<uint64_t>(plan.ranks) : 1);
+  }
+}
 
 double Cost::at(uint64_t bytes) const {
   size_t above = 1;
@@ -143,6 +165,9 @@ uint64_t Costs::slot_streaming_from() const {
        bytes /= 2)
     from = bytes;
   return from;
+}
+double Costs::reading(uint64_t bytes, uint64_t in_all) const {
+  return read.at(bytes) * (in_all >= kPastCachesBytes ? kFetchesWhatItWrites : 1);
 }
 double Costs::slot(uint64_t bytes) const { return std::min(slot_cached.at(bytes), slot_streaming.at(bytes)); }
 

@@ -47,8 +47,13 @@ struct Costs {
   // From how many bytes on a slot is better written past the caches. UINT64_MAX: never.
   uint64_t slot_streaming_from() const;
   double slot(uint64_t bytes) const;
-  bool reading_pays(uint64_t bytes) const { return can_read && read.at(bytes) < slot(bytes); }
+  // Of so many bytes of a peer's memory at a time, by the system, where a rank moves `in_all`.
+  double reading(uint64_t bytes, uint64_t in_all) const;
+  bool reading_pays(uint64_t bytes, uint64_t in_all) const { return can_read && reading(bytes, in_all) < slot(bytes); }
 };
+
+// What a plan moves, in bytes of operands.
+void count_bytes(const Plan& plan, uint64_t* read, uint64_t* written);
 
 // What stands in where nothing is measured: from the latency and the bandwidth of a link, or those that are typical of its class.
 Costs typical_costs(const topo::Connection& link);

@@ -112,6 +112,22 @@ TEST(Cost, PutsCostWhatCopiesIntoASlotDo) {
                    price(pair_of(gather_slots, 10240, 65536), round_numbers(), false).ns);
 }
 
+// Past the caches the system fetches each line that it is about to overwrite; other stores bypass them.
+TEST(Cost, WhatTheSystemReadsTakesLongerPastTheCaches) {
+  const auto read = [](uint64_t bytes) { return price(pair_of(gather_direct, bytes, 0), round_numbers(), true).ns; };
+  const uint64_t few = 1 << 20, many = 4 << 20;
+  EXPECT_NEAR(read(few), 0.5 * few + 1000 + 3000 + few + 1000, 100);
+  EXPECT_NEAR(read(many), 0.5 * many + 1000 + 1.5 * (3000 + many) + 1000, 100);
+  EXPECT_NEAR(price(pair_of(gather_direct, many, 0), round_numbers(), false).ns, 0.5 * many + 1000 + 0.5 * many + 1000, 100);
+}
+
+// It is read into a window, and folded from there.
+TEST(Cost, FoldsOfWhatTheSystemReads) {
+  const auto reduce = [](const Shape& shape, uint64_t) { return fold_direct(reduce_scatter_folding(shape)); };
+  const double mapped = price(pair_of(reduce, 10240, 0), round_numbers(), false).ns;
+  EXPECT_NEAR(price(pair_of(reduce, 10240, 0), round_numbers(), true).ns - mapped, 3000 + 10240, 1);
+}
+
 TEST(Cost, AllGatherDirectly) {
   const Costs costs = round_numbers();
   // Own part, the other's signal and its part; another exchange.
