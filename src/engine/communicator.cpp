@@ -422,6 +422,7 @@ Result<std::unique_ptr<Communicator>> Communicator::host_subset(uint64_t tag, co
 Communicator::~Communicator() {
   companion.reset();
   if (!engine_) return;
+  engine_->retire();
   will_not_shrink();
   if (metrics_) context_->write_metrics();
   metrics_.reset();

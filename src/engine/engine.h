@@ -118,6 +118,10 @@ class Engine {
   // from the service thread, which attends the operation from now on. No lock of the engine is held then. Any thread.
   void notify(uint64_t sequence, Notification notification);
 
+  // No operation is touched any more when this returns: before what they use (plans, parts of the engine) goes. Of one that has
+  // failed, or has nothing under way: who drives leaves after the present step.
+  void retire();
+
   // Ends this communicator on all ranks: every wait ends with this error. The first error stays. Any thread.
   void fail_all(const Error& error) noexcept;
   // `part` works for this engine: when one of them fails, both do. Until unbind().

@@ -10,6 +10,7 @@
 namespace fsccl {
 namespace {
 
+constexpr timespec kPause{0, 50'000};
 constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
 
 }  // namespace
@@ -117,8 +118,13 @@ bool Engine::being_driven() {
 // They leave after their present step, or when they next look up from their sleep.
 void Engine::await_drivers() {
   const Deadline deadline = Deadline::in_ms(kDriversMs);
-  const timespec pause{0, 50'000};
-  while ((being_driven() || !look_back()) && !deadline.passed()) nanosleep(&pause, nullptr);
+  while ((being_driven() || !look_back()) && !deadline.passed()) nanosleep(&kPause, nullptr);
+}
+
+void Engine::retire() {
+  while (!try_drive()) nanosleep(&kPause, nullptr);
+  looked_back_.store(true, std::memory_order_release);  // else the next to drive looks at an operation
+  driving_.store(false, std::memory_order_release);
 }
 
 bool Engine::look_back() noexcept {
