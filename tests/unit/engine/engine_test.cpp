@@ -231,8 +231,9 @@ TEST(Engine, NothingIsMovedBehindADeath) {
   });
 }
 
-// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`.
-Error all_gather_that_reads(const std::function<fsccl_status_t(Wrapped&)>& read) {
+// What rank 0 says of an all-gather in which its read of rank 1's memory ends with `read`. `at_end`: before its channel goes.
+Error all_gather_that_reads(
+    const std::function<fsccl_status_t(Wrapped&)>& read, const std::function<void()>& at_end = [] {}) {
   Error error;
   over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
     if (rank == 0) channel.on_read = [&] { return read(channel); };
@@ -256,7 +257,9 @@ Error all_gather_that_reads(const std::function<fsccl_status_t(Wrapped&)>& read)
     }
     fsccl_status_t state;
     EXPECT_FALSE(engine.submit(*operation, true, &state).ok());
-    if (rank == 0) error = engine.failure().error();
+    if (rank != 0) return;
+    error = engine.failure().error();
+    at_end();
   });
   return error;
 }
@@ -284,9 +287,9 @@ TEST(Engine, ARankThatEndedAfterAFailureIsNotItsCause) {
 
 // It heard of a death before this rank, and its owner has its buffers again.
 TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
-  std::jthread teller;
-  const Error error = all_gather_that_reads([&](Wrapped& channel) {
-    teller = std::jthread([&channel] {
+  std::thread teller;
+  const auto read = [&](Wrapped& channel) {
+    teller = std::thread([&channel] {
       usleep(20'000);
       fsccl_transport_failure_t failure{};
       failure.code = FSCCL_ERR_PEER_DEAD;
@@ -295,7 +298,8 @@ TEST(Engine, ARankWhoseMemoryIsGoneAfterAFailureIsNotItsCause) {
       Wrapped::ops().fail(&channel, &failure);
     });
     return FSCCL_ERR_LINK;
-  });
+  };
+  const Error error = all_gather_that_reads(read, [&] { teller.join(); });
   EXPECT_EQ(error.code, FSCCL_ERR_PEER_DEAD);
   EXPECT_EQ(error.text, "rank 1 died");
 }
