@@ -307,13 +307,13 @@ void Engine::stop_driving(Calls calls) {
 
 void Engine::notify_due() {
   if (!notifications_.due(completed())) return;
-  const bool over = failed();                            // before `completed` is read: what completed first was a success
-  if (over && (being_driven() || !look_back())) return;  // then who drives does it, or the service thread
+  const bool over = failed();        // before `completed` is read: what completed first was a success
+  if (over && !look_back()) return;  // then who drives does it, or the service thread
   notifications_.notify(completed(), over ? failure_code() : FSCCL_OK);
 }
 
 void Engine::notify(uint64_t sequence, Notification notification) {
-  const auto over = [&] { return completed() >= sequence || (failed() && !being_driven() && look_back()); };
+  const auto over = [&] { return completed() >= sequence || (failed() && look_back()); };
   if (over()) {
     const fsccl_status_t status = completed() >= sequence ? FSCCL_OK : failure_code();
     return Notifications::call(std::move(notification), status);
@@ -332,7 +332,7 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
     stop_driving(calls);
     if (stuck || completed() == submitted()) break;  // one that was never submitted does not complete
   }
-  const bool over = failed() && !being_driven() && look_back();
+  const bool over = failed() && look_back();
   if (completed() >= sequence) {
     *state = FSCCL_OK;
     return success();

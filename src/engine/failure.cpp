@@ -1,4 +1,5 @@
-// How an engine fails: by itself, by what another rank has written to the board, or by a loss; and what is still complete then.
+// How an engine fails: by itself, by what another rank has written to the board, or by a loss; what is still complete then, and who
+// still drives it.
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -118,7 +119,7 @@ bool Engine::being_driven() {
 // They leave after their present step, or when they next look up from their sleep.
 void Engine::await_drivers() {
   const Deadline deadline = Deadline::in_ms(kDriversMs);
-  while ((being_driven() || !look_back()) && !deadline.passed()) nanosleep(&kPause, nullptr);
+  while (!look_back() && !deadline.passed()) nanosleep(&kPause, nullptr);
 }
 
 void Engine::retire() {
@@ -128,6 +129,7 @@ void Engine::retire() {
 }
 
 bool Engine::look_back() noexcept {
+  if (being_driven()) return false;
   if (looked_back_.load(std::memory_order_acquire)) return true;
   if (!try_drive()) return false;
   try {
