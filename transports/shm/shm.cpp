@@ -46,14 +46,15 @@ struct Channel {
 // But the rings of all ranks leave half of the last cache to others.
 size_t wanted_ring(int ranks) {
   const auto cache = [](int which) { return static_cast<size_t>(std::max(sysconf(which), 0L)); };
-  return std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks));
+  const size_t share = cache(_SC_LEVEL3_CACHE_SIZE) / 2 / static_cast<size_t>(ranks);
+  return round_up(std::min(2 * cache(_SC_LEVEL2_CACHE_SIZE), share), kPage);
 }
 // A slot has room for a line of every rank.
 size_t least_slot_bytes(int ranks) { return round_up(static_cast<size_t>(ranks) * sizeof(fsccl_transport_line_t), kPage); }
 // As asked for, else what such a ring holds.
 size_t slot_bytes_of(size_t asked, int ranks) {
   constexpr size_t kLeast = 16u << 10, kMost = 128u << 10;
-  const size_t slot = asked ? asked : std::clamp(round_up(wanted_ring(ranks), kPage) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
+  const size_t slot = asked ? asked : std::clamp(wanted_ring(ranks) / FSCCL_TRANSPORT_SLOTS, kLeast, kMost);
   return std::max(round_up(slot, kPage), least_slot_bytes(ranks));
 }
 Offer offer_of(const fsccl_transport_request_t& request) {
@@ -62,7 +63,7 @@ Offer offer_of(const fsccl_transport_request_t& request) {
               .reserved = 0,
               .tag = request.tag,
               .asked_slot_bytes = request.slot_bytes,
-              .ring_bytes = round_up(wanted_ring(request.ranks), kPage),
+              .ring_bytes = wanted_ring(request.ranks),
               .slot_bytes = slot_bytes_of(request.slot_bytes, request.ranks)};
   offer.ring_bytes = std::max(offer.ring_bytes, FSCCL_TRANSPORT_SLOTS * offer.slot_bytes);
   return offer;
