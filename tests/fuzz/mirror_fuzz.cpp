@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fuzz.h"
+#include "tests/unit/transports/still_node.h"
 #include "transports/mirror/channel.h"
 
 namespace {
@@ -35,13 +36,10 @@ class Input {
 };
 
 // A node over nothing: what is sent is counted, and nobody answers.
-class Nowhere final : public Node {
+class Nowhere final : public StillNode {
  public:
-  explicit Nowhere(const fsccl_transport_job_t& job) : Node("fuzzed", job) {}
+  explicit Nowhere(const fsccl_transport_job_t& job) : StillNode("fuzzed", job) {}
   ~Nowhere() override { release_early(); }
-  Status connect(const uint8_t*, size_t) override { return success(); }
-  bool takes_at_once() const override { return true; }
-  size_t most_slot_bytes() const override { return 4096; }
   // As a transport does that has the bytes of a message itself, and as one that asks first where to put them.
   void whole(int from, const Header& header, void* data, size_t bytes) {
     const std::lock_guard lock(mutex());
@@ -71,12 +69,6 @@ class Nowhere final : public Node {
   void post(int rank, const Header&, Payload payload, bool) override {
     FUZZ_REQUIRE(rank >= 0 && rank < kRanks && (!payload.ring || payload.memory));
   }
-  void drop(int) noexcept override {}
-  bool advance(int) override { return false; }
-  bool flushed() override { return true; }
-  bool arm() override { return true; }
-  int events() const override { return -1; }
-  void interrupt() override {}
   void fetch(int, const Header&, void*, size_t, std::byte*, Channel&, int) override { abort(); }
   void release(void*) override { abort(); }
 };
