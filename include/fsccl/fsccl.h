@@ -326,8 +326,8 @@ FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
  * Ends the handle and gives everything back. Complete or abort operations in flight, messages included, and destroy pools and units
  * made on `comm` first: else FSCCL_ERR_INVALID_STATE, as in a function given to fsccl_work_callback(), and nothing has changed.
  * Does not wait for other ranks, unless `comm` is still being created (nonblocking); one that later waits for this rank gets
- * FSCCL_ERR_PEER_DEAD ("rank N has left"). A process that ends by exit(0) or a return from main leaves all its communicators; ended
- * otherwise it has died, which ends theirs for all.
+ * FSCCL_ERR_PEER_DEAD ("rank N has left"). A process that ends by exit(0) or a return from main leaves all its communicators; one
+ * that ends otherwise has died, which ends them on all ranks.
  */
 FSCCL_API fsccl_status_t fsccl_comm_destroy(fsccl_comm_t comm);
 
