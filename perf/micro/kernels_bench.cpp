@@ -47,6 +47,14 @@ void copy(benchmark::State& state) {
   report(state, 2 * bytes);
 }
 
+// To where malloc's blocks begin, 16 bytes into a page.
+void copy_to_block(benchmark::State& state) {
+  const size_t bytes = static_cast<size_t>(state.range(0)) / 2;
+  const Memory from(bytes), to(bytes + 16);
+  for (auto _ : state) copy_bytes(static_cast<char*>(to.at()) + 16, from.at(), bytes, stores_of(state));
+  report(state, 2 * bytes);
+}
+
 template <uint32_t (*kSum)(const void*, size_t, uint32_t)>
 void checksum(benchmark::State& state) {
   const auto bytes = static_cast<size_t>(state.range(0));
@@ -96,6 +104,7 @@ void small_sizes(benchmark::internal::Benchmark* b) {
 constexpr int kFp16 = FSCCL_FLOAT16, kBf16 = FSCCL_BFLOAT16, kFp32 = FSCCL_FLOAT32, kFp64 = FSCCL_FLOAT64;
 
 BENCHMARK(copy)->Apply(sizes);
+BENCHMARK(copy_to_block)->Apply(sizes);
 BENCHMARK(checksum<crc32c>)->Name("crc32c")->Arg(24)->Arg(4 << 10)->Arg(64 << 10)->Arg(16 << 20);
 BENCHMARK(checksum<crc32c_portable>)->Name("crc32c_by_tables")->Arg(64 << 10);
 BENCHMARK(cast_types<kFp32, kBf16>)->Name("cast_fp32_bf16")->Apply(sizes);

@@ -1,5 +1,6 @@
-// The copies that are not memcpy. The streaming one aligns the destination to a cache line, then writes whole lines in order, with
-// nothing else: neither software prefetch nor several pages side by side measured better. The ones between cores take a line of
+// The copies that are not memcpy. Two align the destination to a cache line, then write whole lines in order, with nothing else:
+// the streaming one, for which neither software prefetch nor several pages side by side measured better, and the one that stands in
+// for memcpy where that would be slow (dispatch.cpp says where). The ones between cores take a line of
 // each of some pages in turn: what a core fetches ahead ends with the page, so page after page is a walk with a halt at each, and
 // of several pages one is fetched during another's halt. Two pages do while lines come soon, and are best then; from afar four.
 // What is less than two pages, or left of them, goes line after line. Within one core's memory memcpy is faster.
@@ -28,7 +29,8 @@ HWY_INLINE void stream_line(uint8_t* to, const uint8_t* from) {
   for (size_t k = 0; k < kLineBytes; k += hn::MaxLanes(d)) hn::Stream(hn::LoadU(d, from + k), d, to + k);
 }
 
-void copy_streaming_here(void* dst, const void* src, size_t bytes) {
+template <void (*copy_one)(uint8_t*, const uint8_t*)>
+HWY_INLINE void copy_in_lines(void* dst, const void* src, size_t bytes) {
   uint8_t* to = static_cast<uint8_t*>(dst);
   const uint8_t* from = static_cast<const uint8_t*>(src);
   const size_t head = (kLineBytes - reinterpret_cast<uintptr_t>(dst) % kLineBytes) % kLineBytes;
@@ -38,8 +40,14 @@ void copy_streaming_here(void* dst, const void* src, size_t bytes) {
   }
   copy_small<kLineBytes / 2, 1>(to, from, head);
   size_t i = head;
-  for (; i + kLineBytes <= bytes; i += kLineBytes) stream_line(to + i, from + i);
+  for (; i + kLineBytes <= bytes; i += kLineBytes) copy_one(to + i, from + i);
   copy_small<kLineBytes / 2, 1>(to + i, from + i, bytes - i);
+}
+
+void copy_lines_here(void* dst, const void* src, size_t bytes) { copy_in_lines<copy_line>(dst, src, bytes); }
+
+void copy_streaming_here(void* dst, const void* src, size_t bytes) {
+  copy_in_lines<stream_line>(dst, src, bytes);
   hwy::FlushStream();
 }
 
@@ -62,6 +70,7 @@ void copy_between_cores_here(void* dst, const void* src, size_t bytes) {
 }
 
 void install_copy_here(KernelTable& table) {
+  table.copy_lines = copy_lines_here;
   table.copy_streaming = copy_streaming_here;
   table.copy_near = copy_between_cores_here<2>;
   table.copy_far = copy_between_cores_here<4>;

@@ -19,7 +19,7 @@ struct KernelTable {
   using General = void (*)(const Reduce& args, const KernelTable& table);
 
   const char* target;
-  Copy copy_streaming, copy_near, copy_far;
+  Copy copy_lines, copy_streaming, copy_near, copy_far;
   Cast cast[kFloatTypes][kFloatTypes];  // [to][from]; null where to == from
   Sum sum[kFloatTypes][kFloatTypes];    // [to][from]; null where the general kernel serves
   General general[FSCCL_DTYPE_COUNT];   // by accumulator; null where there is none

@@ -1,10 +1,10 @@
 #include "unit/reshard_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 
+#include "kernels/kernels.h"
 #include "unit/reshard_claims.h"
 #include "unit/unit_definition.h"
 
@@ -81,7 +81,7 @@ class Exchange {
 
   Status run() {
     FSCCL_TRY(agree());
-    for (const Resharding::Run& run : own_) std::memcpy(to(run), from(run), run.bytes);
+    for (const Resharding::Run& run : own_) copy_bytes(to(run), from(run), run.bytes, Stores::cached);
     for (uint64_t done = 0; done < rounds_.longest; done += rounds_.part) FSCCL_TRY(round());
     return success();
   }
@@ -110,7 +110,7 @@ class Exchange {
     for (size_t rank = 0; rank < out_.flows.size(); rank++) {
       std::byte* place = out_.memory.get() + out_.displacements[rank];
       out_.flows[rank].pass(out_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
-        std::memcpy(place, from(run) + at, bytes);
+        copy_bytes(place, from(run) + at, bytes, Stores::cached);
         place += bytes;
       });
     }
@@ -125,7 +125,7 @@ class Exchange {
     for (size_t rank = 0; rank < in_.flows.size(); rank++) {
       const std::byte* place = in_.memory.get() + in_.displacements[rank];
       in_.flows[rank].pass(in_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
-        std::memcpy(to(run) + at, place, bytes);
+        copy_bytes(to(run) + at, place, bytes, Stores::cached);
         place += bytes;
       });
     }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/round_up.h"
 #include "kernels/crc32c.h"
+#include "kernels/kernels.h"
 
 namespace fsccl::mirror {
 namespace {
@@ -133,7 +134,7 @@ void Channel::put(int peer, size_t at, const void* source, size_t bytes) {
   const bool again = !puts_.empty() && puts_.back().at == at && puts_.back().bytes == bytes;
   const uint32_t sum = !place_.node->checksum() ? 0 : again ? puts_.back().sum : crc32c(source, bytes);
   if (!place_.node->takes_at_once() && own(at) != source) {
-    if (!again) std::memcpy(own(at), source, bytes);
+    if (!again) copy_bytes(own(at), source, bytes, Stores::cached);
     source = own(at);
   }
   puts_.push_back({peer, at, bytes, source, sum});

@@ -111,6 +111,26 @@ TEST(Copy, AnySizeAndAlignmentBothStores) {
   check_copies<Stores>(sizes, {Stores::cached, Stores::streaming}, copy_bytes);
 }
 
+// Where memcpy is not taken: a little further into a page than the source.
+TEST(Copy, AnyDistanceWithinAPage) {
+  for (const std::string& target : targets()) {
+    const UseTarget use(target);
+    for (const size_t bytes : {2112, 2113, 4096, 9999}) {
+      for (size_t ahead = 0; ahead < 80; ahead++) {
+        alignas(4096) static uint8_t in[4096 * 4], out[4096 * 4];
+        const size_t at = ahead * 53 % 4096;
+        for (size_t i = 0; i < sizeof in; i++) in[i] = static_cast<uint8_t>(i * 7 + i / 256 + ahead);
+        std::fill(std::begin(out), std::end(out), uint8_t{0xEE});
+        copy_bytes(out + at + ahead, in + at, bytes, Stores::cached);
+        ASSERT_EQ(std::memcmp(out + at + ahead, in + at, bytes), 0) << target << ", " << bytes << " bytes, ahead by " << ahead;
+        ASSERT_TRUE(std::all_of(out, out + at + ahead, [](uint8_t b) { return b == 0xEE; }));
+        ASSERT_TRUE(std::all_of(out + at + ahead + bytes, std::end(out), [](uint8_t b) { return b == 0xEE; }));
+        EXPECT_EQ(slow_to_move(out + at + ahead, in + at, bytes), bytes > 2112 && ahead > 0 && ahead < 32);
+      }
+    }
+  }
+}
+
 // Pages side by side, four, then two, then line after line, and what is left.
 TEST(Copy, BetweenCoresAnySizeAndAlignment) {
   std::vector<size_t> sizes{0, 1, 4096, 16384 + 8192 + 4096 + 63, 100003, 1 << 20};

@@ -22,7 +22,12 @@ constexpr uint64_t kTag = 7;
 constexpr uint64_t kSlot = 4 * kPage, kRing = FSCCL_TRANSPORT_SLOTS * kSlot + kPage;
 
 Offer offer() {
-  return {.magic = kMagic, .ranks = kRanks, .reserved = 0, .tag = kTag, .asked_slot_bytes = 0, .ring_bytes = kRing,
+  return {.magic = kMagic,
+          .ranks = kRanks,
+          .reserved = 0,
+          .tag = kTag,
+          .asked_slot_bytes = 0,
+          .ring_bytes = kRing,
           .slot_bytes = kSlot};
 }
 uint64_t bytes_of(const Offer& offer) { return sizeof(Header) + kRanks * (sizeof(RankBlock) + offer.ring_bytes); }
@@ -33,8 +38,9 @@ struct Opened {
   size_t ring_bytes = 0, slot_bytes = 0;
 };
 
-// As rank 1 opens what another has made.
-Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEAL_SHRINK | F_SEAL_SEAL) {
+// As rank 1 opens what another has made, and `use`s it.
+Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEAL_SHRINK | F_SEAL_SEAL,
+                    const std::function<void(void*)>& use = nullptr) {
   Fd file(memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.get(), static_cast<off_t>(file_bytes)), 0);
   EXPECT_GE(pwrite(file.get(), &offered, std::min<uint64_t>(sizeof offered, file_bytes), 0), 0);
@@ -49,9 +55,7 @@ Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEA
   request.deadline_ns = now_ns() + 20'000'000'000;
   request.known = 1;
   request.context = &file;
-  request.fetch_fd = [](void* context, int, char*, size_t) {
-    return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0);
-  };
+  request.fetch_fd = [](void* context, int, char*, size_t) { return fcntl(static_cast<Fd*>(context)->get(), F_DUPFD_CLOEXEC, 0); };
   request.cancelled = [](void*) { return 0; };
   Opened opened;
   void* channel = nullptr;
@@ -61,6 +65,7 @@ Opened open_offered(const Offer& offered, uint64_t file_bytes, int seals = F_SEA
   opened.error = error;
   if (opened.code == FSCCL_OK) {
     shm_transport()->slots(channel, 1, &opened.ring_bytes, &opened.slot_bytes);
+    if (use) use(channel);
     shm_transport()->close(channel);
   }
   return opened;
@@ -71,6 +76,27 @@ TEST(ShmChannel, RingsAreAsLongAsRankZeroMadeThem) {
   ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
   EXPECT_EQ(opened.ring_bytes, kRing);
   EXPECT_EQ(opened.slot_bytes, kSlot);
+}
+
+// Also where the system would be slow to move it, in pieces by way of other memory.
+TEST(ShmChannel, ReadsToAnyPlaceWithinAPage) {
+  constexpr size_t kBytes = 3 * 32768 + 777;
+  alignas(4096) static std::byte from[kBytes + 4096], to[kBytes + 8192];
+  for (size_t i = 0; i < sizeof from; i++) from[i] = static_cast<std::byte>(i * 7 + i / 256);
+  const Opened opened = open_offered(offer(), bytes_of(offer()), F_SEAL_SHRINK | F_SEAL_SEAL, [&](void* channel) {
+    for (const size_t ahead : {0, 1, 16, 31, 32, 4095}) {
+      std::fill(std::begin(to), std::end(to), std::byte{0xEE});
+      char error[256] = "";
+      ASSERT_EQ(
+          shm_transport()->read(channel, 0, reinterpret_cast<uint64_t>(from + 100), to + 100 + ahead, kBytes, error, sizeof error),
+          FSCCL_OK)
+          << error;
+      EXPECT_TRUE(std::equal(from + 100, from + 100 + kBytes, to + 100 + ahead)) << ahead;
+      EXPECT_TRUE(std::all_of(to, to + 100 + ahead, [](std::byte b) { return b == std::byte{0xEE}; })) << ahead;
+      EXPECT_TRUE(std::all_of(to + 100 + ahead + kBytes, std::end(to), [](std::byte b) { return b == std::byte{0xEE}; })) << ahead;
+    }
+  });
+  ASSERT_EQ(opened.code, FSCCL_OK) << opened.error;
 }
 
 TEST(ShmChannel, WhatDoesNotFitTogetherIsRefused) {
