@@ -34,7 +34,7 @@ class Follower {
     }
     const double end = std::max(clock_[0], clock_[1]), busy = std::max(clock_[0] - waited_[0], clock_[1] - waited_[1]);
     if (rounds_ < 2 || plans_[0].rounds == rounds_) return {end, busy};
-    const double rounds = plans_[0].rounds;
+    const double rounds = rounds_in_full();
     return {end + (end - last_but_one_) * (rounds - rounds_), busy * rounds / rounds_};
   }
 
@@ -77,11 +77,11 @@ class Follower {
       case StepKind::copy:
       case StepKind::cast:
       case StepKind::put:
-        clock += costs_.sharers * move(plans_[who], step, step.src.rank != plans_[who].rank, step.dst);
+        clock += costs_.sharers * move(who, step, step.src.rank != plans_[who].rank, step.dst);
         return true;
       case StepKind::reduce:
       case StepKind::reduce_local:
-        clock += costs_.sharers * fold(plans_[who], step);
+        clock += costs_.sharers * fold(who, step);
         return true;
       case StepKind::wait_released:
       case StepKind::choose:
@@ -98,13 +98,23 @@ class Follower {
   double peers_of(size_t who, const Step& step) const { return step.peer == kAllPeers ? plans_[who].ranks - 1 : 1; }
   double copy(uint64_t bytes) const { return kStepNs + costs_.copy_per_byte * static_cast<double>(bytes); }
   size_t index(size_t who, const Step& step) const { return static_cast<size_t>(round_[who]) * kMaxTicks + step.tick; }
-  static uint64_t bytes_of(const Plan& plan, const Step& step) {
-    const uint64_t bytes = step.count * dtype_size(step.from);
-    return plan.chunk ? std::min(plan.chunk, bytes) : bytes;
+  // Of the round that it is in. The last one has what is left.
+  uint64_t bytes_of(size_t who, const Step& step) const {
+    const uint64_t bytes = step.count * dtype_size(step.from), chunk = plans_[who].chunk, done = chunk * round_[who];
+    return chunk == 0 ? bytes : std::min(chunk, bytes - std::min(bytes, done));
+  }
+  // The last one counted by what is left for it.
+  double rounds_in_full() const {
+    uint64_t most = 0;
+    for (const Step& step : plans_[0].steps) most = std::max(most, step.count * dtype_size(step.from));
+    const double last_but_one = plans_[0].rounds - 1;
+    return std::max(last_but_one, static_cast<double>(most) / static_cast<double>(plans_[0].chunk));
   }
   // A slot's two copies take half of its cost each.
-  double move(const Plan& plan, const Step& step, bool from_peer, const Place& dst) const {
-    const uint64_t bytes = bytes_of(plan, step);
+  double move(size_t who, const Step& step, bool from_peer, const Place& dst) const {
+    const Plan& plan = plans_[who];
+    const uint64_t bytes = bytes_of(who, step);
+    if (bytes == 0) return 0;
     const Buffer& src = plan.buffers[step.src.buffer];
     if (step.kind != StepKind::reduce && plan.buffers[dst.buffer].slot) return costs_.slot(bytes) / 2;
     if (!from_peer) return copy(bytes);
@@ -112,11 +122,14 @@ class Follower {
     return reads_ ? costs_.reading(bytes, moved_) : copy(bytes);
   }
 
-  double fold(const Plan& plan, const Step& step) const {
-    const double one = copy(bytes_of(plan, step));
+  double fold(size_t who, const Step& step) const {
+    const Plan& plan = plans_[who];
+    const uint64_t bytes = bytes_of(who, step);
+    if (bytes == 0) return 0;
+    const double one = copy(bytes);
     if (step.kind == StepKind::reduce_local) return one * plan.ranks;
     double ns = step.spread ? one * (plan.ranks - 1) : 0;
-    for (int q = 0; q < plan.ranks; q++) ns += move(plan, step, q != plan.rank, {});
+    for (int q = 0; q < plan.ranks; q++) ns += move(who, step, q != plan.rank, {});
     if (reads_ && !plan.buffers[step.src.buffer].slot) ns += one * (plan.ranks - 1);  // from the window that the system reads into
     return ns;
   }

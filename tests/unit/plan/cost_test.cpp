@@ -146,6 +146,14 @@ TEST(Cost, RoundsOfABroadcastOverlap) {
   EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).ns, 2 * 65536 + 1000, 500);
 }
 
+TEST(Cost, TheLastRoundHasWhatIsLeft) {
+  for (const uint64_t bytes : {65536u, 4u << 20}) {
+    const auto of = [&](uint64_t more) { return price(pair_of(broadcast_slots, bytes + more, 16384), round_numbers(), false); };
+    EXPECT_NEAR(of(2048).ns - of(0).ns, 2048 + 1000, 1000) << bytes;
+    EXPECT_NEAR(of(2048).busy - of(0).busy, 2048 + 1000, 1000) << bytes;
+  }
+}
+
 TEST(Cost, WhatTheBusierRankDoesNotWait) {
   // The root writes a slot while the other waits, and the other fetches the signal and reads it while the root is through.
   EXPECT_NEAR(price(pair_of(broadcast_slots, 65536, 65536), round_numbers(), false).busy, 65536 + 1000, 100);
