@@ -24,11 +24,12 @@ struct Case {
   fsccl_dtype_t from, to;
   int sources = 0;  // 0: a cast
   bool accumulate = false, norm = false;
+  uint64_t ranks = 1;  // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
 
   uint64_t elements() const {
     uint64_t sum = 0;
     for (const uint64_t count : counts) sum += count;
-    return sum;
+    return sum * ranks;
   }
   uint64_t bytes() const {
     const uint64_t read = static_cast<uint64_t>(std::max(sources, 1)) * dtype_size(from) + (accumulate ? dtype_size(to) : 0);
@@ -62,23 +63,27 @@ std::vector<Case> all_cases(uint64_t divide) {
       {"widen_64_mib", mib_64, kBf16, kFp32},         {"pack_llama_3_8b_layer", layer, kBf16, kBf16},
       {"pack_300_small", small, kBf16, kBf16},
   };
+  constexpr uint64_t kRanks = 2;
+  for (const auto& [name, counts] : {std::pair("unpack_llama_3_8b_layer", layer), {"unpack_300_small", small}})
+    cases.push_back({.name = name, .counts = divided(counts, kRanks), .from = kBf16, .to = kBf16, .ranks = kRanks});
   for (const int sources : {2, 8}) {
     for (const bool norm : {false, true}) {
       const auto shard = divided(layer, static_cast<uint64_t>(sources));
       const std::string rest = fmt::format("_{}_sources{}", sources, norm ? "_norm" : "");
       cases.push_back({"reduce_llama_3_8b_layer" + rest, shard, kBf16, kFp32, sources, true, norm});
       cases.push_back({"reduce_64_mib" + rest, mib_64, kBf16, kFp32, sources, false, norm});
-      cases.push_back({"reduce_300_small" + rest, small, kBf16, kFp32, sources, false, norm});
+      cases.push_back(
+          {"reduce_300_small" + rest, divided(small, static_cast<uint64_t>(sources)), kBf16, kFp32, sources, false, norm});
     }
   }
   cases.push_back({"reduce_fp32_64_mib_2_sources_norm", mib_64, kFp32, kFp32, 2, false, true});
   return cases;
 }
 
-// Offsets of the pieces, each at a multiple of 256 bytes; the last is the end.
-std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type) {
+// Offsets of pieces of `parts` such counts each, at a multiple of 256 bytes; the last is the end.
+std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t parts = 1) {
   std::vector<uint64_t> result{0};
-  for (const uint64_t count : c.counts) result.push_back((result.back() + count * dtype_size(type) + 255) / 256 * 256);
+  for (const uint64_t count : c.counts) result.push_back((result.back() + parts * count * dtype_size(type) + 255) / 256 * 256);
   return result;
 }
 
@@ -89,8 +94,8 @@ class Bench {
       : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
 
   Status run(const Case& c) {
-    const auto sources = offsets(c, c.from), destinations = offsets(c, c.to);
-    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * sources.back() + destinations.back();
+    const auto sources = offsets(c, c.from), destinations = offsets(c, c.to, c.ranks);
+    const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() + destinations.back();
     const uint64_t set = std::max(used, (c.bytes() + 255) / 256 * 256);  // the copy's, too
     const uint64_t sets = std::max<uint64_t>(1, footprint_ / set);
     FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
@@ -103,8 +108,8 @@ class Bench {
         "{{\"case\": \"{}\", \"pieces\": {}, \"from\": \"{}\", \"to\": \"{}\", \"sources\": {}, \"accumulate\": {}, \"norm\": {}, "
         "\"bytes\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.1f}, \"copy_us\": {:.2f}, \"copy_gb_per_s\": {:.1f}, "
         "\"ratio_to_copy\": {:.3f}}}\n",
-        c.name, c.counts.size(), dtype_name(c.from), dtype_name(c.to), std::max(c.sources, 1), c.accumulate, c.norm, c.bytes(),
-        time, bytes / time / 1e3, copy, bytes / copy / 1e3, copy / time);
+        c.name, c.ranks * c.counts.size(), dtype_name(c.from), dtype_name(c.to), std::max(c.sources, 1), c.accumulate, c.norm,
+        c.bytes(), time, bytes / time / 1e3, copy, bytes / copy / 1e3, copy / time);
     std::fflush(stdout);
     return success();
   }
@@ -123,10 +128,13 @@ class Bench {
   Result<double> cast_time(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
                            const Begin& begin) {
     std::vector<cuda::CastPiece> pieces;
-    for (size_t i = 0; i < c.counts.size(); i++) pieces.push_back({sources[i], destinations[i], c.counts[i], c.from, c.to});
+    for (uint64_t rank = 0; rank < c.ranks; rank++)
+      for (size_t i = 0; i < c.counts.size(); i++)
+        pieces.push_back({rank * sources.back() + sources[i], destinations[i] + rank * c.counts[i] * dtype_size(c.to), c.counts[i],
+                          c.from, c.to});
     FSCCL_ASSIGN(const auto table, kernels_.make_casts(pieces, cuda::CastBase::both));
     FSCCL_ASSIGN(const double time, timed_.microseconds([&](size_t i) {
-      return kernels_.cast(*table, begin(i), begin(i) + sources.back(), timed_.stream());
+      return kernels_.cast(*table, begin(i), begin(i) + c.ranks * sources.back(), timed_.stream());
     }));
     return time;
   }

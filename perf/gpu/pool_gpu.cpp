@@ -1,13 +1,20 @@
-// What a pool on a GPU costs the host: to take and give back a planned slot, and a block, beside cuMemAllocAsync and cuMemFreeAsync
-// of the same sizes in the same order; and how much a pool reserves for a declared schedule, beside the most that is live at once.
-// Nothing runs on the streams, so what is measured is the host alone.
+// What a pool on a GPU costs the host, and how much it reserves, beside the driver's own allocator (cudaMallocAsync):
 //
-//   pool_gpu [pairs]       one line of JSON for each measurement; "SKIP: why" without a GPU
+//   pairs    a planned slot, or a block, is taken and given back, of several sizes, on one stream and on two
+//   traces   training steps (pool_steps.h) that come again: a pair of them, and the most that is reserved beside the most that is
+//   live
+//
+// RMM's pool is given the traces, too, where perf/pool/rmm/build.sh has made it in the folder rmm/ of the build: its own code over
+// addresses instead of a device. Nothing runs on the streams, so what is measured is the host alone.
+//
+//   pool_gpu [pairs]       one line of JSON for each measurement, and for what is missing; "SKIP: why" without a GPU
+//   pool_gpu --steps       the traces, a line of JSON each, for others to replay; needs no GPU
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,12 +22,15 @@
 
 #include "api/objects.h"
 #include "device/device_pool.h"
+#include "perf/gpu/driver_pool.h"
+#include "perf/gpu/pool_steps.h"
+#include "perf/pool/rmm/peer.h"
 
 namespace {
 
 using namespace fsccl;
 
-constexpr int kRepeats = 7;
+constexpr int kRepeats = 7, kWarmUp = 3;
 constexpr uint64_t kMb = 1 << 20;
 
 [[noreturn]] void stop(const std::string& why) {
@@ -41,6 +51,8 @@ struct Bench {
   Communicator& comm;
   cuda::Stream a, b;
   size_t pairs;
+  perf::DriverPool driver_pool;
+  perf::MemoryPoolHandle* others = nullptr;  // the driver's pool of the device; null: it has none
 
   std::unique_ptr<DevicePool> pool() const {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
@@ -48,9 +60,9 @@ struct Bench {
     config.device = device.ordinal();
     return need(DevicePool::create(comm, config));
   }
-  // Nanoseconds a pair: the median of some repeats, of which the first warms up. Streams are idle when each begins.
+  // Nanoseconds a pair of those that a run is: the median of some, of which the first warms up. Streams are idle when each begins.
   template <class Run>
-  double ns(Run&& run) const {
+  double ns(size_t in_run, Run&& run) const {
     std::vector<double> times;
     for (int i = 0; i <= kRepeats; i++) {
       const cuda::Current current(device);
@@ -58,7 +70,7 @@ struct Bench {
       const auto begin = std::chrono::steady_clock::now();
       run();
       const std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
-      if (i) times.push_back(taken.count() / static_cast<double>(pairs));
+      if (i) times.push_back(taken.count() / static_cast<double>(in_run));
     }
     std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
     return times[kRepeats / 2];
@@ -74,15 +86,14 @@ void print(const Bench& bench, const char* what, uint64_t bytes, int streams, do
               static_cast<unsigned long long>(bytes), streams, ns, beside.c_str());
 }
 
-// The driver's own allocator, which keeps what is freed until somebody waits for the device; 0: it has none.
+// 0: there is none.
 double driver_ns(const Bench& bench, uint64_t bytes, cuda::Stream free_on) {
-  const cuda::Driver& driver = bench.device.driver();
-  if (!driver.allocate_async || !driver.free_async) return 0;
-  return bench.ns([&] {
+  if (!bench.others) return 0;
+  return bench.ns(bench.pairs, [&] {
     for (size_t i = 0; i < bench.pairs; i++) {
       cuda::DevicePointer pointer = 0;
-      need(bench.device.check("cuMemAllocAsync", driver.allocate_async(&pointer, bytes, bench.a)));
-      need(bench.device.check("cuMemFreeAsync", driver.free_async(pointer, free_on)));
+      need(bench.device.check("cuMemAllocAsync", bench.driver_pool.allocate(&pointer, bytes, bench.a)));
+      need(bench.device.check("cuMemFreeAsync", bench.driver_pool.free(pointer, free_on)));
     }
   });
 }
@@ -95,7 +106,7 @@ void measure(const Bench& bench, uint64_t bytes, bool two) {
     const std::unique_ptr<DevicePool> pool = bench.pool();
     const std::vector<StepEvent> step{{.stable = true, .key = 1, .bytes = bytes}, {.op = StepOp::kGiveBack, .key = 1}};
     need(pool->declare(step));
-    const double ns = bench.ns([&] {
+    const double ns = bench.ns(bench.pairs, [&] {
       for (size_t i = 0; i < bench.pairs; i++) {
         (void)need(pool->take(1, bytes, true, bench.a));
         need(pool->give_back(1, back, {}));
@@ -105,62 +116,133 @@ void measure(const Bench& bench, uint64_t bytes, bool two) {
     print(bench, "planned slot", bytes, 1 + two, ns, beside);
   }
   const std::unique_ptr<DevicePool> pool = bench.pool();
-  const double ns = bench.ns([&] {
+  const double ns = bench.ns(bench.pairs, [&] {
     for (size_t i = 0; i < bench.pairs; i++) need(pool->free(need(pool->alloc(bytes, bench.a, 1)), back));
   });
   print(bench, "block", bytes, 1 + two, ns, beside);
 }
 
-// A model of equal layers between two larger units, forward and backward, one unit fetched ahead.
-std::vector<StepEvent> training_step(uint64_t layers) {
-  std::vector<StepEvent> events;
-  const auto bytes = [&](uint64_t unit) { return (unit == 0 || unit == layers + 1 ? 200 : 85) * kMb; };
-  const auto take = [&](uint64_t key, uint64_t unit) {
-    events.push_back({.stable = key % 2 == 0, .key = key, .bytes = bytes(unit)});
-  };
-  const auto give = [&](uint64_t key) { events.push_back({.op = StepOp::kGiveBack, .key = key}); };
-  const uint64_t units = layers + 2;
-  take(0, 0);
-  for (uint64_t unit = 0; unit < units; unit++) {
-    if (unit + 1 < units) take(2 * (unit + 1), unit + 1);
-    if (unit + 1 < units) give(2 * unit);
-  }
-  for (uint64_t unit = units; unit-- > 0;) {
-    if (unit > 0) take(2 * (unit - 1), unit - 1);
-    take(2 * unit + 1, unit);
-    give(2 * unit);
-    give(2 * unit + 1);
-  }
-  return events;
+void print(const Bench& bench, const perf::PoolStep& step, const char* allocator, double ns, uint64_t peak) {
+  std::printf(
+      "%s, \"trace\": \"%s\", \"allocator\": \"%s\", \"ns\": %.1f, \"peak_reserved_bytes\": %llu, \"bound_bytes\": %llu, "
+      "\"ratio\": %.4f}\n",
+      bench.common("trace").c_str(), step.name.c_str(), allocator, ns, static_cast<unsigned long long>(peak),
+      static_cast<unsigned long long>(step.bound_bytes), static_cast<double>(peak) / static_cast<double>(step.bound_bytes));
 }
 
-void measure_reserved(const Bench& bench) {
+// Declared, as a program whose steps are alike does.
+void replay_ours(const Bench& bench, const perf::PoolStep& step) {
   const std::unique_ptr<DevicePool> pool = bench.pool();
-  const std::vector<StepEvent> step = training_step(32);
-  need(pool->declare(step));
-  uint64_t peak = 0;
-  fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
-  for (int i = 0; i < 3; i++) {
-    for (const StepEvent& event : step) {
+  for (uint64_t key = 0; key < step.keys; key++)  // as a unit does: figures are kept for each
+    pool->journal().name_slot(key, UseKind::kParameters, fmt::format("slot {}", key));
+  need(pool->declare(step.events));
+  const auto run = [&](auto&& look) {
+    for (const StepEvent& event : step.events) {
       if (event.takes())
         (void)need(pool->take(event.key, event.bytes, event.stable, bench.a));
       else
         need(pool->give_back(event.key, bench.a, {}));
-      pool->stats(&stats);
-      peak = std::max(peak, stats.reserved_bytes);
+      look();
     }
     need(pool->end_step());
-  }
-  std::printf("%s, \"peak_reserved_bytes\": %llu, \"bound_bytes\": %llu, \"ratio\": %.4f, \"plan_misses\": %llu}\n",
-              bench.common("reserved for a declared step").c_str(), static_cast<unsigned long long>(peak),
-              static_cast<unsigned long long>(stats.plan_bound_bytes),
-              static_cast<double>(peak) / static_cast<double>(stats.plan_bound_bytes),
-              static_cast<unsigned long long>(stats.plan_misses));
+  };
+  uint64_t peak = 0;
+  fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+  const auto look = [&] { pool->stats(&stats), peak = std::max(peak, stats.reserved_bytes); };
+  for (int i = 0; i < kWarmUp; i++) run(look);
+  const double ns = bench.ns(step.pairs, [&] { run([] {}); });
+  look();
+  if (stats.plan_misses) stop(step.name + ": the pool did not know the step that was declared");
+  print(bench, step, "fsccl", ns, peak);
+}
+
+// The blocks of a step of an allocator with these two calls.
+template <class Block, class Take, class Give>
+double replay(const Bench& bench, const perf::PoolStep& step, Take&& take, Give&& give) {
+  std::vector<Block> blocks(step.keys);
+  std::vector<uint64_t> bytes(step.keys);
+  const auto run = [&] {
+    for (const StepEvent& event : step.events) {
+      if (event.takes())
+        blocks[event.key] = take(bytes[event.key] = event.bytes);
+      else
+        give(blocks[event.key], bytes[event.key]);
+    }
+  };
+  for (int i = 0; i < kWarmUp; i++) run();
+  return bench.ns(step.pairs, run);
+}
+
+void replay_driver(const Bench& bench, const perf::PoolStep& step) {
+  const perf::DriverPool& calls = bench.driver_pool;
+  const cuda::Current current(bench.device);
+  uint64_t most = 0;
+  need(bench.device.check("cuCtxSynchronize", bench.device.driver().synchronize()));
+  need(bench.device.check("cuMemPoolTrimTo", calls.trim(bench.others, 0)));
+  need(bench.device.check("cuMemPoolSetAttribute", calls.set(bench.others, perf::kMostReserved, &most)));
+  const auto take = [&](uint64_t bytes) {
+    cuda::DevicePointer pointer = 0;
+    need(bench.device.check("cuMemAllocAsync", calls.allocate(&pointer, bytes, bench.a)));
+    return pointer;
+  };
+  const auto give = [&](cuda::DevicePointer pointer, uint64_t) {
+    need(bench.device.check("cuMemFreeAsync", calls.free(pointer, bench.a)));
+  };
+  const double ns = replay<cuda::DevicePointer>(bench, step, take, give);
+  need(bench.device.check("cuMemPoolGetAttribute", calls.get(bench.others, perf::kMostReserved, &most)));
+  print(bench, step, "cudaMallocAsync", ns, most);
+}
+
+void replay_rmm(const Bench& bench, const perf::PoolStep& step, const rmm_peer& rmm) {
+  rmm.open();
+  const auto take = [&](uint64_t bytes) {
+    void* const block = rmm.take(bytes, 0);
+    if (!block) stop("RMM's pool refuses a block");
+    return block;
+  };
+  const double ns = replay<void*>(bench, step, take, [&](void* block, uint64_t bytes) { rmm.give_back(block, bytes, 0); });
+  print(bench, step, "rmm", ns, rmm.reserved());
+}
+
+void print_missing(const char* what, const std::string& why) {
+  std::printf("{\"missing\": \"%s\", \"why\": \"%s\"}\n", what, why.c_str());
+}
+
+// It keeps what is freed, as PyTorch and RMM have it: else it gives all back to the system whenever somebody waits for a stream.
+void open_driver_pool(Bench* bench) {
+  perf::DriverPool& calls = bench->driver_pool;
+  if (const char* const lacks = calls.find()) return print_missing("cudaMallocAsync", std::string("the driver has no ") + lacks);
+  int device = 0;
+  need(bench->device.check("cuDeviceGet", bench->device.driver().device_get(&device, bench->device.ordinal())));
+  const cuda::Code code = calls.default_pool(&bench->others, device);
+  if (code != cuda::kSuccess)
+    return print_missing("cudaMallocAsync", bench->device.check("cuDeviceGetDefaultMemPool", code).text());
+  uint64_t all = UINT64_MAX;
+  need(bench->device.check("cuMemPoolSetAttribute", calls.set(bench->others, perf::kReleaseThreshold, &all)));
+}
+
+// Beside this program, in the folder of the build.
+const rmm_peer* open_rmm(const char* program) {
+  const auto build = std::filesystem::absolute(program).parent_path().parent_path().parent_path();
+  const std::string file = build / "rmm/librmm_peer.so";
+  const rmm_peer* (*peer)() = nullptr;
+  LoadedLibrary(file.c_str()).find(peer, "fsccl_perf_rmm_peer");
+  if (!peer) print_missing("rmm", "the build has no rmm/librmm_peer.so: perf/pool/rmm/build.sh BUILD/rmm makes it");
+  return peer ? peer() : nullptr;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string_view given = argc > 1 ? argv[1] : "20000";
+  const std::vector<perf::PoolStep> steps = perf::pool_steps();
+  if (given == "--steps") {
+    for (const perf::PoolStep& step : steps) std::printf("%s\n", step.json().c_str());
+    return 0;
+  }
+  size_t pairs = 0;
+  if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)
+    stop("how many pairs? a number above 0");
   std::string why;
   if (!cuda::device_count(&why)) {
     std::printf("SKIP: %s\n", why.c_str());
@@ -174,18 +256,20 @@ int main(int argc, char** argv) {
   config.ranks = 1;
   fsccl_comm_t comm = nullptr;
   if (fsccl_unique_id_create(&id) != FSCCL_OK || fsccl_comm_create(&config, &comm) != FSCCL_OK) stop("no communicator");
-  const std::string_view given = argc > 1 ? argv[1] : "20000";
-  size_t pairs = 0;
-  if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)
-    stop("how many pairs? a number above 0");
-  Bench bench{device, *live_comm(comm), nullptr, nullptr, pairs};
+  Bench bench{.device = device, .comm = *live_comm(comm), .a = nullptr, .b = nullptr, .pairs = pairs, .driver_pool = {}};
   {
     const cuda::Current current(device);
     for (cuda::Stream* stream : {&bench.a, &bench.b})
       need(device.check("cuStreamCreate", device.driver().stream_create(stream, cuda::kNonBlockingStream, 0)));
   }
+  open_driver_pool(&bench);
+  const rmm_peer* const rmm = open_rmm(argv[0]);
+  for (const perf::PoolStep& step : steps) {
+    replay_ours(bench, step);
+    if (bench.others) replay_driver(bench, step);
+    if (rmm) replay_rmm(bench, step, *rmm);
+  }
   for (const uint64_t bytes : {64 * (kMb >> 10), 16 * kMb, 256 * kMb})
     for (const bool two : {false, true}) measure(bench, bytes, two);
-  measure_reserved(bench);
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 1;
 }

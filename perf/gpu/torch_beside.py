@@ -2,14 +2,18 @@
 """What PyTorch does in place of this library's kernels and pools, on the same GPU: one line of JSON each, times are medians.
 
   cast_*, pack_*       torch._foreach_copy_ into parts of one tensor, as FSDP2 packs shards before it gathers
-  chunk_cat_*          torch._chunk_cat of gradients in bf16 into fp32, as FSDP2 does before it reduces
-  split_*              torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
-  alloc_free_*         torch.empty and its end, by the allocator that the environment chooses (perf/gpu/run starts one process each)
-  step_*               the slots of pool_gpu's training step, taken and given back: time of a pair, most reserved, and the most live
+  reduce_*_N_sources   torch._chunk_cat of a rank's gradients (bf16) into fp32 for N ranks, as FSDP2 does before it reduces, and the
+                       mean of N such chunks behind it: what a reduce-scatter does, without what it sends. Of which
+  chunk_cat_*          is the first half alone
+  unpack_*             torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
+  pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run starts one process each): its
+                       raw_alloc and raw_delete, as tensors call them, and two calls of Python; not the tensor around it
+  traces               the training steps of `pool_gpu --steps`, likewise: time of a pair, most reserved, and the most live
 
-Cases and sizes are those of kernels_gpu.cpp. Usage: torch_beside.py kernels | allocator NAME
+Cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp. Usage: torch_beside.py kernels | allocator NAME STEPS
 """
 import json
+import pathlib
 import statistics
 import sys
 import time
@@ -19,7 +23,9 @@ import torch
 SQUARE, NARROW, WIDE = 4096 * 4096, 1024 * 4096, 14336 * 4096
 CASES = {"llama_3_8b_layer": [SQUARE, NARROW, NARROW, SQUARE, WIDE, WIDE, WIDE, 4096, 4096],
          "300_small": [64 << i // 2 % 4 if i % 2 else 1024 << i // 2 % 7 for i in range(300)]}
-ROUNDS, REPEATS = 15, 10
+ACCUMULATED = ("llama_3_8b_layer",)
+SIZES = (64 << 10, 16 << 20, 256 << 20)
+ROUNDS, REPEATS, PAIRS = 15, 10, 2000
 FOOTPRINT = 256 << 20  # consecutive launches use other memory, so that none finds its own in the cache
 
 
@@ -38,7 +44,7 @@ def microseconds(launch, sets):
 
 
 def say(case, us, size):
-    print(json.dumps({"bench": "torch", "case": case, "us": round(us, 2), "bytes": size, "gb_per_s": round(size / us / 1e3, 1)}),
+    print(json.dumps({"case": case, "us": round(us, 2), "bytes": size, "gb_per_s": round(size / us / 1e3, 1)}),
           flush=True)
 
 
@@ -53,93 +59,91 @@ def kernels():
             us = microseconds(lambda i: torch._foreach_copy_(parts[i], shards[i]), sets)
             say(f"{case}_{name}", us, total * (source.itemsize + target.itemsize))
             del flat, parts, shards
-        grads = [torch.rand(count, device="cuda").to(torch.bfloat16).view(-1, 32) for count in counts if count % 32 == 0]
-        size = sum(grad.numel() for grad in grads)
-        out = torch.empty(2, size // 2, device="cuda")
-        say(f"chunk_cat_{name}", microseconds(lambda _: torch._chunk_cat(grads, dim=0, num_chunks=2, out=out), 1), size * 6)
-        whole = [torch.empty(2, count // 2, dtype=torch.bfloat16, device="cuda") for count in counts]
-        gathered = torch.rand(2, sum(one.size(1) for one in whole), device="cuda").to(torch.bfloat16)
-        sizes = [one.size(1) for one in whole]
-        us = microseconds(lambda _: torch.split_with_sizes_copy(gathered, sizes, dim=1, out=whole), 1)
-        say(f"split_{name}", us, gathered.nbytes * 2)
-        del grads, out, whole, gathered
+        for ranks in (2, 8):
+            reduction(name, counts, ranks)
+        unpack(name, counts, 2)
 
 
-def training_step(layers):
-    """As in pool_gpu.cpp: ('take' or 'give', key, bytes)."""
-    events, units = [], layers + 2
+def reduction(name, counts, ranks):
+    """All counts are multiples of 8, so nothing is padded. The layer's gradients are added to others, as in kernels_gpu.cpp."""
+    total, shard = sum(counts), sum(counts) // ranks
+    sets = max(1, FOOTPRINT // (total * 6))
+    grads = [[torch.rand(count, device="cuda").to(torch.bfloat16).view(8, -1) for count in counts] for _ in range(sets)]
+    chunks = [torch.empty(ranks, shard, device="cuda") for _ in range(sets)]
+    sums = [torch.zeros(shard, device="cuda") for _ in range(sets)]
+    held = [torch.zeros(shard, device="cuda") for _ in range(sets)] if name in ACCUMULATED else None
 
-    def take(key, unit):
-        events.append(("take", key, (200 if unit in (0, units - 1) else 85) << 20))
-    take(0, 0)
-    for unit in range(units - 1):
-        take(2 * (unit + 1), unit + 1)
-        events.append(("give", 2 * unit, 0))
-    for unit in reversed(range(units)):
-        if unit:
-            take(2 * (unit - 1), unit - 1)
-        take(2 * unit + 1, unit)
-        events += [("give", 2 * unit, 0), ("give", 2 * unit + 1, 0)]
-    return events
+    def cat(i):
+        torch._chunk_cat(grads[i], dim=0, num_chunks=ranks, out=chunks[i])
+
+    def reduce(i):
+        cat(i)
+        torch.mean(chunks[i], dim=0, out=sums[i])
+        if held:
+            held[i].add_(sums[i])
+    say(f"chunk_cat_{name}_{ranks}", microseconds(cat, sets), total * 6)
+    say(f"reduce_{name}_{ranks}_sources", microseconds(reduce, sets), total * 2 + shard * (8 if held else 4))
 
 
-def step(name):
-    events, held, live, bound, times = training_step(32), {}, 0, 0, []
+def unpack(name, counts, ranks):
+    sets = max(1, FOOTPRINT // (sum(counts) * 4))
+    sizes = [count // ranks for count in counts]
+    gathered = [torch.rand(ranks, sum(sizes), device="cuda").to(torch.bfloat16) for _ in range(sets)]
+    whole = [[torch.empty(ranks, size, dtype=torch.bfloat16, device="cuda") for size in sizes] for _ in range(sets)]
+    us = microseconds(lambda i: torch.split_with_sizes_copy(gathered[i], sizes, dim=1, out=whole[i]), sets)
+    say(f"unpack_{name}", us, gathered[0].nbytes * 2)
+
+
+def replay(name, trace, events):
+    """Blocks are the allocator's own, without a tensor around them."""
+    take, give, stream = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete, 0
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    held, live, bound, times, sizes = {}, 0, 0, [], {}
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
         begin = time.perf_counter_ns()
-        for what, key, size in events:
-            if what == "take":
-                held[key] = torch.empty(size, dtype=torch.uint8, device="cuda")
+        for takes, key, size in events:
+            if takes:
+                held[key] = take(size, stream)
             else:
-                del held[key]
+                give(held[key])
         times.append((time.perf_counter_ns() - begin) / (len(events) / 2))
-    for what, key, size in events:
-        live = live + size if what == "take" else live - held.pop(key)
-        held.update({key: size} if what == "take" else {})
+    for takes, key, size in events:
+        live += size if takes else -sizes[key]
+        sizes[key] = size
         bound = max(bound, live)
-    row = {"bench": "torch", "case": f"step_{name}", "ns": round(statistics.median(times), 1), "bound_bytes": bound}
-    if name != "rmm":  # which does not tell
-        peak = torch.cuda.max_memory_reserved()
-        row |= {"peak_reserved_bytes": peak, "ratio": round(peak / bound, 4)}
-    print(json.dumps(row), flush=True)
+    peak = torch.cuda.max_memory_reserved()
+    print(json.dumps({"what": "trace", "trace": trace, "allocator": name, "ns": round(statistics.median(times), 1),
+                      "peak_reserved_bytes": peak, "bound_bytes": bound, "ratio": round(peak / bound, 4)}), flush=True)
 
 
-def rmm_allocator():
-    import rmm
-    from rmm.allocators.torch import rmm_torch_allocator
-    rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=2 << 30))
-    torch.cuda.memory.change_current_allocator(rmm_torch_allocator)
+def pairs(name, size):
+    take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+    stream, times = 0, []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter_ns()
+        for _ in range(PAIRS):
+            give(take(size, stream))
+        times.append((time.perf_counter_ns() - begin) / PAIRS)
+        torch.cuda.synchronize()
+    print(json.dumps({"what": "pair", "allocator": name, "bytes": size, "ns": round(statistics.median(times), 1)}), flush=True)
 
 
-def allocator(name):
-    if name == "rmm":
-        try:
-            rmm_allocator()
-        except ImportError as error:
-            print(f"SKIP: rmm: {error}")
-            return
-    step(name)
-    if name != "rmm":
-        torch.cuda.empty_cache()
-    pairs = 2000
-    for size in (1 << 20, 64 << 20, 416 << 20):
-        times = []
-        for _ in range(ROUNDS):
-            begin = time.perf_counter_ns()
-            for _ in range(pairs):
-                block = torch.empty(size, dtype=torch.uint8, device="cuda")
-                del block
-            times.append((time.perf_counter_ns() - begin) / pairs)
-            torch.cuda.synchronize()
-        print(json.dumps({"bench": "torch", "case": f"alloc_free_{name}", "bytes": size, "ns": round(statistics.median(times), 1)}),
-              flush=True)
+def allocator(name, steps):
+    torch.cuda.init()
+    for line in pathlib.Path(steps).read_text(encoding="utf-8").splitlines():
+        step = json.loads(line)
+        replay(name, step["trace"], step["events"])
+    for size in SIZES:
+        pairs(name, size)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["kernels"]:
         kernels()
-    elif len(sys.argv) == 3 and sys.argv[1] == "allocator":
-        allocator(sys.argv[2])
+    elif len(sys.argv) == 4 and sys.argv[1] == "allocator":
+        allocator(*sys.argv[2:])
     else:
         sys.exit(__doc__)

@@ -78,8 +78,6 @@ Loaded load() {
   find_all(library, found);
   if (library.missing())
     return {std::nullopt, fmt::format("libcuda.so.1 has no {}: install a driver for CUDA 12.0 or later", library.missing())};
-  library.find(found.allocate_async, "cuMemAllocAsync");
-  library.find(found.free_async, "cuMemFreeAsync");
   library.find(found.copy_batch, "cuMemcpyBatchAsync");
   library.find(found.event_elapsed, "cuEventElapsedTime");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");

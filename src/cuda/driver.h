@@ -122,8 +122,6 @@ struct Driver {
   Code (*import_memory)(MemoryHandle* handle, void* shareable, int kind);
   Code (*allocate)(DevicePointer* pointer, size_t bytes);
   Code (*free)(DevicePointer pointer);
-  Code (*allocate_async)(DevicePointer* pointer, size_t bytes, Stream stream);  // may be null
-  Code (*free_async)(DevicePointer pointer, Stream stream);                     // may be null
   Code (*register_host)(void* pointer, size_t bytes, unsigned flags);
   Code (*unregister_host)(void* pointer);
   Code (*host_device_pointer)(DevicePointer* device, void* host, unsigned flags);

@@ -82,26 +82,109 @@ def check_refused(folder):
     expect(status != 0 and 'no build of FSCCL' in lines[-1], f'an empty build: {lines}')
 
 
+def kernels(build, **us):
+    """A kernels_gpu that has measured so much of each case, of a unit as large as must reach the copy's bandwidth."""
+    rows = [f'{{"case": "{case}", "bytes": 100663296, "us": {time}, "ratio_to_copy": {ratio}}}'
+            for case, (time, ratio) in us.items()]
+    script(build / 'perf/gpu/kernels_gpu', '\n'.join(f"echo '{row}'" for row in rows))
+
+
+def pool(build, *rows):
+    script(build / 'perf/gpu/pool_gpu', '\n'.join(
+        ['if [ "$1" = --steps ]; then echo "what all are given"; exit 0; fi', *(f"echo '{row}'" for row in rows)]))
+
+
+def trace(allocator, ns, peak, bound=1000, name='equal_layers_flat'):
+    return (f'{{"what": "trace", "trace": "{name}", "allocator": "{allocator}", "ns": {ns}, "peak_reserved_bytes": {peak}, '
+            f'"bound_bytes": {bound}, "ratio": {peak / bound}}}')
+
+
+def slot(size, ns, driver_ns, streams=1):
+    return (f'{{"what": "planned slot", "bytes": {size}, "streams": {streams}, "ns": {ns}, "cuMemAllocAsync_ns": {driver_ns}, '
+            f'"ratio": {ns / driver_ns}}}')
+
+
+def torch(folder, kernel_rows, allocators):
+    """A Python with a torch that has measured this; `allocators`: rows by name, each process of which must be given the steps."""
+    lines = ['case "$*" in', '"-c "*) echo "2.11.0|" ;;', '*" kernels")', *(f"echo '{row}'" for row in kernel_rows), ';;']
+    for name, (setting, rows) in allocators.items():
+        lines += [f'*" allocator {name} "*)', f'[ "$PYTORCH_CUDA_ALLOC_CONF" = {setting} ] || exit 4', 'for steps; do :; done',
+                  'grep -q "what all are given" "$steps" || exit 5', *(f"echo '{row}'" for row in rows), ';;']
+    script(folder / 'made-python', '\n'.join([*lines, 'esac']))
+    return folder / 'made-python'
+
+
+def verdicts(lines):
+    return {line[41:].strip(): line[:12].strip() for line in lines if line[:12].strip() in ('PASS', 'short', 'not measured')}
+
+
+def beside(lines):
+    return {line[36:].strip(): line[14:34].split() for line in lines if line.startswith('beside ')}
+
+
 def check_table(folder):
     build = machine(folder)
-    rows = ['{"case": "cast_64_mib", "bytes": 100663296, "us": 40, "ratio_to_copy": 0.95}',
-            '{"case": "reduce_64_mib_2_sources", "bytes": 100663296, "us": 40, "ratio_to_copy": 0.5}']
-    script(build / 'perf/gpu/kernels_gpu', '\n'.join(f"echo '{row}'" for row in rows))
-    script(build / 'perf/gpu/pool_gpu', """echo '{"what": "planned slot", "bytes": 1, "ns": 90, "ratio": 0.05}'""")
-    script(build / 'perf/gpu/gather/gather_gpu', """echo '{"case": "g", "ratio_to_copy": 0.97, "kernels": 0, "bytes": 1}'""")
+    kernels(build, cast_64_mib=(40, 0.95), reduce_64_mib_2_sources=(40, 0.5))
+    pool(build, slot(1, 90, 1800), '{"missing": "rmm", "why": "nobody made it"}')
+    script(build / 'perf/gpu/gather/gather_gpu', """echo '{"case": "g", "ratio_to_copy": 0.97, "kernels": null, "bytes": 1, \
+"missing": "CUPTI", "why": "it is not installed"}'""".replace('\\\n', ''))
     status, lines = run('perf/gpu/run', folder, '--build', build, '--python', 'no-python', '--out', folder / 'out')
     kept = (folder / 'out/gpu_perf.jsonl').read_text(encoding='utf-8'), (folder / 'out/gpu_perf.txt').read_text(encoding='utf-8')
     expect('"case": "cast_64_mib"' in kept[0] and lines[-1] in kept[1], f'what is kept: {kept}')
-    expect(any(line.startswith('beside') and 'cast_64_mib: us' in line for line in lines), f'lines beside the table: {lines}')
-    found = {line[41:].strip(): line[:12].strip() for line in lines if line[:12].strip() in ('PASS', 'short', 'not measured')}
+    expect(beside(lines)['cast_64_mib: us, and of the copy bandwidth'] == ['40.000', '0.950'], f'lines beside the table: {lines}')
     wanted = {'cast_64_mib: of the copy bandwidth': 'PASS', 'reduce_64_mib_2_sources: of the copy bandwidth': 'short',
-              'gather by p2p: kernels launched': 'PASS', 'planned take + give back: of cudaMallocAsync': 'PASS',
-              "planned take + give back: of torch's caching allocator": 'not measured'}
-    expect(status == 0 and wanted.items() <= found.items(), f'the table: {found} of {lines}')
+              'gather by p2p: kernels launched': 'not measured', 'planned take + give back: of cudaMallocAsync, at worst': 'PASS',
+              'planned take + give back: of torch default, at worst': 'not measured',
+              'reduce_300_small_8_sources: torch._chunk_cat and its mean take times as long': 'not measured',
+              'llama_3_8b_copies: most reserved, of the bound': 'not measured'}
+    expect(status == 0 and wanted.items() <= verdicts(lines).items(), f'the table: {verdicts(lines)} of {lines}')
+    for text in ('missing: rmm: nobody made it', 'missing: CUPTI: it is not installed', 'missing: torch: no-python'):
+        expect(any(line.startswith(text) for line in lines), f'{text}? {lines}')
+
+
+def check_beside_others(folder):
+    """Every allocator on the same traces, and torch's own ways beside the kernels."""
+    build = machine(folder)
+    kernels(build, cast_llama_3_8b_layer=(100, 0.95), reduce_llama_3_8b_layer_2_sources=(100, 0.95),
+            reduce_300_small_2_sources=(50, 0.95), unpack_300_small=(10, 0.95))
+    pool(build, slot(65536, 90, 1000), slot(65536, 180, 1000, streams=2), slot(16777216, 80, 1000),
+         slot(16777216, 80, 1000, streams=2), trace('fsccl', 100, 1005), trace('cudaMallocAsync', 900, 1500),
+         trace('rmm', 80, 1700), trace('fsccl', 100, 1100, name='llama_3_8b_copies'))
+    script(build / 'perf/gpu/gather/gather_gpu',
+           """echo '{"case": "g", "us": 7, "copy_us": 7, "ratio_to_copy": 1, "kernels": 0}'""")
+    rows = [f'{{"case": "{case}", "us": {us}}}' for case, us in (
+        ('cast_llama_3_8b_layer', 160), ('reduce_llama_3_8b_layer_2_sources', 140), ('chunk_cat_llama_3_8b_layer_2', 120),
+        ('reduce_300_small_2_sources', 101), ('unpack_300_small', 35))]
+    pairs = '{{"what": "pair", "allocator": "{}", "bytes": 65536, "ns": {}}}'
+    python = torch(folder, rows, {
+        'torch default': ('expandable_segments:False', [trace('torch default', 600, 1300), pairs.format('torch default', 1000)]),
+        'torch expandable': ('expandable_segments:True', [trace('torch expandable', 400, 1200, bound=900),
+                                                          pairs.format('torch expandable', 400)]),
+        'torch async': ('backend:cudaMallocAsync', [trace('torch async', 1000, 1400)])})
+    status, lines = run('perf/gpu/run', folder, '--build', build, '--python', python)
+    wanted = {'cast_llama_3_8b_layer: torch._foreach_copy_ takes times as long': 'PASS',
+              'reduce_llama_3_8b_layer_2_sources: torch._chunk_cat and its mean take times as long': 'short',
+              'reduce_300_small_2_sources: torch._chunk_cat and its mean take times as long': 'PASS',
+              'gather by p2p: kernels launched': 'PASS',
+              'planned take + give back: of cudaMallocAsync, at worst': 'PASS',
+              'planned take + give back between two streams: of cudaMallocAsync, at worst': 'short',
+              'planned take + give back: of torch default, at worst': 'PASS',
+              'planned take + give back: of torch expandable, at worst': 'short',
+              'equal_layers_flat: a pair, of cudaMallocAsync': 'short', 'equal_layers_flat: a pair, of torch default': 'PASS',
+              'equal_layers_flat: a pair, of torch expandable': 'not measured',  # it was given something else
+              'equal_layers_flat: most reserved, of the bound': 'PASS', 'llama_3_8b_copies: most reserved, of the bound': 'short'}
+    expect(status == 0 and wanted.items() <= verdicts(lines).items(), f'the table: {verdicts(lines)} of {lines}')
+    found = beside(lines)
+    for what, values in (('equal_layers_flat, rmm: ns a pair, most reserved of the bound', ['80.000', '1.700']),
+                         ('equal_layers_flat, torch async: ns a pair, most reserved of the bound', ['1000.000', '1.400']),
+                         ('llama_3_8b_copies, cudaMallocAsync: ns a pair, most reserved of the bound', ['-', '-']),
+                         ('unpack_300_small: torch.split_with_sizes_copy takes times as long', ['3.500']),
+                         ('reduce_llama_3_8b_layer_2_sources: torch._chunk_cat alone takes times as long', ['1.200'])):
+        expect(found.get(what) == values, f'{what}: {found.get(what)} of {found}')
 
 
 def main():
-    for check in (check_no_gpu, check_counts, check_refused, check_table):
+    for check in (check_no_gpu, check_counts, check_refused, check_table, check_beside_others):
         with tempfile.TemporaryDirectory() as folder:
             check(pathlib.Path(folder))
 

@@ -99,7 +99,7 @@ int measure(const Bench& bench, int rank, const Setting& setting, const char* un
   std::printf("{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f, ",
               static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather);
   if (untraced)
-    std::printf("\"kernels\": null, \"why\": \"%s\"}\n", untraced);
+    std::printf("\"kernels\": null, \"missing\": \"CUPTI\", \"why\": \"%s\"}\n", untraced);
   else
     std::printf("\"kernels\": %llu, \"copies\": %llu}\n", static_cast<unsigned long long>(kernels),
                 static_cast<unsigned long long>(traced_copies));

@@ -12,5 +12,5 @@ python3 -m pip download --quiet --no-deps --dest wheels librmm-cu13==26.10.0 rap
 for wheel in wheels/*.whl; do python3 -m zipfile -e "$wheel" .; done
 ${CXX:-g++} -std=c++20 -O2 -fPIC -shared -Wl,-z,defs -Ilibrmm/include -Ilibrmm/include/rapids -Irapids_logger/include \
   -isystem "$cuda/include" "$here/peer.cpp" -o librmm_peer.so -Llibrmm/lib64 -Lrapids_logger/lib64 -lrmm -lrapids_logger \
-  "-Wl,-rpath,$PWD/librmm/lib64:$PWD/rapids_logger/lib64"
+  "-Wl,-rpath,\$ORIGIN/librmm/lib64:\$ORIGIN/rapids_logger/lib64"
 echo "$PWD/librmm_peer.so"

@@ -21,6 +21,41 @@ bool there(const void* pointer, size_t bytes) {
 
 }  // namespace
 
+namespace fsccl::stand_in {
+
+// Its end lies before a page that faults, as near as the alignment lets it.
+Code make_allocation(Device& device, DevicePointer* address, size_t bytes) {
+  if (bytes > device.bytes || !device.charge(up(bytes, kAlignment))) return kOutOfMemory;
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), room = up(bytes, page);
+  void* const raw = mmap(nullptr, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED || mprotect(raw, room, PROT_READ | PROT_WRITE) != 0) {
+    if (raw != MAP_FAILED) munmap(raw, room + page);
+    device.refund(up(bytes, kAlignment));
+    return kOutOfMemory;
+  }
+  const uint64_t begin = reinterpret_cast<uint64_t>(raw);
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  *address = begin + room - up(bytes, kAlignment);
+  m.allocations[*address] = {bytes, &device, begin, room + page};
+  count("allocations", 1);
+  return kSuccess;
+}
+
+Code release_allocation(Device& device, DevicePointer address) {
+  Memory& m = memory();
+  const std::unique_lock lock(m.mutex);
+  const auto found = m.allocations.find(address);
+  if (found == m.allocations.end()) return refuse("cuMemFree", kInvalidValue, "%llx is given back twice", address);
+  munmap(reinterpret_cast<void*>(found->second.map_begin), found->second.map_bytes);
+  device.refund(up(found->second.bytes, kAlignment));
+  m.allocations.erase(found);
+  count("allocations", -1);
+  return kSuccess;
+}
+
+}  // namespace fsccl::stand_in
+
 extern "C" {
 
 Code cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -37,25 +72,10 @@ Code cuCtxSynchronize() {
   return kSuccess;
 }
 
-// Its end lies before a page that faults, as near as the alignment lets it.
 Code cuMemAlloc_v2(DevicePointer* address, size_t bytes) {
   if (const Code code = enter("cuMemAlloc_v2", Needs::unhindered)) return code;
   if (!address || !bytes) return refuse("cuMemAlloc_v2", kInvalidValue, "no bytes");
-  if (bytes > current()->bytes || !current()->charge(up(bytes, kAlignment))) return kOutOfMemory;
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), room = up(bytes, page);
-  void* const raw = mmap(nullptr, room + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED || mprotect(raw, room, PROT_READ | PROT_WRITE) != 0) {
-    if (raw != MAP_FAILED) munmap(raw, room + page);
-    current()->refund(up(bytes, kAlignment));
-    return kOutOfMemory;
-  }
-  const uint64_t begin = reinterpret_cast<uint64_t>(raw);
-  Memory& m = memory();
-  const std::unique_lock lock(m.mutex);
-  *address = begin + room - up(bytes, kAlignment);
-  m.allocations[*address] = {bytes, current(), begin, room + page};
-  count("allocations", 1);
-  return kSuccess;
+  return make_allocation(*current(), address, bytes);
 }
 
 // Waits for the device's streams, as the driver does.
@@ -70,14 +90,7 @@ Code cuMemFree_v2(DevicePointer address) {
     device = found->second.device;
   }
   synchronise(*device);
-  const std::unique_lock lock(m.mutex);
-  const auto found = m.allocations.find(address);
-  if (found == m.allocations.end()) return refuse("cuMemFree_v2", kInvalidValue, "%llx is given back twice", address);
-  munmap(reinterpret_cast<void*>(found->second.map_begin), found->second.map_bytes);
-  device->refund(up(found->second.bytes, kAlignment));
-  m.allocations.erase(found);
-  count("allocations", -1);
-  return kSuccess;
+  return release_allocation(*device, address);
 }
 
 Code cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned flags) {

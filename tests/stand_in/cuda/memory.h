@@ -70,6 +70,10 @@ class Memory {
 
 Memory& memory();
 
+// Memory that is allocated without a handle: of the driver's call for it, and of its pool.
+Code make_allocation(Device& device, DevicePointer* address, size_t bytes);
+Code release_allocation(Device& device, DevicePointer address);
+
 // The entry of a map by addresses that covers `address`; end() when none does.
 template <class Map>
 auto covering(Map& map, uint64_t address, uint64_t (*bytes_of)(const typename Map::mapped_type&)) {

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "cuda/driver.h"
+#include "perf/gpu/driver_pool.h"
 
 namespace fsccl::cuda {
 namespace {
@@ -143,8 +144,6 @@ SAME(export_memory, cuMemExportToShareableHandle);
 SAME(import_memory, cuMemImportFromShareableHandle);
 SAME(allocate, cuMemAlloc_v2);
 SAME(free, cuMemFree_v2);
-SAME(allocate_async, cuMemAllocAsync);
-SAME(free_async, cuMemFreeAsync);
 SAME(register_host, cuMemHostRegister_v2);
 SAME(unregister_host, cuMemHostUnregister);
 SAME(host_device_pointer, cuMemHostGetDevicePointer_v2);
@@ -178,6 +177,18 @@ SAME(module_function, cuModuleGetFunction);
 SAME(function_load, cuFuncLoad);
 #endif
 SAME(launch, cuLaunchKernel);
+
+// Of the driver's own pool, which is measured beside ours.
+static_assert(static_cast<int>(perf::kReleaseThreshold) == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+static_assert(static_cast<int>(perf::kMostReserved) == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+#define SAME_OF_POOL(field, function) \
+  static_assert(same(decltype(perf::DriverPool::field)(nullptr), static_cast<decltype(&function)>(nullptr)), #function)
+SAME_OF_POOL(default_pool, cuDeviceGetDefaultMemPool);
+SAME_OF_POOL(set, cuMemPoolSetAttribute);
+SAME_OF_POOL(get, cuMemPoolGetAttribute);
+SAME_OF_POOL(trim, cuMemPoolTrimTo);
+SAME_OF_POOL(allocate, cuMemAllocAsync);
+SAME_OF_POOL(free, cuMemFreeAsync);
 
 }  // namespace
 }  // namespace fsccl::cuda
