@@ -147,6 +147,8 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
   run_ranks(4, [](Rank& self) {
     const Mesh mesh(self, 2);
     OnGpu on(self);
+    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
@@ -156,8 +158,6 @@ TEST_F(DeviceHsdp, SumsAreToldOnceAndCannotBeAddedTo) {
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.shard_ready = [](void* context, fsccl_unit_t, size_t i) { static_cast<std::vector<size_t>*>(context)->push_back(i); };
     config.shard_ready_context = &ready;
-    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
-    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     const std::vector<uint16_t> ones(30, 0x3f80);
     for (const bool defer : {true, false}) {
       ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));

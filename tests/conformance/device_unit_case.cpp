@@ -45,12 +45,15 @@ fsccl_status_t make_unit(const UnitCase& c, fsccl_comm_t comm, fsccl_pool_t pool
 TwinUnits::TwinUnits(const UnitCase& c, const Rank& self, fsccl_pool_t host_pool, fsccl_pool_t device_pool, Gpu& gpu,
                      CudaStream* stream, const Mesh* mesh)
     : case_(c), rank_(self.rank), gpu_(gpu), stream_(stream) {
-  // Some shards and gradients are memory of the test, as large as the whole: which part is this rank's the library says later.
+  // Some shards and gradients are memory of the test, as large as the whole: which part is this rank's the library says later. All
+  // of it is allocated before anything is on a stream: the driver may wait for the device then, and so for ranks of other threads.
   std::vector<void*> shards, grads;
+  own_grads_.resize(c.params.size());
   for (const UnitCase::Param& param : c.params) {
     const uint64_t count = count_of(param.shape);
     shards.push_back(param.own_shard ? gpu.memory(count * fsccl_dtype_size(param.dtype)) : nullptr);
     grads.push_back(param.own_grad ? gpu.memory(count * fsccl_dtype_size(c.grad)) : nullptr);
+    own_device_grads_.push_back(gpu.memory(count * fsccl_dtype_size(c.reduce)));
   }
   const fsccl_comm_t comm = mesh ? mesh->shard : self.comm, replicas = mesh ? mesh->replicas : nullptr;
   EXPECT_OK(make_unit(c, comm, host_pool, &host_, {}, {}, replicas)) << describe(c);
@@ -153,11 +156,6 @@ void TwinUnits::write_grads(uint64_t step) {
 
 void TwinUnits::own_grads(uint64_t step, std::vector<const void*>* host, std::vector<const void*>* device) {
   const size_t count = case_.params.size();
-  if (own_device_grads_.empty()) {
-    own_grads_.resize(count);
-    for (const UnitCase::Param& param : case_.params)
-      own_device_grads_.push_back(gpu_.memory(count_of(param.shape) * fsccl_dtype_size(case_.reduce)));
-  }
   for (size_t i = 0; i < count; i++) {
     const UnitCase::Param& param = case_.params[i];
     const bool wanted = param.tied_to < 0 && !param.frozen;

@@ -240,6 +240,8 @@ TEST_F(DeviceUnit, KeptContentsLastUntilMarkChanged) {
 TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
   run_ranks(2, [](Rank& self) {
     OnGpu on(self);
+    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
+    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     UnitCase c = simple_unit({{6, 5}, {1}}, 4);  // rank 1 has nothing of the second
     fsccl_unit_t unit = nullptr;
     ASSERT_OK(make_unit(c, self.comm, on.pool.get(), &unit));
@@ -252,8 +254,6 @@ TEST_F(DeviceUnit, ResultsOnTheDeviceAndMovedGradients) {
     on.gpu.copy(grad.data, ones.data(), 2, on.stream);
     on.gpu.synchronize(on.stream);
 
-    auto* const result = static_cast<fsccl_reduce_result_t*>(on.gpu.memory(sizeof(fsccl_reduce_result_t)));
-    void* const moved[2] = {on.gpu.memory(15 * 4), on.gpu.memory(4)};
     std::vector<size_t> ready;
     fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
     config.scale = 1;

@@ -60,6 +60,8 @@ class Gpu {
     check(function<int(CudaEvent*, CudaStream*)>("cuEventRecord")(events_.back(), first));
     check(function<int(CudaStream*, CudaEvent*, unsigned)>("cuStreamWaitEvent")(later, events_.back(), 0));
   }
+  // Before a call that all ranks come to, and what is put on streams: the driver may wait for the device here, and so for ranks
+  // that are other threads of this process, which wait for this one.
   void* memory(size_t bytes) {
     unsigned long long address = 0;
     check(function<int(unsigned long long*, size_t)>("cuMemAlloc_v2")(&address, bytes ? bytes : 1));

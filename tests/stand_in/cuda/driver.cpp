@@ -28,6 +28,7 @@ struct State {
   std::map<std::string, int64_t> live;
   std::vector<Failure> failures;
   std::vector<std::string> broken_rules;
+  std::vector<std::string> waiting;  // functions that wait for the device, as a driver's may
   std::atomic<bool> initialised{false}, forked{false};
 };
 
@@ -45,6 +46,7 @@ std::vector<std::string> words(const char* variable, char separator) {
 
 State* make_state() {
   auto* const made = new State;
+  made->waiting = words("FSCCL_STAND_IN_WAITS", ',');
   for (const std::string& word : words("FSCCL_STAND_IN_FAIL", ',')) {
     char function[64] = "";
     int nth = 0, code = kOutOfMemory;
@@ -151,6 +153,7 @@ Code enter(const char* function, Needs needs) {
   if (needs == Needs::nothing) return kSuccess;
   if (!s.initialised) return refuse(function, kNotInitialized, "before cuInit");
   if (in_host_function) return refuse(function, kNotPermitted, "from a function that runs in a stream");
+  if (current() && std::find(s.waiting.begin(), s.waiting.end(), function) != s.waiting.end()) synchronise(*current());
   if (needs == Needs::initialised) return kSuccess;
   if (const Code code = needs == Needs::unhindered ? hindered(function) : Code{kSuccess}) return code;
   if (!current()) return refuse(function, kInvalidContext, "no context is current");
