@@ -134,7 +134,7 @@ void print(const Bench& bench, const perf::PoolStep& step, const char* allocator
 void replay_ours(const Bench& bench, const perf::PoolStep& step) {
   const std::unique_ptr<DevicePool> pool = bench.pool();
   for (uint64_t key = 0; key < step.keys; key++)  // as a unit does: figures are kept for each
-    pool->journal().name_slot(key, UseKind::kParameters, fmt::format("slot {}", key));
+    pool->name_slot(key, UseKind::kParameters, fmt::format("slot {}", key));
   need(pool->declare(step.events));
   const auto run = [&](auto&& look) {
     for (const StepEvent& event : step.events) {

@@ -141,26 +141,45 @@ Status DevicePool::order(const Held& slot, cuda::Stream stream) {
   return success();
 }
 
+DevicePool::Held& DevicePool::held(uint64_t key) {
+  Held& slot = held_[key];
+  if (!slot.in_journal) slot.in_journal = &journal_->slot(key);
+  return slot;
+}
+
+void DevicePool::forget_slot(uint64_t key) {
+  held_.erase(key);
+  journal_->forget_slot(key);
+}
+
 Result<uint64_t> DevicePool::take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream) {
-  const Result<SlotGrant> grant = region_->take(key, bytes, stable, ++position_);
+  Held& slot = held(key);
+  const StepTable::Row* const row = region_->take_by_table(key, bytes, stable);
+  const Result<SlotGrant> grant = row ? SlotGrant{.offset = row->offset} : region_->take(key, bytes, stable, position_ + 1);
+  position_++;
   if (!grant.ok()) {
     journal_->slot_refused(key, bytes, memory_->left());
     return fail(grant.status().code(), "{}. Pool '{}' of rank {} is on a GPU and holds: {}", grant.status().text(), name_,
                 comm_.rank(), pool_report::holders(*journal_));
   }
-  const Held slot{grant.value().offset, round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment)};
+  slot.offset = grant.value().offset;
+  slot.bytes = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
   Undo undo([&] {
-    held_.erase(key);
+    slot.now = false;
     (void)region_->give_back(key, ++position_).ok();
   });
   if (Status grown = slots_->grow(slot.offset + slot.bytes); !grown.ok()) {
     journal_->slot_refused(key, bytes, memory_->left());
     return grown;
   }
-  held_.insert_or_assign(key, slot);
-  journal_->slot_taken(journal_->slot(key), kSlotsInJournal, slots(comm_.rank()) + slot.offset, slot.bytes, bytes);
+  slot.now = true;
+  const uint64_t address = slots(comm_.rank()) + slot.offset;
+  if (row)
+    journal_->slot_taken_again(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes, row->live);
+  else
+    journal_->slot_taken(*slot.in_journal, kSlotsInJournal, address, slot.bytes, bytes);
   if (Status ordered = order(slot, stream); !ordered.ok()) {
-    journal_->slot_given_back(journal_->slot(key), kSlotsInJournal);
+    journal_->slot_given_back(*slot.in_journal, kSlotsInJournal);
     return ordered;
   }
   undo.keep();
@@ -179,19 +198,23 @@ Result<StreamMark> DevicePool::mark(const Held& slot, cuda::Stream stream, std::
 }
 
 Status DevicePool::give_back(uint64_t key, cuda::Stream stream, std::vector<cuda::MemoryOperation> waits) {
-  const auto held = held_.find(key);
-  if (held == held_.end())
+  const auto found = held_.find(key);
+  if (found == held_.end() || !found->second.now)
     return fail(FSCCL_ERR_INVALID_STATE, "slot {:#x} of pool '{}' is given back, but it is not held", key, name_);
-  const Held slot = held->second;
+  Held& slot = found->second;
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const StreamMark marked, mark(slot, stream, &waits));
   released_.add(slot.offset, slot.offset + slot.bytes, marked, std::move(waits));
   Undo undo([&] { released_.forget(slot.offset, slot.offset + slot.bytes); });
-  FSCCL_TRY(region_->give_back(key, ++position_));
+  const StepTable::Row* const row = region_->give_back_by_table(key, ++position_);
+  if (!row) FSCCL_TRY(region_->give_back(key, position_));
   undo.keep();
-  held_.erase(held);
+  slot.now = false;
   publish();
-  journal_->slot_given_back(journal_->slot(key), kSlotsInJournal);
+  if (row)
+    journal_->slot_given_back_again(*slot.in_journal, kSlotsInJournal, row->live);
+  else
+    journal_->slot_given_back(*slot.in_journal, kSlotsInJournal);
   return success();
 }
 

@@ -70,6 +70,9 @@ class DevicePool {
   uint64_t next_unit_key() { return ++unit_keys_; }
   void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
   void remove_unit(uint64_t key) { units_.erase(key); }
+  // Who says what a key is for, before it takes a slot with it, says too when it has none.
+  void name_slot(uint64_t key, UseKind kind, const std::string& unit) { journal_->name_slot(key, kind, unit); }
+  void forget_slot(uint64_t key);
   uint64_t kept_bytes = 0;  // promised to units that keep their slots
 
   struct Counters {
@@ -80,10 +83,13 @@ class DevicePool {
 
  private:
   struct Held {
-    uint64_t offset, bytes;  // rounded up to the alignment
+    uint64_t offset = 0, bytes = 0;  // rounded up to the alignment
+    Journal::Slot* in_journal = nullptr;
+    bool now = false;  // else it was, and its key comes again
   };
   DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
   Status make(const fsccl_pool_config_t& config, const Reach& reach, Result<DeviceMemory::Source> source);
+  Held& held(uint64_t key);
   Status order(const Held& slot, cuda::Stream stream);
   Result<StreamMark> mark(const Held& slot, cuda::Stream stream, std::vector<cuda::MemoryOperation>* waits);
   Status put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const;

@@ -36,6 +36,8 @@ Result<std::unique_ptr<DeviceUnit>> DeviceUnit::create(UnitSpec spec, DevicePool
   unit->counted_ = true;  // from here on the destructor undoes
   unit->comm().dependents++;
   pool.add_unit(unit->key_, unit->spec_.name);
+  pool.name_slot(unit->parameters_.key, UseKind::kParameters, unit->spec_.name);
+  pool.name_slot(unit->gradients_.key, UseKind::kGradients, unit->spec_.name);
   const uint64_t slot = unit->parameters_.bytes;
   unit->keep_ = unit->spec_.keep == FSCCL_KEEP_ALWAYS ||
                 (unit->spec_.keep == FSCCL_KEEP_BUDGET && pool.kept_bytes + slot <= unit->spec_.keep_budget_bytes);
@@ -59,6 +61,7 @@ DeviceUnit::~DeviceUnit() {
     (void)pool_.device().driver().free(norm_);
   }
   if (keep_) pool_.kept_bytes -= parameters_.bytes;
+  for (const Slot* slot : {&parameters_, &gradients_}) pool_.forget_slot(slot->key);
   pool_.remove_unit(key_);
   comm().dependents--;
 }

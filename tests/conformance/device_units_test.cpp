@@ -1,7 +1,12 @@
 // Units on GPUs: the same bits as units on host memory, in the order of streams, with no thread that waits for a peer.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <map>
+#include <set>
+#include <string>
 
 #include "capture.h"
 #include "on_gpu.h"
@@ -234,6 +239,49 @@ TEST_F(DeviceUnit, KeptContentsLastUntilMarkChanged) {
         EXPECT_OK(fsccl_unit_mark_changed(twins.host()));
       }
     }
+  });
+}
+
+// In steps that the plan knows, as in the first.
+TEST_F(DeviceUnit, ThePoolTellsWhoseItsSlotsAre) {
+  run_ranks(2, [](Rank& self) {
+    OnGpu on(self);
+    constexpr uint64_t kSteps = 6;
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{6, 5}}, 4), self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    struct Told {
+      std::map<std::string, uint64_t> taken, live;
+      std::set<std::string> owners;
+    };
+    const auto told = [&] {
+      Told all;
+      EXPECT_OK(fsccl_pool_uses(
+          on.pool.get(),
+          [](void* context, const fsccl_pool_use_t* use) {
+            if (std::string(use->kind) == "block") return;
+            auto& told_of = *static_cast<Told*>(context);
+            told_of.taken[use->kind] += use->allocations;
+            told_of.live[use->kind] += use->live_bytes;
+            told_of.owners.insert(use->owner ? use->owner : "nobody");
+          },
+          &all));
+      return all;
+    };
+    for (uint64_t step = 1; step <= kSteps; step++) {
+      ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+      fsccl_view_t grad{};
+      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      EXPECT_THAT(told().live, ::testing::Each(::testing::Pair(::testing::_, 4096)));
+      ASSERT_OK(fsccl_unit_reshard(unit));
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, nullptr, nullptr));
+      ASSERT_OK(fsccl_pool_step(on.pool.get()));
+      EXPECT_THAT(told().taken, ::testing::ElementsAre(::testing::Pair("gradients", step), ::testing::Pair("parameters", step)));
+      EXPECT_THAT(told().live, ::testing::Each(::testing::Pair(::testing::_, 0)));
+    }
+    EXPECT_EQ(told().owners.size(), 1u);
+    EXPECT_EQ(told().owners.count("nobody"), 0u);
+    EXPECT_OK(fsccl_unit_destroy(unit));
   });
 }
 
