@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/log.h"
+
 namespace fsccl {
 
 using Kind = StreamAction::Kind;
@@ -19,6 +21,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
   program->sources_.resize(most);
   program->destinations_.resize(most);
   program->bases_ = program->slots_;
+  program->takes_batches_ = device.batches();
   return program;
 }
 
@@ -59,18 +62,22 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
     destinations_[i] = own() + offset + piece.to;
   }
   const cuda::Current current(device_);
-  cuda::CopyAttributes attributes;
-  size_t begin = 0, failed = 0;
-  auto* const sizes = const_cast<size_t*>(tables.sizes.data());
-  const bool batches = !cuda::is_legacy(stream);  // that one takes none
-  if (batches && driver.copy_batch_v2)
-    return device_.check("cuMemcpyBatchAsync",
-                         driver.copy_batch_v2(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, stream));
-  if (batches && driver.copy_batch)
-    return device_.check("cuMemcpyBatchAsync", driver.copy_batch(destinations_.data(), sources_.data(), sizes, count, &attributes,
-                                                                 &begin, 1, &failed, stream));
+  if (takes_batches_ && !cuda::is_legacy(stream)) {  // that one takes none
+    cuda::CopyAttributes attributes;
+    size_t begin = 0, failed = 0;
+    auto* const sizes = const_cast<size_t*>(tables.sizes.data());
+    const cuda::Code code =
+        driver.copy_batch_v2
+            ? driver.copy_batch_v2(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, stream)
+            : driver.copy_batch(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, &failed, stream);
+    if (code != cuda::kInvalidValue && code != cuda::kNotSupported) return device_.check("cuMemcpyBatchAsync", code);
+    // What it does not take as a batch, it may take one by one, as drivers before 12.8 do; what is wrong with a piece it says then.
+    // Pieces that it has copied are copied again.
+    takes_batches_ = false;
+    FSCCL_LOG(kWarn, "{}; copies of this unit go one by one from now on", device_.check("cuMemcpyBatchAsync", code).text());
+  }
   for (size_t i = 0; i < count; i++)
-    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(destinations_[i], sources_[i], sizes[i], stream)));
+    FSCCL_TRY(device_.check("cuMemcpyAsync", driver.copy_async(destinations_[i], sources_[i], tables.sizes[i], stream)));
   return success();
 }
 

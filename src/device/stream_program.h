@@ -42,6 +42,7 @@ class StreamProgram {
   StreamPlan plan_;
   std::vector<cuda::DevicePointer> slots_, bases_, sources_, destinations_;  // the last three of the run of now
   std::vector<Tables> tables_;                                               // by action
+  bool takes_batches_ = false;                                               // the driver, copies several in a call
 };
 
 }  // namespace fsccl

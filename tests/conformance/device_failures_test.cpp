@@ -125,7 +125,7 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
     ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
     warm_up(unit);
     both.arrive_and_wait();
-    if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 1);
+    if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, 719);  // a launch failed
     both.arrive_and_wait();
     (void)fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);  // one of the two is refused
     wait_until_failed(self.comm);
@@ -133,6 +133,30 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
     expect_drained(on, unit, FSCCL_ERR_SYSTEM, {"cuMemcpyBatchAsync"});
     EXPECT_OK(fsccl_unit_destroy(unit));
   });
+}
+
+// Code 1: the value is invalid; 801: it is not supported.
+TEST_F(DeviceFailures, ABatchThatTheDriverDoesNotTakeIsCopiedOneByOne) {
+  const stand_in::Control& control = control_;
+  if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
+  for (const int code : {1, 801}) {
+    std::barrier both(2);
+    run_ranks(2, [&](Rank& self) {
+      OnGpu on(self);
+      UnitCase c = simple_unit({{512, 512}, {3, 700}}, 1);
+      c.wire = FSCCL_FLOAT32;
+      TwinUnits twins(c, self, on.host.get(), on.pool.get(), on.gpu, on.stream);
+      twins.write_shards(1);
+      both.arrive_and_wait();
+      if (self.rank == 0) control.fail("cuMemcpyBatchAsync_v2", 1, code);
+      both.arrive_and_wait();
+      for (int round = 0; round < 2; round++) {  // one of the two is refused the first
+        twins.unshard();
+        twins.compare_params();
+        twins.reshard();
+      }
+    });
+  }
 }
 
 }  // namespace
