@@ -17,10 +17,11 @@ import torch
 from . import _capi as c
 from . import streams
 from .memory import Pool
-from .work import StreamWork, Together, Work
+from .work import StreamWork, Together, Work, futures_over
 
 _KEY = "fsccl/unique_id"
 _FAILED = b"failed: "
+_LAST_FUTURES_S = 10  # that a process which ends waits for what is hung on futures
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
 
 _live = weakref.WeakSet()
@@ -289,9 +290,11 @@ class Communicator:
 
 @atexit.register
 def _close_all():
-    # FSCCL's threads must not call into an interpreter that has gone: futures are completed now or fail.
+    # Threads must not call into an interpreter that has gone, which ends the process from within torch: futures are completed now
+    # or fail, and what is hung on them has run. Unless that waits for something that never comes.
     for comm in list(_live):
         comm.close(wait=False)
         if comm.handle and comm.watched:
             comm.abort()
             comm.close(wait=False)
+    futures_over(_LAST_FUTURES_S)

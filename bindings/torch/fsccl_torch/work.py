@@ -136,7 +136,7 @@ class _Completer:
 
     def __init__(self):
         self._queue, self._futures, self._names = queue.SimpleQueue(), {}, itertools.count(1)
-        self._lock, self._idle = threading.Lock(), 0
+        self._lock, self._idle, self._busy = threading.Condition(), 0, 0
         self._callback = c.WORK_DONE(self._done)  # lives as long as the process: FSCCL may call it until then
 
     def _done(self, name, _status):
@@ -149,7 +149,11 @@ class _Completer:
             if not self._idle:
                 self._start()
         work._comm.watched = True
-        c.check(c.lib.fsccl_work_callback(work._handle, self._callback, name))
+        try:
+            c.check(c.lib.fsccl_work_callback(work._handle, self._callback, name))
+        except c.FscclError:
+            self._futures.pop(name)
+            raise
 
     def _start(self):
         self._idle += 1
@@ -160,13 +164,22 @@ class _Completer:
             name = self._queue.get()
             with self._lock:
                 self._idle -= 1
+                self._busy += 1
                 if not self._idle:
                     self._start()
             self._futures.pop(name).set_result(None)
             with self._lock:
+                self._busy -= 1
+                self._lock.notify_all()
                 if self._idle > 2:
                     return
                 self._idle += 1
 
+    def over(self, seconds):
+        """Waits until no future is to be completed any more, and no thread is at it. False: not in so many seconds."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._futures and not self._busy, seconds)
+
 
 _completer = _Completer()
+futures_over = _completer.over
