@@ -148,16 +148,14 @@ class Tuner {
     Buffer input(session_, memory, room), output(session_, memory, room);
     std::fill_n(input.at(0), room, '\0');
 
-    // The first call is not counted: the caches are as the plan before has left them, which is the same one in each repeat.
+    const auto call = [&](const Forced& forced) {
+      must(kind.call({place, input.at(0), output.at(0), FSCCL_FLOAT32, FSCCL_SUM, forced.comm()}), kind.name);
+    };
     const auto sample = [&](const Forced& forced, int calls) {
-      double begin = 0;
-      for (int i = -1; i < calls; i++) {
-        if (i == 0) {
-          session_.barrier();
-          begin = now_us();
-        }
-        must(kind.call({place, input.at(0), output.at(0), FSCCL_FLOAT32, FSCCL_SUM, forced.comm()}), kind.name);
-      }
+      call(forced);  // not counted: the caches are as the plan before has left them, which is the same one in each repeat
+      session_.barrier();
+      const double begin = now_us();
+      for (int i = 0; i < calls; i++) call(forced);
       return (now_us() - begin) / calls;
     };
     std::vector<int> calls;
