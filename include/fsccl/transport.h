@@ -186,6 +186,10 @@ typedef struct fsccl_transport_ops {
   /* Of a transport that mirrors slots, or NULL. Another signal() for all comes right behind the next one, and nothing but put()
    * before it: what the next one says may leave with that, and what was put for it lies there until then. */
   void (*hold)(void* channel);
+
+  /* Of a transport whose lines are memory that peers look at, or NULL. This rank's next signal() is that of `tick`, most likely:
+   * its line can be fetched from whoever has looked at it last, while the caller is elsewhere. */
+  void (*prepare)(void* channel, uint32_t tick);
 } fsccl_transport_ops_t;
 
 /* What a plug-in exports, with this name and default visibility. Returns its table, which lives as long as the process, or NULL if
@@ -194,9 +198,9 @@ typedef struct fsccl_transport_ops {
  *
  * It may join ranks of several hosts: join, connect, leave, put and rest are needed, and a node that is not NULL. Needed besides:
  * available, open, close, signal, poll, word, can_read, read, slots, reserve, fail, failure, left, pair. expect and placed, path
- * and take_path come together or not at all; signal_to, hear_out and hold may be NULL. `size` is that of the table which the
- * plug-in was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and -; no built-in transport's. The same
- * on all ranks; what else must be, such as a version of its own, a plug-in compares by its cards.
+ * and take_path come together or not at all; signal_to, hear_out, hold and prepare may be NULL. `size` is that of the table which
+ * the plug-in was built with; what a shorter one lacks is NULL. `name`: 1 to 15 of a-z, 0-9, _ and -; no built-in transport's. The
+ * same on all ranks; what else must be, such as a version of its own, a plug-in compares by its cards.
  * FSCCL_ERR_NOT_AVAILABLE says what is wrong with a plug-in, on all ranks, and which rank has it. */
 const fsccl_transport_ops_t* fsccl_transport_plugin(uint32_t abi);
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/fetch.h"
 #include "base/hash.h"
 #include "engine/executor.h"
 #include "engine/progress.h"
@@ -265,6 +266,15 @@ bool Engine::next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMa
   return all > 0;
 }
 
+void Engine::fetch_next(const Plan& plan, uint32_t tick) const {
+  if (!transport_.prepare) return;
+  if (const uint64_t bytes = plan.slots[0]) {
+    if (bytes > kFetchedSlotBytes || slot_stores_.past_caches(bytes)) return;
+    fetch_to_write(slots_[static_cast<size_t>(rank_)] + SlotRing(slot_ring_).next(bytes), bytes);
+  }
+  transport_.prepare(channel_, tick);
+}
+
 bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what) {
   const bool quiet = heard_.quiet(plan, tick);
   if (plan.lazy)
@@ -278,6 +288,7 @@ bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what)
   } else {
     heard(tick);
   }
+  fetch_next(plan, tick + static_cast<uint32_t>(plan.ticks));
   return true;
 }
 

@@ -156,6 +156,7 @@ class Engine {
   friend class AtOnce;
   static constexpr uint64_t kRing = 64;
   static constexpr uint64_t kFetchAheadBytes = 2048;  // of a slot, while its signal is waited for
+  static constexpr uint64_t kFetchedSlotBytes = 512;  // to be written next: more takes longer than peers leave it alone
   static constexpr int kBarePolls = 400;              // these see a peer that is nearly there soonest
   enum class Outcome : uint8_t { done, blocked, failed };
 
@@ -202,6 +203,8 @@ class Engine {
   // Where the slots of the round go that comes next when `ring` has been used so far. Whether it has any.
   bool next_slots(const Plan& plan, SlotRing* ring, std::array<size_t, kMaxTicks>* slot_at) const;
   bool reserve_slots();
+  // What this rank writes first in the next round, at `tick`, should that be like this one: its slot, then its signal.
+  void fetch_next(const Plan& plan, uint32_t tick) const;
   // Whether not every rank can touch a buffer that lies there, judged alike by all. The system reads, but does not write.
   bool out_of_reach(const Location& location, const Buffer& buffer, const OperationSettings& how) const {
     return location.arena == kPrivate && !one_process_ && !(how.reads && buffer.role == Role::input);

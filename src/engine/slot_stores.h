@@ -34,10 +34,13 @@ class SlotStores {
     return streams_ ? !into : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
   }
 
+  // Whether a write of so many bytes goes past the caches.
+  bool past_caches(uint64_t bytes) const { return bytes < kLeast ? bytes >= streaming_from_ : streams_; }
+
   // Calls `write` once with the stores to use.
   template <class Write>
   void write(uint64_t bytes, const Write& write) {
-    if (bytes < kLeast) return write(bytes < streaming_from_ ? Stores::cached : Stores::streaming);
+    if (bytes < kLeast) return write(past_caches(bytes) ? Stores::streaming : Stores::cached);
     written_ += bytes;
     if (streams_) {
       write(Stores::streaming);

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/fetch.h"
 #include "base/futex.h"
 #include "base/reserve_file.h"
 #include "base/round_up.h"
@@ -324,6 +325,12 @@ void op_word(void* channel, int peer, uint32_t tick, fsccl_transport_word_t* wor
   word->processor = std::atomic_ref(block.lines[(tick - 1) % FSCCL_TRANSPORT_TICKS].processor).load(std::memory_order_relaxed);
 }
 
+void op_prepare(void* channel, uint32_t tick) {
+  const Channel& mine = as_channel(channel);
+  fsccl_transport_line_t& line = mine.blocks[mine.rank].lines[tick % FSCCL_TRANSPORT_TICKS];
+  fetch_to_write(&line, sizeof line);
+}
+
 int op_can_read(void* channel) { return as_channel(channel).can_read ? 1 : 0; }
 
 fsccl_status_t op_read(void* channel, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
@@ -394,7 +401,8 @@ const fsccl_transport_ops_t* shm_transport() {
                                             .fail = op_fail,
                                             .failure = op_failure,
                                             .left = op_left,
-                                            .pair = op_pair};
+                                            .pair = op_pair,
+                                            .prepare = op_prepare};
   return &ops;
 }
 

@@ -77,6 +77,35 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
 }
 
+// A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one whose slot takes long does not.
+TEST(AtOnce, PreparesTheNextSignal) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    uint32_t prepared = 0;
+    std::vector<uint32_t> unprepared;
+    channel.on_prepare = [&](uint32_t at) { prepared = at; };
+    channel.on_signal = [&](uint32_t at) {
+      if (at != prepared) unprepared.push_back(at - tick);
+    };
+    const Plan gather = all_gather_inline(self.shape);
+    const auto slots = [&](size_t count) {
+      self.shape.count = count;
+      return move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+    };
+    const Plan small = slots(128), large = slots(256);
+    std::vector<int32_t> mine(256, rank), all(512);
+    const auto run = [&](const Plan& plan) { ASSERT_TRUE(self.at_once(plan, OpCode::all_gather, mine.data(), all.data()).ok()); };
+    fsccl_status_t state;
+    run(gather);
+    ASSERT_TRUE(self.in_the_ring(small, OpCode::all_gather, mine.data(), all.data(), true, &state).ok());
+    for (const Plan* plan : {&gather, &gather, &small, &small, &large}) run(*plan);
+    EXPECT_EQ(unprepared, std::vector<uint32_t>{0}) << "but the first";
+    unprepared.clear();
+    run(gather);
+    EXPECT_EQ(unprepared.size(), 1u) << "behind a large one";
+  });
+}
+
 // In turn with operations of the ring, with plans that do not wait for everybody between them.
 TEST(AtOnce, GivesWhatTheRingGives) {
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {

@@ -46,6 +46,8 @@ TEST(SlotStores, SmallPiecesGoByTheStart) {
   SlotStores stores(1024, kRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, 512, 100), 0);
   EXPECT_EQ(streamed(stores, 1000, 2048, 1), 1000);
+  EXPECT_FALSE(stores.past_caches(512));
+  EXPECT_TRUE(stores.past_caches(2048));
 }
 
 TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {

@@ -16,11 +16,12 @@
 namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
-// A channel of one rank with a look at every signal, poll, read, and what looks for a failure, before it takes place. `on_poll` may
+// A channel of one rank with a look at every signal, what is prepared for one, poll, read, and what looks for a failure, before it
+// takes place. `on_poll` may
 // hide the line, `on_read` say how it ended instead.
 struct Wrapped {
   void* channel = nullptr;
-  std::function<void(uint32_t tick)> on_signal = [](uint32_t) {};
+  std::function<void(uint32_t tick)> on_signal = [](uint32_t) {}, on_prepare = [](uint32_t) {};
   std::function<bool(const fsccl_transport_line_t*, int peer, uint32_t tick)> on_poll = [](auto...) { return true; };
   std::function<void()> on_failure = [] {}, on_hear_out = [] {};
   std::function<fsccl_status_t()> on_read = [] { return FSCCL_OK; };
@@ -35,6 +36,10 @@ struct Wrapped {
       auto& wrapped = *static_cast<Wrapped*>(self);
       const fsccl_transport_line_t* line = shm_transport()->poll(wrapped.channel, peer, tick);
       return wrapped.on_poll(line, peer, tick) ? line : nullptr;
+    };
+    ops.prepare = [](void* self, uint32_t tick) {
+      static_cast<Wrapped*>(self)->on_prepare(tick);
+      shm_transport()->prepare(static_cast<Wrapped*>(self)->channel, tick);
     };
     ops.can_read = [](void* self) { return shm_transport()->can_read(static_cast<Wrapped*>(self)->channel); };
     ops.read = [](void* self, int peer, uint64_t address, void* destination, size_t bytes, char* error, size_t capacity) {
