@@ -76,6 +76,7 @@ bool AtOnce::run() {
 }
 
 void AtOnce::signal(const Step& step) {
+  engine_.fence_slots();
   fsccl_transport_line_t line;
   line.tick = tick_ + step.tick;
   std::memcpy(line.fingerprint, &what_, sizeof line.fingerprint);
@@ -155,6 +156,7 @@ bool AtOnce::fold(const Step& step) {
 }
 
 void AtOnce::go_on_in_ring() const {
+  engine_.fence_slots();
   Operation& op = engine_.place(what_.sequence, *call_.settings, what_);
   op.plan = call_.plan;
   for (size_t i = 0; i < call_.buffers.size(); i++) op.inline_bindings[i].base = call_.buffers[i];

@@ -304,6 +304,7 @@ bool Engine::gate_open(Operation& op) {
 }
 
 void Engine::stop_driving(Calls calls) {
+  fence_slots();
   if (transport_.rest) transport_.rest(channel_);
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {

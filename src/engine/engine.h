@@ -217,10 +217,18 @@ class Engine {
       else
         copy_bytes(to, from, bytes, stores);
     };
-    if (to_slot)
-      slot_stores_.write(bytes, with);
-    else
-      with(how.stores);
+    if (!to_slot) return with(how.stores);
+    slot_stores_.write(bytes, [&](Stores stores) {
+      unfenced_ |= stores == Stores::streaming;
+      with(stores == Stores::streaming ? Stores::unfenced : stores);
+    });
+  }
+  // What was copied into slots is seen before what this thread stores next: before who reads it is told, and before another thread
+  // drives. A slot may be filled by many small copies, and a fence waits for memory.
+  void fence_slots() {
+    if (!unfenced_) return;
+    fence_stores();
+    unfenced_ = false;
   }
   // What a fold takes from one buffer: a block of each rank.
   const void* const* blocks(const std::byte* first, uint64_t stride) {
@@ -302,6 +310,7 @@ class Engine {
   uint32_t told_;                                  // the last quiet round of which this rank did tell
   uint64_t waited_for_ = 0, waits_ = 0;            // of look_at_quiet(): the operation, and how often it was found blocked
   int64_t no_yields_until_ = 0;                    // driver only
+  bool unfenced_ = false;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings.
   SlotRing slot_ring_;

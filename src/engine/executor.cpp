@@ -13,6 +13,8 @@ constexpr uint64_t kWindowBytes = 128u << 10;
 constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
+// A list's pieces lie one behind the other in a slot. What is fetched by itself ends with a piece: these are fetched so far ahead.
+constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
 constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
 
 }  // namespace
@@ -29,6 +31,7 @@ void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
 }
 
 void Executor::signal(const Step& step) {
+  engine_.fence_slots();
   fsccl_transport_line_t line;
   line.tick = op_.tick + step.tick;
   const bool sealed = engine_.options_.checksum;
@@ -206,6 +209,11 @@ bool Executor::move(const Step& step) {
   if (src.mapped == dst.mapped) return true;  // in place
   if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
   const bool to_slot = plan_->buffers[step.dst.buffer].slot, from_slot = plan_->buffers[step.src.buffer].slot;
+  if (from_slot && bytes < kPieceBytes) {
+    const uint64_t end = plan_->slots[plan_->buffers[step.src.buffer].slot_tick], at = step.src.offset + kAheadBytes;
+    const std::byte* const slot = src.mapped - step.src.offset;
+    for (uint64_t i = at; i < std::min(at + bytes, end); i += 64) __builtin_prefetch(slot + i);
+  }
   const auto convert = [&](Stores stores) { cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores); };
   if (step.kind != StepKind::cast)
     engine_.copy(dst.mapped, src.mapped, bytes, to_slot, from_slot, op_);
@@ -282,6 +290,7 @@ bool Executor::put(const Step& step) {
   if (op_.dry_run) return true;
   const Slice part = slice(step);
   if (part.count == 0) return true;
+  engine_.fence_slots();
   const Remote src = there(step.src, step.src.rank, part.begin, step.from);
   const size_t at = engine_.slot_at_[plan_->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
   engine_.transport_.put(engine_.channel_, step.peer, at, src.mapped, part.count * dtype_size(step.from));

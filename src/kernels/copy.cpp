@@ -46,10 +46,7 @@ HWY_INLINE void copy_in_lines(void* dst, const void* src, size_t bytes) {
 
 void copy_lines_here(void* dst, const void* src, size_t bytes) { copy_in_lines<copy_line>(dst, src, bytes); }
 
-void copy_streaming_here(void* dst, const void* src, size_t bytes) {
-  copy_in_lines<stream_line>(dst, src, bytes);
-  hwy::FlushStream();
-}
+void copy_streaming_here(void* dst, const void* src, size_t bytes) { copy_in_lines<stream_line>(dst, src, bytes); }
 
 // The next `pages` pages, line by line in turn.
 template <size_t pages>

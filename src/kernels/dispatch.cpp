@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/kernel_table.h"
 #include "kernels/kernels.h"
@@ -89,14 +90,17 @@ bool slow_to_move(const void* dst, const void* src, size_t bytes) {
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
   if (bytes == 0) return;
-  if (worthwhile(stores, bytes) == Stores::streaming) {
+  if (worthwhile(stores, bytes) != Stores::cached) {
     kernels().copy_streaming(dst, src, bytes);
+    if (stores == Stores::streaming) fence_stores();
   } else if (bytes >= kLeastMovedBytes && kernels().better_in_lines) {
     kernels().copy_lines(dst, src, bytes);
   } else {
     std::memcpy(dst, src, bytes);
   }
 }
+
+void fence_stores() { hwy::FlushStream(); }
 
 void copy_between_cores(void* dst, const void* src, size_t bytes, Cores cores) {
   if (bytes < kLeastMovedBytes) {

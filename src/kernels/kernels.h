@@ -14,10 +14,12 @@
 
 namespace fsccl {
 
-enum class Stores : uint8_t { cached, streaming };
+enum class Stores : uint8_t { cached, streaming, unfenced };  // unfenced: streaming, of copies alone, and the caller fences
 
 // In copies and casts the two ranges must not overlap.
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
+// Behind unfenced copies of this thread, before anybody is told of them.
+void fence_stores();
 // Whether the system, which moves bytes, would take twenty times as long because of where the two ranges lie. copy_bytes does not.
 bool slow_to_move(const void* dst, const void* src, size_t bytes);
 // Likewise with cached stores, faster where another core has just written the source, or has read what was in the destination, and

@@ -104,11 +104,11 @@ void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways
   }
 }
 
-TEST(Copy, AnySizeAndAlignmentBothStores) {
+TEST(Copy, AnySizeAndAlignmentAllStores) {
   std::vector<size_t> sizes(1300);
   for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = i;
   sizes.insert(sizes.end(), {4096, 16384, 16384 + 63, 40001, 100003, 1 << 20});
-  check_copies<Stores>(sizes, {Stores::cached, Stores::streaming}, copy_bytes);
+  check_copies<Stores>(sizes, {Stores::cached, Stores::streaming, Stores::unfenced}, copy_bytes);
 }
 
 bool on_amd() {
