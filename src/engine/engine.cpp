@@ -85,12 +85,14 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
 }
 
 Engine::Outcome Engine::drive() noexcept {
+  Outcome outcome = Outcome::failed;
   try {
-    return drive_on();
+    outcome = drive_on();
   } catch (const std::bad_alloc&) {
     fail_without_memory();
-    return Outcome::failed;
   }
+  fence_slots();  // who goes on may be another thread
+  return outcome;
 }
 
 Engine::Outcome Engine::drive_on() {
@@ -304,7 +306,6 @@ bool Engine::gate_open(Operation& op) {
 }
 
 void Engine::stop_driving(Calls calls) {
-  fence_slots();
   if (transport_.rest) transport_.rest(channel_);
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
