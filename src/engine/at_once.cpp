@@ -110,7 +110,9 @@ void AtOnce::copy(const Step& step) const {
   const uint64_t bytes = step.count * dtype_size(step.from);
   if (to == from) return;
   if (bytes <= kInlineBytes) return copy_inline(to, from, bytes);
-  engine_.copy(to, from, bytes, is_slot(step.dst), is_slot(step.src), *call_.settings);
+  const Plan& plan = *call_.plan;
+  const uint64_t into = is_slot(step.dst) ? plan.slots[plan.buffers[step.dst.buffer].slot_tick] : 0;
+  engine_.copy(to, from, bytes, into, is_slot(step.src), *call_.settings);
 }
 
 void AtOnce::fetch_ahead(int peer) const {

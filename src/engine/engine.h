@@ -209,16 +209,16 @@ class Engine {
   bool out_of_reach(const Location& location, const Buffer& buffer, const OperationSettings& how) const {
     return location.arena == kPrivate && !one_process_ && !(how.reads && buffer.role == Role::input);
   }
-  // Of a plan's step, into a slot, out of one, or neither.
-  void copy(void* to, const void* from, uint64_t bytes, bool to_slot, bool from_slot, const OperationSettings& how) {
+  // Of a plan's step. `into`: bytes of the slot into which, all steps together, or 0. `from_slot`: out of one.
+  void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot, const OperationSettings& how) {
     const auto with = [&](Stores stores) {
-      if ((to_slot || from_slot) && how.in_cache && stores == Stores::cached && slot_stores_.side_by_side(to_slot))
+      if ((into || from_slot) && how.in_cache && stores == Stores::cached && slot_stores_.side_by_side(into != 0))
         copy_between_cores(to, from, bytes, slot_stores_.cores());
       else
         copy_bytes(to, from, bytes, stores);
     };
-    if (!to_slot) return with(how.stores);
-    slot_stores_.write(bytes, [&](Stores stores) {
+    if (!into) return with(how.stores);
+    slot_stores_.write(bytes, into, [&](Stores stores) {
       unfenced_ |= stores == Stores::streaming;
       with(stores == Stores::streaming ? Stores::unfenced : stores);
     });

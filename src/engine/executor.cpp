@@ -208,7 +208,9 @@ bool Executor::move(const Step& step) {
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
   if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
-  const bool to_slot = plan_->buffers[step.dst.buffer].slot, from_slot = plan_->buffers[step.src.buffer].slot;
+  const Buffer& to = plan_->buffers[step.dst.buffer];
+  const uint64_t into = to.slot ? plan_->slots[to.slot_tick] : 0;
+  const bool from_slot = plan_->buffers[step.src.buffer].slot;
   if (from_slot && bytes < kPieceBytes) {
     const uint64_t end = plan_->slots[plan_->buffers[step.src.buffer].slot_tick], at = step.src.offset + kAheadBytes;
     const std::byte* const slot = src.mapped - step.src.offset;
@@ -216,9 +218,9 @@ bool Executor::move(const Step& step) {
   }
   const auto convert = [&](Stores stores) { cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores); };
   if (step.kind != StepKind::cast)
-    engine_.copy(dst.mapped, src.mapped, bytes, to_slot, from_slot, op_);
-  else if (to_slot)
-    engine_.slot_stores_.write(bytes, convert);
+    engine_.copy(dst.mapped, src.mapped, bytes, into, from_slot, op_);
+  else if (into)
+    engine_.slot_stores_.write(bytes, into, convert);
   else
     convert(op_.stores);
   if (engine_.sums_) [[unlikely]]

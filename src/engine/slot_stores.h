@@ -34,13 +34,13 @@ class SlotStores {
     return streams_ ? !into : near_ == SideBySide::both || (near_ == SideBySide::from_slots && !into);
   }
 
-  // Whether a write of so many bytes goes past the caches.
-  bool past_caches(uint64_t bytes) const { return bytes < kLeast ? bytes >= streaming_from_ : streams_; }
+  // Whether a slot of so many bytes is written past the caches.
+  bool past_caches(uint64_t slot_bytes) const { return slot_bytes < kLeast ? slot_bytes >= streaming_from_ : streams_; }
 
-  // Calls `write` once with the stores to use.
+  // Calls `write` once with the stores to use, for `bytes` of a slot of `slot_bytes`.
   template <class Write>
-  void write(uint64_t bytes, const Write& write) {
-    if (bytes < kLeast) return write(past_caches(bytes) ? Stores::streaming : Stores::cached);
+  void write(uint64_t bytes, uint64_t slot_bytes, const Write& write) {
+    if (bytes < kLeast) return write(past_caches(slot_bytes) ? Stores::streaming : Stores::cached);
     written_ += bytes;
     if (streams_) {
       write(Stores::streaming);

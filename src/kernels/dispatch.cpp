@@ -13,8 +13,8 @@ namespace {
 
 constinit std::atomic<const KernelTable*> current_table{nullptr};
 
-// Below this a streaming store costs more than it can save, and the fence is what one would measure.
-constexpr size_t kLeastStreamingBytes = 1024;
+// Below these streaming stores cost more than they can save: with a fence, which is what one would measure, and without.
+constexpr size_t kLeastStreamingBytes = 1024, kLeastUnfencedBytes = 256;
 // From here on glibc's memcpy moves single bytes (rep movsb) where processors say that they do that fast; of lines from another
 // core it then waits for each.
 constexpr size_t kLeastMovedBytes = 2113;
@@ -76,7 +76,9 @@ const KernelTable& kernels() {
   return table != nullptr ? *table : first_use();
 }
 
-Stores worthwhile(Stores stores, size_t bytes) { return bytes < kLeastStreamingBytes ? Stores::cached : stores; }
+Stores worthwhile(Stores stores, size_t bytes) {
+  return bytes < (stores == Stores::unfenced ? kLeastUnfencedBytes : kLeastStreamingBytes) ? Stores::cached : stores;
+}
 
 }  // namespace
 

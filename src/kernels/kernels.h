@@ -3,9 +3,9 @@
 // cut into calls at multiples of kNormBlock.
 //
 // Stores: `streaming` bypasses the caches. It is right when what is written will not be read soon by this core, and wrong for small
-// data; the caller decides (it knows the operation's working set). Ignored below 1 KiB, and by a reduce that reads what it
-// overwrites (accumulate, in place). Streaming kernels end with a store fence, so a flag written afterwards publishes the data. Any
-// alignment and any count, 0 included, is right; 64-byte aligned destinations are fastest.
+// data; the caller decides (it knows the operation's working set). Ignored below 1 KiB (unfenced: 256 bytes), and by a reduce that
+// reads what it overwrites (accumulate, in place). Streaming kernels end with a store fence, so a flag written afterwards publishes
+// the data. Any alignment and any count, 0 included, is right; 64-byte aligned destinations are fastest.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace fsccl {
 namespace {
 
@@ -13,10 +15,10 @@ int64_t now = 0;
 int64_t clock_of_test() { return now; }
 
 // Writes `count` pieces, in which plain stores take so many ns a byte; how many of them were streamed.
-int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns) {
+int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns, uint64_t slot_bytes = 0) {
   int streaming = 0;
   for (int i = 0; i < count; i++) {
-    stores.write(bytes, [&](Stores used) {
+    stores.write(bytes, std::max(bytes, slot_bytes), [&](Stores used) {
       streaming += used == Stores::streaming;
       now += static_cast<int64_t>(bytes) * (used == Stores::streaming ? 1 : cached_ns);
     });
@@ -48,6 +50,15 @@ TEST(SlotStores, SmallPiecesGoByTheStart) {
   EXPECT_EQ(streamed(stores, 1000, 2048, 1), 1000);
   EXPECT_FALSE(stores.past_caches(512));
   EXPECT_TRUE(stores.past_caches(2048));
+}
+
+// A slot that many pieces fill is written as one piece would be.
+TEST(SlotStores, PiecesGoByTheirSlot) {
+  SlotStores near(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test), far(1024, kRing, 1, SideBySide::none, clock_of_test);
+  EXPECT_EQ(streamed(near, 100, 256, 2, kPiece), 0);
+  EXPECT_EQ(streamed(far, 100, 256, 2, 512), 0);
+  EXPECT_EQ(streamed(far, 100, 256, 2, 2048), 100);
+  EXPECT_EQ(streamed(far, 100, 256, 2, kPiece), 100);
 }
 
 TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {
