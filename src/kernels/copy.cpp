@@ -1,9 +1,9 @@
 // The copies that are not memcpy. Two align the destination to a cache line, then write whole lines in order, with nothing else:
 // the streaming one, for which neither software prefetch nor several pages side by side measured better, and the one that stands in
-// for memcpy where that is no faster and at times far slower (dispatch.cpp says where). The ones between cores take a line of
+// for memcpy where that would be slow (dispatch.cpp says where). The ones between cores take a line of
 // each of some pages in turn: what a core fetches ahead ends with the page, so page after page is a walk with a halt at each, and
 // of several pages one is fetched during another's halt. Two pages do while lines come soon, and are best then; from afar four.
-// What is less than two pages, or left of them, goes line after line. Within one core's memory that is slower.
+// What is less than two pages, or left of them, goes line after line. Within one core's memory memcpy is faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/copy.cpp"
 #include "hwy/foreach_target.h"  // must come before highway.h

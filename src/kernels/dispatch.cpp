@@ -19,17 +19,6 @@ constexpr size_t kLeastStreamingBytes = 1024, kLeastUnfencedBytes = 256;
 // core it then waits for each.
 constexpr size_t kLeastMovedBytes = 2113;
 
-// AMD's say so, and are no faster for it at any size (Zen 3, in its caches: whole lines take 0.66 to 1.03 of memcpy's time), which
-// is why newer versions of glibc do without it there: https://sourceware.org/bugzilla/show_bug.cgi?id=30994.
-bool better_in_lines() {
-#if HWY_ARCH_X86
-  __builtin_cpu_init();
-  return __builtin_cpu_is("amd");
-#else
-  return false;
-#endif
-}
-
 const char* target_name(int64_t target) {
   switch (target) {
     case HWY_AVX3:
@@ -56,7 +45,6 @@ int64_t best_target(int64_t targets) {
 
 KernelTable build_table() {
   KernelTable table = {};
-  table.better_in_lines = better_in_lines();
   table.target = target_name(best_target(hwy::SupportedTargets()));
   install_copy(table);
   install_cast(table);
@@ -82,12 +70,12 @@ Stores worthwhile(Stores stores, size_t bytes) {
 
 }  // namespace
 
-// Bytes are moved one by one, at a twentieth of what a processor can, where the destination lies up to 31 bytes further into a page
-// than the source (measured on Zen 3; same bug). So does what malloc returns from 128 KiB on, 16 bytes into a page, beside a slot,
-// which begins a page.
+// A processor that moves bytes may do it one by one, at a twentieth of what it can: AMD's do where the destination lies up to
+// 31 bytes further into a page than the source (measured on Zen 3; https://sourceware.org/bugzilla/show_bug.cgi?id=30994). So does
+// what malloc returns from 128 KiB on, 16 bytes into a page, beside a slot, which begins a page.
 bool slow_to_move(const void* dst, const void* src, size_t bytes) {
   const uintptr_t ahead = (reinterpret_cast<uintptr_t>(dst) - reinterpret_cast<uintptr_t>(src)) % 4096;
-  return bytes >= kLeastMovedBytes && ahead > 0 && ahead < 32 && kernels().better_in_lines;
+  return bytes >= kLeastMovedBytes && ahead > 0 && ahead < 32;
 }
 
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
@@ -95,7 +83,7 @@ void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores) {
   if (worthwhile(stores, bytes) != Stores::cached) {
     kernels().copy_streaming(dst, src, bytes);
     if (stores == Stores::streaming) fence_stores();
-  } else if (bytes >= kLeastMovedBytes && kernels().better_in_lines) {
+  } else if (slow_to_move(dst, src, bytes)) {
     kernels().copy_lines(dst, src, bytes);
   } else {
     std::memcpy(dst, src, bytes);

@@ -19,7 +19,6 @@ struct KernelTable {
   using General = void (*)(const Reduce& args, const KernelTable& table);
 
   const char* target;
-  bool better_in_lines;  // larger copies, than by memcpy
   Copy copy_lines, copy_streaming, copy_near, copy_far;
   Cast cast[kFloatTypes][kFloatTypes];  // [to][from]; null where to == from
   Sum sum[kFloatTypes][kFloatTypes];    // [to][from]; null where the general kernel serves

@@ -20,7 +20,7 @@ enum class Stores : uint8_t { cached, streaming, unfenced };  // unfenced: strea
 void copy_bytes(void* dst, const void* src, size_t bytes, Stores stores);
 // Behind unfenced copies of this thread, before anybody is told of them.
 void fence_stores();
-// Whether the system, which moves bytes, would take twenty times as long because of where the two ranges lie. copy_bytes does not.
+// Whether memcpy, or the system, could take twenty times as long because of where the two ranges lie. copy_bytes does not.
 bool slow_to_move(const void* dst, const void* src, size_t bytes);
 // Likewise with cached stores, faster where another core has just written the source, or has read what was in the destination, and
 // the rest is in this core's own cache. `cores`: whether lines come from that one's caches as soon as from this one's last cache.
