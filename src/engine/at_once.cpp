@@ -1,5 +1,6 @@
 #include "engine/at_once.h"
 
+#include "base/fetch.h"
 #include "engine/executor.h"
 
 namespace fsccl {
@@ -110,9 +111,7 @@ void AtOnce::copy(const Step& step) const {
   const uint64_t bytes = step.count * dtype_size(step.from);
   if (to == from) return;
   if (bytes <= kInlineBytes) return copy_inline(to, from, bytes);
-  const Plan& plan = *call_.plan;
-  const uint64_t into = is_slot(step.dst) ? plan.slots[plan.buffers[step.dst.buffer].slot_tick] : 0;
-  engine_.copy(to, from, bytes, into, is_slot(step.src), *call_.settings);
+  engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src), *call_.settings);
 }
 
 void AtOnce::fetch_ahead(int peer) const {
@@ -121,7 +120,7 @@ void AtOnce::fetch_ahead(int peer) const {
   const uint64_t bytes = next->count * dtype_size(next->from);
   if (bytes > Engine::kFetchAheadBytes) return;
   const std::byte* const data = in_slot(next->src, peer);
-  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(data + i);
+  fetch_to_read(data, bytes);
 }
 
 const fsccl_transport_line_t* AtOnce::await(int peer, uint32_t tick) {

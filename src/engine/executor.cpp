@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/fetch.h"
+
 namespace fsccl {
 namespace {
 
@@ -208,17 +210,12 @@ bool Executor::move(const Step& step) {
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
   if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
-  const Buffer& to = plan_->buffers[step.dst.buffer];
-  const uint64_t into = to.slot ? plan_->slots[to.slot_tick] : 0;
-  const bool from_slot = plan_->buffers[step.src.buffer].slot;
-  if (from_slot && bytes < kPieceBytes) {
-    const uint64_t end = plan_->slots[plan_->buffers[step.src.buffer].slot_tick], at = step.src.offset + kAheadBytes;
-    const std::byte* const slot = src.mapped - step.src.offset;
-    for (uint64_t i = at; i < std::min(at + bytes, end); i += 64) __builtin_prefetch(slot + i);
-  }
+  const uint64_t into = plan_->slot_bytes(step.dst), out_of = plan_->slot_bytes(step.src);
+  const uint64_t ahead = step.src.offset + kAheadBytes;
+  if (bytes < kPieceBytes && ahead < out_of) fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
   const auto convert = [&](Stores stores) { cast(dst.mapped, step.to, src.mapped, step.from, part.count, stores); };
   if (step.kind != StepKind::cast)
-    engine_.copy(dst.mapped, src.mapped, bytes, into, from_slot, op_);
+    engine_.copy(dst.mapped, src.mapped, bytes, into, out_of != 0, op_);
   else if (into)
     engine_.slot_stores_.write(bytes, into, convert);
   else

@@ -5,6 +5,7 @@
 #include <bit>
 #include <ctime>
 
+#include "base/fetch.h"
 #include "base/futex.h"
 #include "bootstrap/job.h"
 #include "engine/executor.h"
@@ -76,7 +77,7 @@ bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
 
 bool Engine::met(const Blocked& blocked) const {
   if (blocked.release) return blocked.release->reached() >= blocked.position;
-  for (uint32_t at = 0; at < blocked.data_bytes; at += 64) __builtin_prefetch(blocked.data + at);
+  fetch_to_read(blocked.data, blocked.data_bytes);
   return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
 }
 

@@ -85,10 +85,10 @@ struct Step {
   uint16_t tick = 0;         // signal, wait
   int32_t peer = kAllPeers;  // wait, put; signal: whom it is for
   Place dst, src;
-  uint64_t count = 0;   // elements (signal, wait: bytes)
-  uint64_t stride = 0;  // reduce_local: bytes from one block to the next
-  Place own;            // reduce: where this rank's own contribution is
-  bool spread = false;  // reduce: dst on every rank
+  uint64_t count = 0;     // elements (signal, wait: bytes)
+  uint64_t stride = 0;    // reduce_local: bytes from one block to the next
+  Place own;              // reduce: where this rank's own contribution is
+  bool spread = false;    // reduce: dst on every rank
   bool optional = false;  // signal: of a quiet plan
 };
 
@@ -130,6 +130,12 @@ struct Plan {
   bool quiet = false;                       // some ranks' signals may be optional; alike on all ranks
   std::vector<Buffer> buffers;
   std::vector<Step> steps;
+
+  // Of the slot that the place is in; 0: it is in none.
+  uint64_t slot_bytes(const Place& place) const {
+    const Buffer& buffer = buffers[place.buffer];
+    return buffer.slot ? slots[buffer.slot_tick] : 0;
+  }
 };
 
 // The tick of the last round that was not quiet, or of the first of all. What a round of kMaxTicks ticks waits for, that peers have

@@ -17,8 +17,7 @@ namespace fsccl::testing {
 
 inline constexpr int64_t kLimitNs = 20'000'000'000;
 // A channel of one rank with a look at every signal, what is prepared for one, poll, read, and what looks for a failure, before it
-// takes place. `on_poll` may
-// hide the line, `on_read` say how it ended instead.
+// takes place. `on_poll` may hide the line, `on_read` say how it ended instead.
 struct Wrapped {
   void* channel = nullptr;
   std::function<void(uint32_t tick)> on_signal = [](uint32_t) {}, on_prepare = [](uint32_t) {};
