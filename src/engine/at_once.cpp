@@ -14,16 +14,18 @@ constexpr uint64_t kMostBytes = 32u << 10;  // of a step: more takes so long tha
 bool small_enough(const Plan& plan) {
   const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
   const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
+  const auto read = [&](const Place& place) { return touched(place) || plan.buffers[place.buffer].published; };
   const auto small = [&](const Step& step) {
     switch (step.kind) {
       case StepKind::signal:
       case StepKind::wait:
       case StepKind::reduce_local:
+      case StepKind::choose:
         return true;
       case StepKind::copy:
-        return touched(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= kMostBytes;
+        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= kMostBytes;
       case StepKind::reduce:
-        return plan.buffers[step.src.buffer].slot && given(step.own) && touched(step.dst) && !step.spread &&
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread &&
                step.count * dtype_size(step.from) <= kMostBytes;
       default:
         return false;
@@ -63,7 +65,10 @@ bool AtOnce::run() {
         if (!wait(step)) return false;
         break;
       case StepKind::copy:
-        copy(step);
+        if (!copy(step)) return false;
+        break;
+      case StepKind::choose:
+        if (unreachable_) return false;
         break;
       default:
         if (!fold(step)) return false;
@@ -72,7 +77,7 @@ bool AtOnce::run() {
       engine_.options_.recorder->at_once(engine_.options_.recorded_as, what_);
   }
   if (!engine_.end_round(plan, tick_, what_)) return false;
-  if (call_.asks) engine_.foresight_.found(unreachable_);
+  if (call_.settings->foresees) engine_.foresight_.found(unreachable_);
   return true;
 }
 
@@ -86,32 +91,36 @@ void AtOnce::signal(const Step& step) {
   } else if (step.tick == 0 && call_.asks) {
     Published published{};
     for (uint32_t i = 0; i < call_.settings->publishes; i++) published.set(i, call_.published[i]);
-    learn(published);
+    learn(engine_.rank_, published);  // others judge it, so do we
     std::memcpy(line.payload, &published, sizeof published);
   }
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
-void AtOnce::learn(const Published& published) {
+bool AtOnce::learn(int rank, const Published& published) {
   for (uint32_t i = 0; i < call_.settings->publishes; i++)
-    unreachable_ |= engine_.out_of_reach(published.at(i), call_.asks->buffers[call_.settings->published[i]], *call_.settings);
+    if (!engine_.learn(rank, i, published.at(i), *call_.asks, *call_.settings, &unreachable_)) return false;
+  return true;
 }
 
-bool AtOnce::enter(const fsccl_transport_line_t& line) {
+bool AtOnce::enter(int peer, const fsccl_transport_line_t& line) {
   if (!equal(what_, line.fingerprint)) return false;
   if (!call_.asks) return true;
   Published published;
   std::memcpy(&published, line.payload, sizeof published);
-  learn(published);
-  return true;
+  return learn(peer, published);
 }
 
-void AtOnce::copy(const Step& step) const {
+bool AtOnce::copy(const Step& step) const {
   std::byte *to = at(step.dst), *from = at(step.src);
   const uint64_t bytes = step.count * dtype_size(step.from);
-  if (to == from) return;
-  if (bytes <= kInlineBytes) return copy_inline(to, from, bytes);
-  engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src), *call_.settings);
+  if (!from) return bytes == 0;
+  if (to == from) return true;
+  if (bytes <= kInlineBytes)
+    copy_inline(to, from, bytes);
+  else
+    engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src), *call_.settings);
+  return true;
 }
 
 void AtOnce::fetch_ahead(int peer) const {
@@ -137,7 +146,7 @@ bool AtOnce::wait(const Step& step) {
     peer_ = peer;
     if (has_slots_) fetch_ahead(peer);
     const fsccl_transport_line_t* line = await(peer, tick_ + step.tick);
-    if (!line || (step.tick == 0 && !enter(*line))) return false;
+    if (!line || (step.tick == 0 && !enter(peer, *line))) return false;
     if (step.count) copy_inline(at(step.dst), line->payload, step.count);
   }
   peer_ = 0;
@@ -149,8 +158,11 @@ bool AtOnce::fold(const Step& step) {
   if (step.kind == StepKind::reduce_local) {
     sources = engine_.blocks(at(step.src), step.stride);
   } else {
-    for (int q = 0; q < engine_.ranks_; q++)
-      engine_.sources_[static_cast<size_t>(q)] = q == engine_.rank_ ? at(step.own) : in_slot(step.src, q);
+    for (int q = 0; q < engine_.ranks_; q++) {
+      const std::byte* const source = q == engine_.rank_ ? at(step.own) : at(step.src, q);
+      if (!source) return step.count == 0;
+      engine_.sources_[static_cast<size_t>(q)] = source;
+    }
     sources = engine_.sources_.data();
   }
   return reduce(call_.settings->reduction(step, sources, engine_.ranks_, at(step.dst), step.count));
@@ -162,8 +174,8 @@ void AtOnce::go_on_in_ring() const {
   op.plan = call_.plan;
   for (size_t i = 0; i < call_.buffers.size(); i++) op.inline_bindings[i].base = call_.buffers[i];
   if (call_.asks) {
-    op.otherwise = call_.asks;
-    op.foreseen = true;
+    op.foreseen = call_.asks != call_.plan;
+    if (op.foreseen) op.otherwise = call_.asks;
     op.unreachable = unreachable_;
     for (uint32_t i = 0; i < op.publishes; i++) op.inline_bindings[op.published[i]].location = call_.published[i];
   }

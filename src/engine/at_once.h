@@ -1,9 +1,10 @@
 // A small call, waited for, and issued where nothing else is under way: done at once, without a place in the ring of operations.
-// Its plan is one round of signals, waits, and copies and folds of no more than 32 KiB, in the caller's memory and in slots; it
-// touches no peer's buffers.
+// Its plan is one round of signals, waits, and copies and folds of no more than 32 KiB: in the caller's memory, in slots, and out
+// of peers' blocks of pools.
 //
 // Whatever is out of the ordinary (a peer that is not there after some looks, one that calls something else, a window that is not
-// free) goes on in the ring, from the step that the call has come to: there it is waited for, failed and told like every operation.
+// free, buffers that cannot be touched) goes on in the ring, from the step that the call has come to: there it is waited for,
+// failed and told like every operation.
 #pragma once
 #include "engine/engine.h"
 
@@ -14,7 +15,8 @@ struct SmallCall {
   const OperationSettings* settings = nullptr;
   const Fingerprint* fingerprint = nullptr;  // its sequence is set by the engine
   std::array<std::byte*, 3> buffers{};       // of the plan, by index; slots come behind them
-  // Foreseen (foresight.h): the plan that asks first, and where its published buffers are.
+  // The plan that asks where peers' buffers are, or null, and where its published ones are here. Another than `plan` where the call
+  // is foreseen (foresight.h).
   const Plan* asks = nullptr;
   std::array<Location, 2> published{};
 };
@@ -32,20 +34,24 @@ class AtOnce {
  private:
   void signal(const Step& step);
   bool wait(const Step& step);
-  bool enter(const fsccl_transport_line_t& line);
-  void learn(const Published& published);
+  bool enter(int peer, const fsccl_transport_line_t& line);
+  bool learn(int rank, const Published& published);
   const fsccl_transport_line_t* await(int peer, uint32_t tick);
   void fetch_ahead(int peer) const;
-  void copy(const Step& step) const;
+  bool copy(const Step& step) const;
   bool fold(const Step& step);
   std::byte* in_slot(const Place& place, int rank) const {
     return engine_.slots_[static_cast<size_t>(rank)] + engine_.slot_at_[call_.plan->buffers[place.buffer].slot_tick] + place.offset;
   }
   bool is_slot(const Place& place) const { return has_slots_ && call_.plan->buffers[place.buffer].slot; }
-  std::byte* at(const Place& place) const {
-    if (is_slot(place)) return in_slot(place, place.rank);
-    return call_.buffers[place.buffer] + place.offset;
+  // Null: in a peer's memory that only the system reads, or that is not to be touched any more.
+  std::byte* at(const Place& place, int rank) const {
+    if (is_slot(place)) return in_slot(place, rank);
+    if (rank == engine_.rank_) return call_.buffers[place.buffer] + place.offset;
+    if (engine_.failed()) return nullptr;
+    return engine_.remote(*call_.settings, place.buffer, rank).plus(place.offset).mapped;
   }
+  std::byte* at(const Place& place) const { return at(place, place.rank); }
 
   Engine& engine_;
   const SmallCall& call_;

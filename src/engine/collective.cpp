@@ -86,8 +86,9 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   settings.foresees = settings.publishes && mutual(call.op);
   if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
   // A message's tag and a factor come with the call.
-  entry->small = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM &&
-                 small_enough(settings.foresees ? entry->otherwise : entry->plan);
+  const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
+  entry->small = alike && small_enough(entry->plan);
+  entry->small_otherwise = alike && settings.foresees && small_enough(entry->otherwise);
   settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
   entry->fingerprint.op = call.op;
   entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -226,16 +227,15 @@ Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* s
     const uint32_t buffer = entry.settings.published[i];
     return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
   };
-  const bool foresees = entry.settings.foresees;
-  if (entry.small && wait && !call.prepare && engine_.may_run_at_once() && (!foresees || engine_.foresees_unreachable())) {
-    SmallCall small{&entry.plan, &entry.settings, &entry.fingerprint, buffers};
-    if (foresees) {
-      small.plan = &entry.otherwise;
-      small.asks = &entry.plan;
+  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_at_once()) {
+    const bool foreseen = entry.settings.foresees && engine_.foresees_unreachable();
+    if (foreseen ? entry.small_otherwise : entry.small) {
+      SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings, &entry.fingerprint, buffers};
+      if (entry.settings.publishes) small.asks = &entry.plan;
       for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
+      engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+      return engine_.run_at_once(small, state);
     }
-    engine_.tally().moved(entry.bytes_read, entry.bytes_written);
-    return engine_.run_at_once(small, state);
   }
   Operation* op = nullptr;
   FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));

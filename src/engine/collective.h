@@ -68,9 +68,9 @@ class Collectives {
     uint64_t input_bytes = 0, output_bytes = 0;
     int64_t in_place = 0;  // input - output where the two may overlap
     std::vector<uint64_t> counts, displacements;
-    std::unique_ptr<std::byte[]> scratch;  // of the plan: operations run one after the other
-    bool by_hosts = false;                 // if the call can
-    bool small = false;                    // at_once.h; one that foresees, where it begins with the other plan
+    std::unique_ptr<std::byte[]> scratch;         // of the plan: operations run one after the other
+    bool by_hosts = false;                        // if the call can
+    bool small = false, small_otherwise = false;  // at_once.h; of `plan`, and of the other one where it is foreseen
   };
   // Calls that it takes and chooses to go by hosts from now on; before the first one.
   void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }

@@ -294,6 +294,24 @@ bool Engine::end_round(const Plan& plan, uint32_t tick, const Fingerprint& what)
   return true;
 }
 
+bool Engine::learn(int rank, uint32_t index, const Location& location, const Plan& asks, const OperationSettings& how,
+                   bool* unreachable) {
+  const Buffer& buffer = asks.buffers[how.published[index]];
+  const auto at = static_cast<size_t>(rank);
+  const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[at];
+  Remote& remote = remote_[index * static_cast<size_t>(ranks_) + at];
+  remote = {};
+  if (location.arena >= kFirstArena) {
+    remote.mapped = options_.arenas->resolve(location, bytes);
+    return remote.mapped;
+  }
+  if (location.arena != kPrivate) return location.arena == kNowhere && bytes == 0;
+  remote.address = location.address;
+  if (can_read_ && options_.same_process[at]) remote.mapped = reinterpret_cast<std::byte*>(location.address);
+  *unreachable |= out_of_reach(location, buffer, how);
+  return true;
+}
+
 bool Engine::gate_open(Operation& op) {
   const auto open = [&] { return op.gate->reached() >= op.gate_position; };
   if (open()) return true;

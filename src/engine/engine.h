@@ -209,6 +209,12 @@ class Engine {
   bool out_of_reach(const Location& location, const Buffer& buffer, const OperationSettings& how) const {
     return location.arena == kPrivate && !one_process_ && !(how.reads && buffer.role == Role::input);
   }
+  // Where the `index`th buffer that `asks` publishes is for a rank: noted for remote(). False: where this rank cannot reach it.
+  // `unreachable` is set where not every rank can touch it.
+  bool learn(int rank, uint32_t index, const Location& location, const Plan& asks, const OperationSettings& how, bool* unreachable);
+  const Remote& remote(const OperationSettings& how, uint32_t buffer, int rank) const {
+    return remote_[(buffer == how.published[0] ? 0 : static_cast<size_t>(ranks_)) + static_cast<size_t>(rank)];
+  }
   // Of a plan's step. `into`: bytes of the slot into which, all steps together, or 0. `from_slot`: out of one.
   void copy(void* to, const void* from, uint64_t bytes, uint64_t into, bool from_slot, const OperationSettings& how) {
     const auto with = [&](Stores stores) {

@@ -61,28 +61,14 @@ void Executor::signal(const Step& step) {
     engine_.transport_.signal(engine_.channel_, &line);
 }
 
-// A published buffer of `peer`. Notes when not every rank can touch it, judged alike by all of them.
 bool Executor::learn_location(int peer, uint32_t index, const Location& location) {
-  const Buffer& buffer = (op_.foreseen ? op_.otherwise : plan_)->buffers[op_.published[index]];
-  const uint64_t bytes = buffer.peer_bytes.empty() ? buffer.bytes : buffer.peer_bytes[static_cast<size_t>(peer)];
-  Remote& remote = engine_.remote_[index * static_cast<size_t>(engine_.ranks_) + static_cast<size_t>(peer)];
-  remote = {};
-  if (location.arena == kNowhere && bytes == 0) return true;
-  if (location.arena >= kFirstArena) {
-    remote.mapped = engine_.options_.arenas->resolve(location, bytes);
-    if (remote.mapped) return true;
-  } else if (location.arena == kPrivate) {
-    remote.address = location.address;
-    if (engine_.can_read_ && engine_.options_.same_process[static_cast<size_t>(peer)])
-      remote.mapped = reinterpret_cast<std::byte*>(location.address);
-    op_.unreachable |= engine_.out_of_reach(location, buffer, op_);
-    return true;
-  }
-  give_up(
-      FSCCL_ERR_PROTOCOL, peer,
-      fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, {} bytes): use pools made on a communicator "
-                  "of both",
-                  engine_.known_as(peer), describe(op_.fingerprint), engine_.known_as(engine_.rank_), location.arena, bytes));
+  const Plan& asks = *(op_.foreseen ? op_.otherwise : plan_);
+  if (engine_.learn(peer, index, location, asks, op_, &op_.unreachable)) return true;
+  give_up(FSCCL_ERR_PROTOCOL, peer,
+          fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at {}): use pools made on a communicator "
+                      "of both",
+                      engine_.known_as(peer), describe(op_.fingerprint), engine_.known_as(engine_.rank_), location.arena,
+                      location.address));
   return false;
 }
 
@@ -173,8 +159,7 @@ Remote Executor::there(const Place& place, int rank, uint64_t begin, fsccl_dtype
   const uint64_t offset = place.offset + begin * dtype_size(dtype);
   if (rank == engine_.rank_ || buffer.shared) return {binding.base + offset, 0};
   if (binding.table) return binding.table[rank].plus(binding.table_offset + offset);
-  return engine_.remote_[(place.buffer == op_.published[0] ? 0 : static_cast<size_t>(engine_.ranks_)) + static_cast<size_t>(rank)]
-      .plus(offset);
+  return engine_.remote(op_, place.buffer, rank).plus(offset);
 }
 
 Executor::Slice Executor::slice(const Step& step, uint32_t round) const {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/collective.h"
 #include "plan/collectives.h"
 #include "wrapped_channel.h"
 
@@ -23,10 +24,11 @@ constexpr int kRounds = 200;
 
 // A rank's engine, and what a communicator would bring into a call.
 struct Rank {
-  Rank(int rank, int ranks, Wrapped& channel, uint32_t tick, uint64_t slot_streaming_from = UINT64_MAX)
+  Rank(
+      int rank, int ranks, Wrapped& channel, uint32_t tick, const std::function<void(EngineOptions&)>& adjust = [](auto&) {})
       : shape{.rank = rank, .ranks = ranks} {
     EngineOptions options = options_over(channel, rank, ranks, tick);
-    options.slot_streaming_from = slot_streaming_from;
+    adjust(options);
     engine = std::make_unique<Engine>(std::move(options));
     shape.count = 2;
     shape.dtype = FSCCL_INT32;
@@ -38,15 +40,28 @@ struct Rank {
     return rooted;
   }
   Status at_once(const Plan& plan, OpCode op, void* input, void* output) {
-    const Fingerprint what{.op = op, .count = shape.count};
-    fsccl_status_t state = FSCCL_IN_PROGRESS;
     const OperationSettings settings;
+    return at_once({&plan, &settings, nullptr, buffers(input, output)}, op);
+  }
+  // `asks` says where buffers are, and goes on with `otherwise` where some cannot be touched. `arena`: of those of this rank.
+  Status at_once(const Plan& asks, const Plan& otherwise, OpCode op, void* input, void* output, uint32_t arena = kPrivate) {
+    OperationSettings settings;
+    set_plans(&settings, asks, otherwise);
+    SmallCall call{&asks, &settings, nullptr, buffers(input, output), &asks};
+    for (uint32_t i = 0; i < settings.publishes; i++)
+      call.published[i] = {reinterpret_cast<uint64_t>(call.buffers[settings.published[i]]), arena};
+    return at_once(call, op);
+  }
+  Status at_once(SmallCall call, OpCode op) {
+    const Fingerprint what{.op = op, .count = shape.count};
+    call.fingerprint = &what;
+    fsccl_status_t state = FSCCL_IN_PROGRESS;
     // The service thread may still hold what the ring has just completed.
     while (!engine->may_run_at_once()) {
       if (engine->failed() || engine->completed() != engine->submitted()) return fail(FSCCL_ERR_INTERNAL, "something is under way");
       std::this_thread::yield();
     }
-    return engine->run_at_once({&plan, &settings, &what, buffers(input, output)}, &state);
+    return engine->run_at_once(call, &state);
   }
   Status in_the_ring(const Plan& plan, OpCode op, void* input, void* output, bool wait, fsccl_status_t* state) {
     Operation* operation = nullptr;
@@ -73,7 +88,11 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "slots can be touched";
   shape.count = 10000;
   EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "it takes its time";
-  EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape)))) << "buffers of peers are the executor's";
+  EXPECT_FALSE(small_enough(move_direct(all_gather_movement(shape))));
+  shape.count = 1000;
+  EXPECT_TRUE(small_enough(move_direct(all_gather_movement(shape)))) << "and blocks of peers";
+  EXPECT_TRUE(small_enough(fold_direct(reduce_scatter_folding(shape))));
+  EXPECT_FALSE(small_enough(fold_direct(all_reduce_folding(shape)))) << "it writes into them";
   EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
 }
 
@@ -156,7 +175,7 @@ TEST(AtOnce, GivesWhatTheRingGives) {
 TEST(AtOnce, WritesSlotsEitherWay) {
   for (const uint64_t streaming_from : {uint64_t{64}, UINT64_MAX})
     over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
-      Rank self(rank, 3, channel, tick, streaming_from);
+      Rank self(rank, 3, channel, tick, [&](EngineOptions& options) { options.slot_streaming_from = streaming_from; });
       self.shape.count = 100;
       const Plan slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
       ASSERT_TRUE(small_enough(slots));
@@ -167,6 +186,69 @@ TEST(AtOnce, WritesSlotsEitherWay) {
         for (int q = 0; q < 3; q++) EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 3 * round + q), 100);
       }
     });
+}
+
+// Out of peers' memory, where they say that it is; where not every rank can touch that, through slots.
+TEST(AtOnce, TakesWhatPeersHaveOutOfTheirMemory) {
+  for (const bool reachable : {true, false})
+    over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+      Rank self(rank, 3, channel, tick, [&](EngineOptions& options) { options.same_process.assign(3, reachable); });
+      const Plan gather = move_direct(all_gather_movement(self.shape)), fold = fold_direct(reduce_scatter_folding(self.shape));
+      const Plan gather_slots = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+      const Plan fold_in_slots = fold_slots(reduce_scatter_folding(self.shape), self.shape.slot_bytes);
+      int signals = 0;
+      channel.on_signal = [&](uint32_t) { signals++; };
+      for (int round = 0; round < kRounds; round++) {
+        int32_t mine[2] = {rank + round, 10 * rank}, all[6] = {}, part[2] = {};
+        ASSERT_TRUE(self.at_once(gather, gather_slots, OpCode::all_gather, mine, all).ok());
+        for (int q = 0; q < 3; q++) {
+          EXPECT_EQ(all[2 * q], q + round);
+          EXPECT_EQ(all[2 * q + 1], 10 * q);
+        }
+        ASSERT_TRUE(self.at_once(fold, fold_in_slots, OpCode::reduce_scatter, all, part).ok());
+        EXPECT_EQ(part[0], 3 * (rank + round));
+        EXPECT_EQ(part[1], 30 * rank);
+      }
+      EXPECT_EQ(signals, kRounds * (reachable ? 4 : 2 + gather_slots.ticks + fold_in_slots.ticks));
+      EXPECT_EQ(self.engine->completed(), self.engine->submitted());
+    });
+}
+
+TEST(AtOnce, NamesWhoseBufferCannotBeReached) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    const ArenaTable arenas;
+    Rank self(rank, 2, channel, tick, [&](EngineOptions& options) { options.arenas = &arenas; });
+    const Plan gather = move_direct(all_gather_movement(self.shape));
+    int32_t mine[2] = {}, all[4] = {};
+    const Status status = self.at_once(gather, gather, OpCode::all_gather, mine, all, kFirstArena);
+    EXPECT_EQ(status.code(), FSCCL_ERR_PROTOCOL);
+    EXPECT_NE(status.error().text.find("use pools made on a communicator of both"), std::string::npos) << status.error().text;
+  });
+}
+
+// Peers may have given back what it would read.
+TEST(AtOnce, ReadsNothingBehindAFailure) {
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    Rank self(rank, 2, channel, tick);
+    const Plan gather = move_direct(all_gather_movement(self.shape));
+    int32_t mine[2] = {1, 1}, all[4] = {};
+    if (rank == 0) {
+      while (!shm_transport()->poll(channel.channel, 1, tick)) std::this_thread::yield();  // so that it is done at once
+      channel.on_poll = [&](const fsccl_transport_line_t* line, auto...) {
+        if (line && !self.engine->failed()) {
+          Error error;
+          error.code = FSCCL_ERR_ABORTED;
+          error.text = "aborted";
+          self.engine->fail_all(error);
+        }
+        return true;
+      };
+    }
+    EXPECT_EQ(self.at_once(gather, gather, OpCode::all_gather, mine, all).code(), FSCCL_ERR_ABORTED);
+    if (rank == 0) {
+      EXPECT_EQ(all[2], 0);
+    }
+  });
 }
 
 // Of a rank whose peer is seen only after more looks than such a call takes: the rest of it is the ring's.
