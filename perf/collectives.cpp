@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "collective_case.h"
 #include "machine.h"
+#include "numbers.h"
 #include "page_collectives.h"
 #include "progress.h"
 
@@ -19,11 +21,15 @@ class Sweep {
  public:
   Sweep(const Session& session, const CollectivesOptions& options)
       : session_(session), options_(options), printing_(session.rank() == 0), progress_(printing_) {
-    if (printing_ && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
+    if (options.report.empty()) return;
+    if (printing_) page_ = std::make_unique<PageFile>(options.report);
+    session.end_where(page_ && !page_->open(), 2);
   }
 
   uint64_t run() {
     plan();
+    session_.end_where(nothing_to_measure(), 2);
+    check_memory();
     if (printing_ && !options_.json) print_collectives_head(session_.ranks());
     for (size_t i = 0; i < lines_.size(); i++) {
       progress_.say(
@@ -58,11 +64,26 @@ class Sweep {
     }
   }
 
-  void leave_out(const std::string& text) const {
-    if (printing_) fmt::print(stderr, "fsccl-perf: left out: {}\n", text);
+  bool nothing_to_measure() const {
+    const bool nothing = lines_.empty();
+    if (nothing && printing_) fmt::print(stderr, "fsccl-perf: of all that was asked for nothing can be measured\n");
+    return nothing;
   }
 
-  bool shared_possible(const CollectiveKind& kind) const {
+  // Each rank has a buffer of the whole size at least.
+  void check_memory() const {
+    uint64_t largest = 0;
+    for (const CaseChoice& line : lines_) largest = std::max(largest, line.bytes);
+    session_.must_fit(largest * static_cast<uint64_t>(session_.ranks()) / static_cast<uint64_t>(session_.hosts()),
+                      fmt::format("buffers of {}, one a rank,", format_bytes(largest)),
+                      "give a smaller --maxbytes, or fewer ranks");
+  }
+
+  void leave_out(const std::string& text) {
+    if (printing_ && left_out_.insert(text).second) fmt::print(stderr, "fsccl-perf: left out: {}\n", text);
+  }
+
+  bool shared_possible(const CollectiveKind& kind) {
     if (kind.shared_slot == SharedSlot::kNo)
       leave_out(fmt::format("{} with --memory shared: a shared slot is for all_gather and broadcast", kind.name));
     else if (kind.rooted() && options_.root != 0)
@@ -74,7 +95,7 @@ class Sweep {
   }
 
   // Whether the library has it; a collective that was named must be there.
-  bool known(const CollectiveKind& kind) const {
+  bool known(const CollectiveKind& kind) {
     CollectiveCase probe(session_, options_, {&kind, FSCCL_FLOAT32, FSCCL_SUM, Memory::kCaller, kind.forms == Forms::kInPlace, 0});
     if (kind.call == find_collective("send_recv")->call && session_.ranks() < 2) {
       leave_out("send_recv: needs two ranks");
@@ -121,7 +142,7 @@ class Sweep {
       limits.push_back(measure_limit(session_, bytes));
     }
     progress_.clear();
-    if (page_) page_->write(collectives_page(rows_, limits));
+    session_.end_where(page_ && !page_->write(collectives_page(rows_, limits)), 1);
   }
 
   const Session& session_;
@@ -129,6 +150,7 @@ class Sweep {
   const bool printing_;
   Progress progress_;
   std::unique_ptr<PageFile> page_;
+  std::set<std::string> left_out_;  // what was said
   std::vector<CaseChoice> lines_;
   std::vector<CollectiveRow> rows_;
 };

@@ -117,6 +117,10 @@ std::string CollectivesCommand::finish(CollectivesOptions* options) const {
   const uint64_t increment = increment_.empty() ? 0 : *parse_bytes(increment_);
   if (increment > 0 && last >= first && (last - first) / increment >= kMostSizes)
     return fmt::format("--stepbytes {} makes more than {} sizes: give a larger one", increment_, kMostSizes);
+  if (last > first && !increment_.empty() && increment == 0) return "--stepbytes 0 never gets to --maxbytes: give a larger one";
+  if (last > first && increment_.empty() && factor_ == 1.0) return "--stepfactor 1 never gets to --maxbytes: give a larger one";
+  if (last > first && increment_.empty() && first == 0)
+    return "--minbytes 0 never gets to --maxbytes by a factor: give --stepbytes";
   options->sizes =
       increment_.empty() ? size_sweep(first, last, factor_.value_or(kDefaultFactor)) : size_steps(first, last, increment);
   if (options->sizes.empty()) return fmt::format("--minbytes {} is larger than --maxbytes {}", first_, last_);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "command_line.h"
 #include "launch.h"
@@ -114,4 +115,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace fsccl::perf
 
-int main(int argc, char** argv) { return fsccl::perf::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return fsccl::perf::run(argc, argv);
+  } catch (const std::system_error& error) {  // of fmt::print
+    fmt::print(stderr, "fsccl-perf: the results cannot be written: {}\n", error.what());
+    std::_Exit(1);
+  }
+}

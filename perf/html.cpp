@@ -100,17 +100,14 @@ std::string make_page(const std::string& title, const std::string& subtitle, con
 PageFile::PageFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
   if (file_) return;
   fmt::print(stderr, "fsccl-perf: --report {}: cannot be written; check the folder and its permissions\n", path_);
-  std::fflush(nullptr);
-  std::_Exit(2);
 }
 
-void PageFile::write(const std::string& page) {
+bool PageFile::write(const std::string& page) {
   file_ << page;
   file_.close();
-  if (file_) return;
+  if (file_) return true;
   fmt::print(stderr, "fsccl-perf: --report {}: writing it failed; is the disk full?\n", path_);
-  std::fflush(nullptr);
-  std::_Exit(1);
+  return false;
 }
 
 }  // namespace fsccl::perf

@@ -87,7 +87,8 @@ std::string make_page(const std::string& title, const std::string& subtitle, con
 class PageFile {
  public:
   explicit PageFile(const std::string& path);
-  void write(const std::string& page);
+  bool open() const { return file_.is_open(); }
+  bool write(const std::string& page);
 
  private:
   std::string path_;

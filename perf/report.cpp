@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "numbers.h"
@@ -15,7 +18,7 @@ double round_to(double value, double places) { return static_cast<double>(static
 
 void print_line(const nlohmann::ordered_json& json) {
   fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
+  flush_output();
 }
 
 nlohmann::ordered_json named(const std::vector<std::pair<std::string, double>>& values) {
@@ -25,6 +28,12 @@ nlohmann::ordered_json named(const std::vector<std::pair<std::string, double>>& 
 }
 
 }  // namespace
+
+void flush_output() {
+  if (std::fflush(stdout) == 0) return;
+  fmt::print(stderr, "fsccl-perf: the results cannot be written: {}\n", strerror(errno));
+  std::_Exit(1);
+}
 
 void print_collectives_head(int ranks) {
   fmt::print(
@@ -37,7 +46,7 @@ void print_collectives_head(int ranks) {
   fmt::print("#{:>70} {:^52}  {:^52}\n", "", "out-of-place", "in-place");
   fmt::print("#{:>16} {:>11} {:>11} {:>6} {:>6} {:>4} {:>6}   {}   {}\n", "collective", "size(B)", "count", "type", "redop", "root",
              "memory", half, half);
-  std::fflush(stdout);  // long before the first row
+  flush_output();  // long before the first row
 }
 
 void print_line(const CollectiveRow* out_of_place, const CollectiveRow* in_place) {
@@ -49,7 +58,7 @@ void print_line(const CollectiveRow* out_of_place, const CollectiveRow* in_place
   };
   fmt::print(" {:>16} {:>11} {:>11} {:>6} {:>6} {:>4} {:>6}   {}   {}\n", any.collective, any.bytes, any.count, any.dtype, any.op,
              any.root, any.memory, half(out_of_place), half(in_place));
-  std::fflush(stdout);
+  flush_output();
 }
 
 void print_json(const CollectiveRow& row) {
@@ -79,6 +88,7 @@ void print_collectives_end(const std::vector<CollectiveRow>& rows) {
   const bool checked = !rows.empty() && rows.front().wrong.has_value();
   fmt::print("# Out of bounds values : {} {}\n", wrong, wrong ? "FAILED" : checked ? "OK" : "(not checked)");
   fmt::print("# Avg bus bandwidth    : {:.4g}\n", rows.empty() ? 0 : busbw / static_cast<double>(rows.size()));
+  flush_output();
 }
 
 void print_report(const StepReport& report) {
@@ -86,6 +96,10 @@ void print_report(const StepReport& report) {
              report.parameters, report.ranks);
   fmt::print("# wire {}, layout {}, keep {} ({} units kept), gradients {}, sharing {}, prefetch {}, plan {}\n", report.wire,
              report.layout, report.keep, report.kept_units, report.gradients, report.sharing, report.prefetch, report.plan);
+  fmt::print(
+      "# memory: shards and sharded gradients the caller's own; gathered parameters: sharing shared = one slot per host, private = "
+      "a "
+      "slot per rank; gradients: slot = a slot per rank, private = the caller's own\n");
   if (report.dry_run)
     fmt::print("# dry run: no memory is reserved or touched, nothing is moved or checked; times are those of the bookkeeping\n");
   fmt::print("{:<28} {:>12.3f} ms\n", "making the units", report.create_us / 1e3);
@@ -112,7 +126,7 @@ void print_report(const StepReport& report) {
       "  beside", format_bytes(report.fsdp2_bytes), ratio(report.planned_bytes, report.fsdp2_bytes),
       ratio(report.planned_bytes, report.fsdp2_expandable_bytes), format_bytes(report.fsdp2_expandable_bytes));
   fmt::print("{:<28} {:>15}\n", "wrong elements", report.dry_run ? "not checked" : fmt::format("{}", report.wrong));
-  std::fflush(stdout);
+  flush_output();
 }
 
 void print_json(const StepReport& report) {

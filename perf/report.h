@@ -64,6 +64,8 @@ struct StepReport {
   // Bytes that all ranks must read and write, for each byte of a slot of parameters or gradients.
   double gather_reads = 0, gather_writes = 0, reduce_reads = 0, reduce_writes = 0;
 };
+// Of standard output: ends the process where that fails, so that a full disk does not look like success.
+void flush_output();
 void print_report(const StepReport& report);
 void print_json(const StepReport& report);
 

@@ -7,17 +7,25 @@
 #include <cstring>
 #include <ctime>
 
+#include "numbers.h"
+#include "pool/available.h"
+
 namespace fsccl::perf {
 namespace {
 int g_rank = -1;  // for messages
 }
 
-void must(fsccl_status_t status, const char* what) {
-  if (status == FSCCL_OK) return;
+bool succeeded(fsccl_status_t status, const char* what) {
+  if (status == FSCCL_OK) return true;
   fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
   fsccl_last_error(&info);
   fmt::print(stderr, "fsccl-perf: {}{}: {}: {}\n", g_rank < 0 ? "" : fmt::format("rank {}: ", g_rank), what,
              fsccl_status_string(status), info.text);
+  return false;
+}
+
+void must(fsccl_status_t status, const char* what) {
+  if (succeeded(status, what)) return;
   std::fflush(nullptr);
   std::_Exit(1);  // not exit(): other threads of the library may still run
 }
@@ -61,6 +69,22 @@ Session::~Session() {
   if (pool_) must(fsccl_pool_destroy(pool_), "fsccl_pool_destroy");
   barrier();  // so that no rank leaves while another still waits for it
   must(fsccl_comm_destroy(comm_), "fsccl_comm_destroy");
+}
+
+void Session::end_where(bool failed, int status) const {
+  if (max_over_ranks({failed ? 1.0 : 0.0})[0] == 0) return;
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
+
+void Session::must_fit(uint64_t bytes_a_host, const std::string& what, const std::string& advice) const {
+  const uint64_t available = available_bytes();
+  const double missing = bytes_a_host > available ? static_cast<double>(bytes_a_host - available) : 0;
+  const double most = max_over_ranks({missing})[0];
+  if (rank_ == 0 && most > 0)
+    fmt::print(stderr, "fsccl-perf: {} take {} on each host, {} more than a host has available; {}\n", what,
+               format_bytes(bytes_a_host), format_bytes(static_cast<uint64_t>(most)), advice);
+  end_where(most > 0, 1);
 }
 
 void Session::barrier() const { must(fsccl_barrier(comm_, nullptr, nullptr), "fsccl_barrier"); }

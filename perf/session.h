@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "launch.h"
@@ -13,6 +14,8 @@ namespace fsccl::perf {
 
 // Ends the process with status 1 and the library's own words if `status` is an error. A tool has nothing to recover.
 void must(fsccl_status_t status, const char* what);
+// Says so if it is not.
+bool succeeded(fsccl_status_t status, const char* what);
 
 double now_us();
 
@@ -33,6 +36,12 @@ class Session {
 
   // Once, before pool() is used; collective. With `dry_run` units move no bytes, and the limit is the rank's.
   void open_pool(bool dry_run = false, uint64_t limit_bytes = 0);
+
+  // Collective: ends the processes of all ranks with `status` where `failed` on any of them, which has said why. One that ended
+  // alone would be a death to the others.
+  void end_where(bool failed, int status) const;
+  // Collective, for large amounts: ends them all where some host has not got that much more memory, before its system has to kill.
+  void must_fit(uint64_t bytes_a_host, const std::string& what, const std::string& advice) const;
 
   void barrier() const;
   std::vector<double> all_ranks(const std::vector<double>& values) const;  // rank after rank

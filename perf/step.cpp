@@ -75,13 +75,17 @@ class Runner {
                                      : make_step(model.units.size(), options.prefetch, model.stays)),
         shape_(shape_of(session, model, options)),
         progress_(session.rank() == 0) {
-    if (session.rank() == 0 && !options.report.empty()) page_ = std::make_unique<PageFile>(options.report);
+    if (!options.report.empty()) {
+      if (session.rank() == 0) page_ = std::make_unique<PageFile>(options.report);
+      session.end_where(page_ && !page_->open(), 2);
+    }
     // The pool's own limit is what fits; in a dry run it is what any order of slots could need, private gradients included.
     StepShape most = one_rank(shape_);
     most.gradient_slots = true;
     session.open_pool(options.dry_run, options.dry_run ? 2 * live_bound_bytes(model, events_, most) + (uint64_t{1} << 30) : 0);
     uint64_t largest = 0;
     for (const ModelUnit& unit : model.units) largest = std::max(largest, gradient_bytes(unit, options));
+    if (!options.dry_run) check_memory(options.gradient_slots ? 0 : largest);
     private_gradients_ = std::make_unique<Memory4k>(options.gradient_slots ? 1 : largest, options.dry_run);
     const double start = now_us();
     for (size_t u = 0; u < model.units.size(); u++) {
@@ -98,12 +102,15 @@ class Runner {
     std::vector<StepTimes> measured;
     for (int s = -options_.warmup; s < options_.steps; s++) {
       progress_.say([&] { return fmt::format("step {} of {}", s + options_.warmup + 1, options_.steps + options_.warmup); });
+      if (s == 0) peak_reserved_bytes_ = peak_live_bytes_ = 0;
       StepTimes times = step(nullptr);
       if (s >= 0) measured.push_back(std::move(times));
     }
+    bool written = true;
     if (session_.rank() == 0)
       for (const std::string& path : options_.snapshots)
-        must(fsccl_pool_snapshot(session_.pool(), path.c_str()), "fsccl_pool_snapshot");
+        written &= succeeded(fsccl_pool_snapshot(session_.pool(), path.c_str()), "fsccl_pool_snapshot");
+    session_.end_where(!written, 1);
     StepReport report = describe();
     if (!options_.report.empty()) step(&report.memory);
     if (!options_.dry_run) {
@@ -115,11 +122,19 @@ class Runner {
     const std::vector<MachineLimit> limits = measure_limits();
     progress_.clear();
     if (session_.rank() == 0) options_.json ? print_json(report) : print_report(report);
-    if (page_) page_->write(step_page(report, limits));
+    if (!options_.report.empty()) session_.end_where(page_ && !page_->write(step_page(report, limits)), 1);
     return report.wrong;
   }
 
  private:
+  void check_memory(uint64_t private_gradients) const {
+    constexpr uint64_t kShardAndGradient = 2 * sizeof(float);
+    const uint64_t all = model_.elements() * kShardAndGradient + live_bound_bytes(model_, events_, shape_) +
+                         private_gradients * static_cast<uint64_t>(shape_.ranks);
+    session_.must_fit(all / static_cast<uint64_t>(shape_.hosts), fmt::format("shards, gradients and slots of {}", model_.name),
+                      "use more hosts, fewer --layers, or --dry-run, which takes no memory");
+  }
+
   void declare() const {
     std::vector<fsccl_event_t> events;
     for (const StepEvent& event : events_) {
@@ -151,7 +166,10 @@ class Runner {
     if (memory) memory->push_back({0, pool_stats().collective_live_bytes, bounds.back()});  // what is kept
     for (size_t i = 0; i < events_.size(); i++) {
       handle(events_[i], generation, &times);
-      if (memory) memory->push_back({times.clocked(), pool_stats().collective_live_bytes, bounds[i]});
+      const fsccl_pool_stats_t now = pool_stats();
+      peak_reserved_bytes_ = std::max(peak_reserved_bytes_, now.reserved_bytes);
+      peak_live_bytes_ = std::max(peak_live_bytes_, now.collective_live_bytes);
+      if (memory) memory->push_back({times.clocked(), now.collective_live_bytes, bounds[i]});
     }
     must(fsccl_comm_counters(session_.comm(), &after), "fsccl_comm_counters");
     moved_ = after.bytes_read + after.bytes_written - before.bytes_read - before.bytes_written;
@@ -239,7 +257,7 @@ class Runner {
     report.create_us = create_us_;
     report.bytes_moved = session_.sum_over_ranks(moved_);
     report.bytes_minimum = minimum_bytes(model_, events_, shape_);
-    report.peak_bytes = session_.sum_over_ranks(stats.reserved_bytes);
+    report.peak_bytes = session_.sum_over_ranks(peak_reserved_bytes_);
     report.live_bound_bytes = live_bound_bytes(model_, events_, shape_);
     report.plan_bound_bytes = plan_bound_bytes(model_, events_, shape_);
     StepShape by_unit = shape_;
@@ -250,7 +268,7 @@ class Runner {
     report.fsdp2_bytes = fsdp2_reserved_bytes(fsdp2, false);
     report.fsdp2_expandable_bytes = fsdp2_reserved_bytes(fsdp2, true);
     report.by_parameter = options_.by_parameter;
-    report.live_peak_bytes = stats.collective_peak_bytes;
+    report.live_peak_bytes = peak_live_bytes_;
     report.planned_bytes = stats.planned_bytes;
     report.plan_hits = stats.plan_hits;
     report.plan_misses = stats.plan_misses;
@@ -320,6 +338,7 @@ class Runner {
   std::vector<fsccl_work_t> works_;
   double create_us_ = 0;
   uint64_t moved_ = 0, wrong_ = 0;
+  uint64_t peak_reserved_bytes_ = 0, peak_live_bytes_ = 0;  // of this rank, in the measured steps
   uint32_t generation_ = 0;
 };
 

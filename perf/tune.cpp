@@ -1,15 +1,19 @@
 #include "tune.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "numbers.h"
+#include "report.h"
 
 namespace fsccl::perf {
 namespace {
@@ -76,6 +80,7 @@ class Tuner {
       : session_(session), options_(options), printing_(session.rank() == 0) {}
 
   void run() {
+    session_.end_where(printing_ && !writable(), 2);
     if (printing_ && !options_.json)
       fmt::print("# {} ranks on {} hosts, {} repeats\n{:<15} {:<7} {:>10}  {:<26} {:>10}  {:<26} {:>10} {:>9}\n", session_.ranks(),
                  session_.hosts(), options_.repeats, "operation", "memory", "bytes", "chosen", "us", "best", "us", "spread");
@@ -96,10 +101,25 @@ class Tuner {
     forced_.clear();
     if (printing_ && !options_.json)
       fmt::print("# the choice is behind the best by more than the spread at {} of {} points\n", behind, points_);
-    if (!options_.output.empty()) write();
+    if (!options_.output.empty()) session_.end_where(!write(), 1);
+    if (printing_) flush_output();
   }
 
  private:
+  // Looked at before it all is measured. What is there stays as it is.
+  bool writable() const {
+    if (options_.output.empty()) return true;
+    const bool exists = access(options_.output.c_str(), F_OK) == 0;
+    const bool opens = std::ofstream(options_.output, std::ios::app).is_open();
+    if (opens && !exists) unlink(options_.output.c_str());
+    return opens || cannot_write();
+  }
+  bool cannot_write() const {
+    fmt::print(stderr, "fsccl-perf: {}: {}; check the folder, its permissions and the space there\n", options_.output,
+               strerror(errno));
+    return false;
+  }
+
   // The communicators of all plans that are candidates at any of the sizes, the free choice first.
   void open(const CollectiveKind& kind) {
     forced_.clear();
@@ -245,8 +265,8 @@ class Tuner {
     (*file)["costs"].push_back(entry);
   }
 
-  // New rules go before those of the file in force. Collective.
-  void write() {
+  // New rules go before those of the file in force. Collective. False: it could not be written, and that was said.
+  bool write() {
     Json file = {{"fsccl_tuning", 1}, {"costs", Json::array()}, {"rules", Json::array()}};
     if (const std::string before = setting("FSCCL_TUNING_FILE"); !before.empty()) {
       std::ifstream text(before);
@@ -269,15 +289,13 @@ class Tuner {
       add_costs(&file, here);
       must(fsccl_comm_destroy(here), "fsccl_comm_destroy");
     }
-    if (!printing_) return;
+    if (!printing_) return true;
     std::ofstream out(options_.output);
     out << file.dump(1) << "\n";
-    if (!out.flush()) {
-      fmt::print(stderr, "fsccl-perf: {} cannot be written\n", options_.output);
-      std::exit(1);
-    }
+    if (!out.flush()) return cannot_write();
     if (!options_.json)
       fmt::print("# {} rules and {} costs: FSCCL_TUNING_FILE={}\n", file["rules"].size(), file["costs"].size(), options_.output);
+    return true;
   }
 
   const Session& session_;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "fsccl/fsccl.h"
@@ -177,9 +178,7 @@ void print_transports(bool json) {
   if (json) fmt::print("{}\n", list.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Shows what FSCCL is, how it is configured here, and what it can use.", "fsccl-info");
   app.require_subcommand(1);
   bool json = false, markdown = false;
@@ -195,7 +194,11 @@ int main(int argc, char** argv) {
   const LayoutCommand layout(app);
   const TopologyCommand topology(app);
   const ExplainCommand explain(app);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
 
   if (devices.parsed()) return devices.run();
   if (layout.parsed()) return layout.run();
@@ -210,5 +213,21 @@ int main(int argc, char** argv) {
   } else {
     print_transports(json);
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return 0;
+}
+
+int not_written(const char* why) {
+  fmt::print(stderr, "fsccl-info: the output cannot be written: {}\n", why);
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int status = run(argc, argv);
+    return std::fflush(stdout) == 0 ? status : not_written(std::strerror(errno));
+  } catch (const std::system_error& error) {  // of fmt::print
+    return not_written(error.what());
+  }
 }

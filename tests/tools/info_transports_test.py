@@ -21,6 +21,11 @@ assert len({entry['name'] for entry in listed}) == len(listed) and listed[0]['na
 for entry in listed:
     assert isinstance(entry['available'], bool), entry
     assert (entry['why'] == '') == entry['available'], entry
+for command in ('config', 'config --json', 'config --markdown', 'transports', 'version', 'topology', 'explain all_gather 4K'):
+    with open('/dev/full', 'w', encoding='utf-8') as full:
+        full_disk = subprocess.run([program, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                   check=False)
+    assert full_disk.returncode == 1 and 'cannot be written' in full_disk.stderr, (command, full_disk)
 text = run()
 assert all(entry['name'] in text for entry in listed), text
 

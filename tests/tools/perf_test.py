@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import resource
+import subprocess
 import sys
 import tempfile
 
@@ -85,7 +86,10 @@ def check_options():
         expect(row['wrong'] is None, f'nothing is checked with -c 0: {row}')
     for arguments, word in ((('-b', '12Q'), '12Q'), (('-b', '2M', '-e', '1M'), '2M'), (('-d', 'quad'), 'quad'),
                             (('-o', 'median'), 'median'), (('--coll', 'shuffle'), 'shuffle'), (('-c', '2'), '2'),
-                            (('-f', '0.5'), '0.5'), (('-i', '1K', '-f', '2'), 'step'),
+                            (('-f', '0.5'), '0.5'), (('-f', '1'), 'stepfactor'), (('-i', '0'), 'stepbytes'),
+                            (('-b', '0'), 'minbytes'),
+                            (('--coll', 'all_reduce', '--memory', 'shared', '--ranks', '2'), 'nothing can be measured'),
+                            (('-i', '1K', '-f', '2'), 'step'),
                             (('-i', '1', '-b', '1', '-e', '1G'), 'stepbytes'),
                             (('-r', '2', '--ranks', '2'), 'root'), (('--ranks', '0'), 'ranks'), (('--memory', 'gpu'), 'gpu'),
                             (('-o', 'mulsum', '-d', 'int8'), 'floating'), (('-n', '0'), 'iters'),
@@ -95,6 +99,20 @@ def check_options():
                             (('--keep', 'budget', '3X'), '3X'), (('--block', '8'), '32x32'),
                             (('--block', '8x8'), '--layout ragged'), (('--steps', '0'), 'steps'), (('--layers', '99'), '99')):
         expect(word in run('step', *arguments, status=2), f'the error of {arguments} names {word}')
+    # Where one rank ends, the others do, and are not heard of.
+    for arguments, word in ((('collectives', '--report', '/nonexistent/page.html', '-b', '8', '-e', '8'), 'permissions'),
+                            (('tune', '-o', '/nonexistent/tuned.json', '-b', '8', '-e', '8'), 'permissions')):
+        said = run(*arguments, '--ranks', '2', status=2)
+        expect(word in said and 'died' not in said, f'{arguments}: {said}')
+    said = run('step', '--model', 'llama-3.1-405b', '--ranks', '2', status=1)
+    expect('--dry-run' in said and '--layers' in said and 'died' not in said, f'what does not fit: {said}')
+    said = run('collectives', '-b', '512G', '-e', '512G', '--ranks', '2', status=1)
+    expect('--maxbytes' in said and 'died' not in said, f'what does not fit: {said}')
+    for arguments in (('collectives', '-b', '8', '-e', '8'), ('collectives', '-b', '8', '-e', '8', '--json'),
+                      ('step', '--model', 'llama-3-8b', '--dry-run', '--steps', '1')):
+        with open('/dev/full', 'w', encoding='utf-8') as full:
+            done = subprocess.run([program, *arguments, '--ranks', '1'], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        expect(done.returncode == 1 and 'cannot be written' in done.stderr, f'{arguments} on a full disk: {done}')
 
 
 def read_page(path):
