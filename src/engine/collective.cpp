@@ -109,7 +109,9 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.spread;
-  if (rule && rule->way == Way::by_hosts && hosts > 1 && per_host != 1 && !(hierarchy_ && hierarchy_->takes(call)))
+  const bool nothing_to_move = shape.count == 0;
+  if (rule && rule->way == Way::by_hosts && !nothing_to_move && hosts > 1 && per_host != 1 &&
+      !(hierarchy_ && hierarchy_->takes(call)))
     announce_ignored(*rule, call.op, "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 
@@ -176,7 +178,9 @@ Status Collectives::check_call(const CollectiveCall& call) const {
     if (!reduce_supported(call.dtype, call.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
         (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(call.dtype)))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}", dtype_name(call.dtype),
-                  dtype_bytes_only(call.dtype) ? ": fp8 values are only moved; cast them first" : "");
+                  dtype_bytes_only(call.dtype)  ? ": fp8 values are only moved; cast them first"
+                  : kind == FSCCL_OP_PREMUL_SUM ? ": fsccl_premul_sum() needs a floating-point type"
+                                                : "");
   }
   return success();
 }

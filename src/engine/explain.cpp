@@ -86,7 +86,9 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   const Selection selection = select(op, shape, whole.select, &candidates);
   HostsChoice hosts;
   if (where.by_hosts) hosts = choose_by_hosts(op, shape, whole, where.mode);
-  const std::string& why = hosts.why.empty() ? selection.why : hosts.why;
+  const std::string why = hosts.stages.empty()            ? selection.why
+                          : hosts.by_hosts || hosts.asked ? hosts.why
+                                                          : selection.why + ", and flat: " + hosts.why;
 
   std::string text = fmt::format(
       R"({{"operation":"{}","bytes":{},"ranks":{},"measured":{},"costs_from":"{}","machine":"{}","transport":"{}",{}{}"link":"{}",)"

@@ -1,5 +1,7 @@
 #include "engine/stages.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace fsccl {
@@ -54,6 +56,20 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
   return stages;
 }
 
+// Of the network, without what was measured at this start.
+Costs lasting(const Costs& costs) {
+  Costs made = typical_costs(topo::LinkClass::network);
+  if (costs.origin != CostsOrigin::calibration) {
+    made.exchange = costs.exchange;
+    made.slot_cached = costs.slot_cached;
+    made.slot_streaming = costs.slot_streaming;
+    made.copy_per_byte = costs.copy_per_byte;
+    made.origin = costs.origin;
+  }
+  made.message = 0;  // the time of exchanges decides of tiny ones, and keeps the order of their sums
+  return made;
+}
+
 }  // namespace
 
 Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
@@ -67,8 +83,7 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
 }
 
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode) {
-  whole.select.costs = typical_costs(topo::LinkClass::network);
-  whole.select.costs.message = 0;  // the time of exchanges decides of tiny ones, and keeps the order of their sums
+  whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = (whole.ranks + hosts - 1) / hosts;
   Party lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
@@ -83,13 +98,18 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, Hierarch
   const Rule* const rule = whole.select.rule(rule_of_hosts, op, call_bytes(op, shape));
   if (rule) {
     choice.by_hosts = rule->way == Way::by_hosts;
+    choice.asked = true;
     choice.why = rule->origin + " says so";
   } else if (mode == HierarchyMode::kOn) {
-    choice.by_hosts = true;
+    choice.by_hosts = choice.asked = true;
     choice.why = "FSCCL_HIERARCHY says so";
   } else {
     std::vector<Candidate> considered;
-    choice.by_hosts = choice.ns < select(op, shape, sharing(whole.select, host.ranks), &considered).ns;
+    const double flat_ns = select(op, shape, sharing(whole.select, host.ranks), &considered).ns;
+    choice.by_hosts = choice.ns < flat_ns;
+    choice.why = fmt::format("{:.1f} us by hosts and {:.1f} flat are predicted from the {}, for a link that a host's ranks share",
+                             choice.ns / 1000, flat_ns / 1000,
+                             whole.select.costs.origin == CostsOrigin::table ? "table of links" : "tuning file");
   }
   return choice;
 }

@@ -31,13 +31,15 @@ struct HostsChoice {
   bool by_hosts = false;
   std::vector<Stage> stages;  // none: the operation has no such form
   double ns = 0;              // predicted, of the stages together
-  std::string why;            // "": the prediction
+  bool asked = false;         // by a rule or a setting; else the predictions decided
+  std::string why;
 };
 // Of an operation on hosts with several ranks: by the stages or by the own plan of the communicator, `whole`. From nothing but what
 // all ranks know alike: hosts that differ count as even ones, uneven parts too, and what a host measured for itself is left aside.
 //
-// Prices are of links as they typically are, not of these at this moment: whether a sum goes by hosts decides in which order it is
-// taken, and so its bits; and how many bytes an operation sends between hosts is the same in every run.
+// Prices are of links as they typically are, or as a tuning file has them, not as this start found them: whether a sum goes by
+// hosts decides in which order it is taken, and so its bits; and how many bytes an operation sends between hosts is the same in
+// every run.
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode);
 
 }  // namespace fsccl

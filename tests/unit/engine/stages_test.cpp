@@ -28,10 +28,24 @@ TEST(Stages, BySize) {
 // What was measured at the start is another time each time, and must not decide the bits of a sum, nor what is sent between hosts.
 TEST(Stages, DoNotFollowWhatIsMeasured) {
   Party other = job(2, 4);
+  other.select.costs.origin = CostsOrigin::calibration;
   other.select.costs.exchange = 1e9;  // the stages have one, too, and more bytes each way
   other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
   for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce, OpCode::broadcast})
     EXPECT_TRUE(choice(other, op, 1 << 20).by_hosts) << op_name(op);
+}
+
+// What a tuning file says is the same each time. Where a link is so fast that bytes cost nothing, to go by hosts only adds
+// exchanges.
+TEST(Stages, FollowATuningFile) {
+  Party other = job(2, 4);
+  other.select.costs.origin = CostsOrigin::tuning_file;
+  other.select.costs.slot_cached.ns = other.select.costs.slot_streaming.ns = {0, 0, 0};
+  for (const OpCode op : {OpCode::all_gather, OpCode::reduce_scatter, OpCode::all_reduce}) {
+    const HostsChoice made = choice(other, op, 1 << 20);
+    EXPECT_FALSE(made.by_hosts) << op_name(op);
+    EXPECT_NE(made.why.find("predicted from the tuning file"), std::string::npos) << made.why;
+  }
 }
 
 TEST(Stages, OfEachOperation) {
