@@ -450,7 +450,7 @@ typedef struct fsccl_pool_stats_s {
   uint64_t live_bytes;            /* in slots and blocks now */
   uint64_t live_peak_bytes;       /* the most ever live at once */
   uint64_t collective_live_bytes; /* slots of units, shared ones included on every rank that uses them */
-  uint64_t collective_peak_bytes;
+  uint64_t collective_peak_bytes; /* the most of shared slots and the most of own ones, each at its time, together */
   uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc(), and imports */
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
@@ -729,8 +729,8 @@ typedef struct fsccl_reduce_config {
   fsccl_reduce_result_t* result; /* written at completion, until when it must live; with defer_replicas of the sums so far. NULL:
                                     not wanted */
   /* Called once for each parameter that is neither frozen nor tied and of which this rank holds a piece, in order, as soon as its
-   * sharded gradient is final (never with defer_replicas), in the thread that drives the operation; must not call fsccl operations
-   * of this communicator. NULL: none. */
+   * sharded gradient is final (never with defer_replicas), in the thread that drives the operation. It may call
+   * fsccl_unit_sharded_grad() of this parameter, and must not call fsccl operations of this communicator. NULL: none. */
   void (*shard_ready)(void* context, fsccl_unit_t unit, size_t index);
   void* shard_ready_context;
   void* const* sharded_grads; /* NULL: sharded_grad(i) stays where it is. Else one pointer per parameter to the caller's memory
@@ -953,7 +953,8 @@ FSCCL_API fsccl_status_t fsccl_group_end(void);
  * own, the same on all ranks (part of the fingerprint). Lists that fit a slot (FSCCL_SLOT_BYTES) travel packed in one exchange;
  * else bytes go straight between blocks of pools, or through slots when any buffer of any rank lies elsewhere. The list and the
  * counts are copied before the call returns. Plans are kept by the list's counts and dtypes; a call allocates a few words per
- * tensor. A list of 0 tensors is a barrier. Buffers must not overlap, except in the in-place forms.
+ * tensor. A list of 0 tensors is a barrier. Buffers must not overlap, except in the in-place forms;
+ * between tensors that is not looked at.
  */
 typedef struct fsccl_tensor {
   void* send;

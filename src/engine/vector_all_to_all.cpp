@@ -149,6 +149,11 @@ Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_
   const std::vector<uint64_t> begins(call.displacements, call.displacements + ranks);
   FSCCL_TRY(check_side("send", call.input, x->mine, begins));
   FSCCL_TRY(check_side("recv", call.output, x->recv_counts, x->recv_displacements));
+  Shape received;
+  received.ranks = engine_.ranks();
+  received.counts = x->recv_counts;
+  received.displacements = x->recv_displacements;
+  FSCCL_TRY(check_parts(received));
   uint64_t input_bytes = 0;
   for (size_t q = 0; q < ranks; q++)
     if (x->mine[q]) input_bytes = std::max(input_bytes, (begins[q] + x->mine[q]) * dtype_size(call.dtype));

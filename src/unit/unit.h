@@ -126,6 +126,7 @@ class Unit {
   static Unit& unit_of(Operation& op);
   static const GradReduction& reduction_of(Operation& op);
   static void shard_ready(Operation& op, size_t index);
+  static void tell(const Finish& finish, size_t index);  // who asked for shard_ready
   static void shard_done(Operation& op, const Step& step);
   static Completion shards_summed(Operation& op);
   static Completion replicas_summed(Operation& op);

@@ -26,14 +26,26 @@ Unit::Finish& Unit::finish_of(Operation& op) {
   return *reinterpret_cast<Finish*>(op.context.data());
 }
 
+namespace {
+// Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final, though the operation is not over.
+thread_local const Unit* told_unit = nullptr;
+thread_local size_t told_index = 0;
+}  // namespace
+
+void Unit::tell(const Finish& finish, size_t index) {
+  told_unit = finish.unit;
+  told_index = index;
+  finish.shard_ready(finish.shard_ready_context, finish.handle, index);
+  told_unit = nullptr;
+}
+
 Unit& Unit::unit_of(Operation& op) { return *finish_of(op).unit; }
 const GradReduction& Unit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
 
 // Of a sum over the shard_comm: told to who asked, unless replicas add to it.
 void Unit::shard_ready(Operation& op, size_t index) {
   const Finish& finish = finish_of(op);
-  if (finish.shard_ready && !finish.unit->spec_.replicate_comm)
-    finish.shard_ready(finish.shard_ready_context, finish.handle, index);
+  if (finish.shard_ready && !finish.unit->spec_.replicate_comm) tell(finish, index);
 }
 
 void Unit::shard_done(Operation& op, const Step& step) { shard_ready(op, reduction_of(op).param_of(step.dst.buffer)); }
@@ -67,7 +79,7 @@ Completion Unit::replicas_summed(Operation& op) {
       args.norm = &norm;
       reduce(args);
     }
-    if (finish.shard_ready) finish.shard_ready(finish.shard_ready_context, finish.handle, i);
+    if (finish.shard_ready) tell(finish, i);
   }
   if (finish.result) *finish.result = {norm.sum, norm.finite};
   return Completion::over;
@@ -102,11 +114,12 @@ Status Unit::check_has_grad(size_t index) const {
 Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
   FSCCL_TRY(check_index(index));
   FSCCL_TRY(check_has_grad(index));
-  if (engine().completed() < reduced_[slot_of(index)].sequence) {
+  const bool told = told_unit == this && told_index == index;
+  if (!told && engine().completed() < reduced_[slot_of(index)].sequence) {
     if (engine().failed()) return engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
   }
-  if (replica_sequence_ && spec_.replicate_comm->engine().completed() < replica_sequence_) {
+  if (!told && replica_sequence_ && spec_.replicate_comm->engine().completed() < replica_sequence_) {
     if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
     return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
                 spec_.name);

@@ -262,8 +262,10 @@ TEST(Forms, WrongCounts) {
     EXPECT_ERROR(fsccl_gather(in.data(), out.data(), 1, FSCCL_FLOAT32, 2, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
                  "root 2");
     EXPECT_OK(fsccl_barrier(self.comm, nullptr, nullptr));  // nothing was lost
-    // Only the ranks together can see that these do not fit.
     const size_t zeros[] = {0, 0}, one[] = {1, 1}, begins[] = {0, 1};
+    EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), one, zeros, FSCCL_FLOAT32, self.comm, nullptr, nullptr),
+                 FSCCL_ERR_INVALID_ARGUMENT, "overlap");
+    // Only the ranks together can see that these do not fit.
     EXPECT_ERROR(fsccl_all_to_all_v(in.data(), one, begins, out.data(), self.rank ? one : zeros, begins, FSCCL_FLOAT32, self.comm,
                                     nullptr, nullptr),
                  FSCCL_ERR_MISMATCH, "send_counts");

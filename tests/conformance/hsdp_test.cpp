@@ -42,6 +42,9 @@ struct Ready {
 void note_ready(void* context, fsccl_unit_t unit, size_t index) {
   auto& ready = *static_cast<Ready*>(context);
   EXPECT_EQ(unit, ready.unit->get());
+  fsccl_view_t view{};
+  EXPECT_OK(fsccl_unit_sharded_grad(unit, index, &view)) << "where an optimizer begins";
+  EXPECT_NE(view.data, nullptr);
   ready.indices.push_back(index);
 }
 
