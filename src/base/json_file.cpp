@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 namespace fsccl {
@@ -18,6 +19,17 @@ Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
   if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
   if (text.size() > most_bytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
   return text;
+}
+
+Result<nlohmann::json> parse_json_text(const std::string& text, const std::string& source) {
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    const std::string_view before = std::string_view(text).substr(0, std::max<size_t>(error.byte, 1) - 1);
+    const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,
+                1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
+  }
 }
 
 bool JsonReader::object(const Json& json, const std::string& place, std::initializer_list<const char*> known) {

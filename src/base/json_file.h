@@ -14,6 +14,9 @@ namespace fsccl {
 // FSCCL_ERR_SYSTEM: it cannot be read; FSCCL_ERR_INVALID_ARGUMENT: it is larger.
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
 
+// FSCCL_ERR_INVALID_ARGUMENT, with the place, where `text` is not JSON.
+Result<nlohmann::json> parse_json_text(const std::string& text, const std::string& source);
+
 class JsonReader {
  protected:
   using Json = nlohmann::json;

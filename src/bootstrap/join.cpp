@@ -54,14 +54,19 @@ Result<Registration> register_once(const MeetingPlace& place, const SocketAddres
 Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks, Deadline deadline) {
   Backoff backoff;
   Status last;
+  const SocketAddress* tried = nullptr;
   const int64_t begin_ns = now_ns();
   for (;;) {
     for (const SocketAddress& address : place.addresses) {
+      tried = &address;
       Result<Registration> registration = register_once(place, address, self, ranks, deadline);
       if (registration.ok()) return registration;
       last = registration.take_status();
       if (!worth_another_try(last)) break;
     }
+    if (last.code() == FSCCL_ERR_PROTOCOL && last.error().peer < 0)
+      return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}", self->rank, describe(*tried), ranks,
+                  last.text());
     if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
     if (last.code() == FSCCL_ERR_TIMEOUT || deadline.passed()) break;
     backoff.sleep(deadline);
@@ -89,6 +94,11 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
     } else {
       last = channel.take_status();
     }
+    if (last.code() == FSCCL_ERR_TIMEOUT && last.error().peer < 0)
+      return fail(FSCCL_ERR_TIMEOUT,
+                  "rank {} got no answer from rank {} at {}, below which it belongs; is a firewall between them?", self.rank,
+                  parent.rank, describe(address))
+          .with_peer(self.rank, parent.rank);
     if (!worth_another_try(last)) return last;
     backoff.sleep(deadline);
   }

@@ -298,8 +298,11 @@ void TreeJob::give_up(const Status& why) {
 std::string TreeJob::what_is_missing() const {
   if (!steps_.has_members()) return "not all ranks have come, or the list of them has not";
   const std::vector<int32_t> missing = steps_.missing();
-  return missing.empty() ? "this rank is ready, others are not"
-                         : fmt::format("ranks {} or ranks below them have not linked up", list_ranks(missing));
+  return missing.empty()
+             ? "this rank is ready, others are not"
+             : fmt::format(
+                   "ranks {} or ranks below them have not linked up; do they run, and can hosts connect to each other at any port?",
+                   list_ranks(missing));
 }
 
 Status TreeJob::finish_join(Deadline deadline) {

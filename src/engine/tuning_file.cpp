@@ -123,8 +123,7 @@ const Costs* Tuning::find(const std::string& machine, std::string_view transport
 }
 
 Result<Tuning> parse_tuning(const std::string& text, const std::string& source) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON", source);
+  FSCCL_ASSIGN(const nlohmann::json json, parse_json_text(text, source));
   Result<Tuning> tuning = Reader(source).read(json);
   if (tuning.ok()) tuning.value().hash = hash_of(text);
   return tuning;

@@ -250,9 +250,9 @@ OrderedJson json_of(const Topology& topology, const Tree& tree, int index) {
 }  // namespace
 
 Result<Topology> parse_json(const std::string& text, const std::string& source) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON, and not XML of hwloc either", source);
-  return Reader(source).read(json);
+  const Result<Json> json = parse_json_text(text, source);
+  if (!json.ok()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}, and not XML of hwloc either", json.status().text());
+  return Reader(source).read(json.value());
 }
 
 Result<Topology> load_file(const std::string& path) {

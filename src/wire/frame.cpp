@@ -53,7 +53,9 @@ Bytes encode_frame(FrameType type, ByteView payload) {
 Result<FrameHeader> decode_header(ByteView bytes, size_t max_payload_bytes) {
   if (bytes.size() < kFrameHeaderBytes) return bad_payload("header");
   ByteReader reader(bytes.first(kFrameHeaderBytes));
-  if (reader.get<uint32_t>() != kFrameMagic) return fail(FSCCL_ERR_PROTOCOL, "the other side does not speak FSCCL's protocol");
+  if (reader.get<uint32_t>() != kFrameMagic)
+    return fail(FSCCL_ERR_PROTOCOL,
+                "the other side does not speak FSCCL's protocol: if another program has that port, give the job another one");
   FrameHeader header;
   header.type = static_cast<FrameType>(reader.get<uint16_t>());
   header.sum = reader.get<uint16_t>();

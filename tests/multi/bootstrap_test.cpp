@@ -1,12 +1,15 @@
 // The bootstrap with real processes: launch environments, secrets, and deaths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "bootstrap/job.h"
 #include "multi/processes.h"
@@ -291,6 +294,33 @@ TEST(Deaths, ARankThatNeverComesIsNamed) {
   }
   EXPECT_FALSE(processes.finish(kPatienceMs));
   for (int rank = 0; rank < 4; ++rank) EXPECT_THAT(processes.output(rank), HasSubstr("missing: 4")) << processes.report();
+}
+
+// Another program has the port.
+TEST(Environment, AStrangerWhereTheRanksMeetIsNamed) {
+  const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), size), 0);
+  ASSERT_EQ(listen(listener.get(), 16), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&at), &size), 0);
+  const std::string port = std::to_string(ntohs(at.sin_port));
+  std::thread stranger([&] {
+    const std::string greeting(256, 'x');
+    for (int fd; (fd = accept(listener.get(), nullptr, nullptr)) >= 0; close(fd))
+      (void)!write(fd, greeting.data(), greeting.size());
+  });
+  Processes processes;
+  Variables variables = own_host(1, 2, unique_port());
+  variables.insert(variables.end(), {{"FSCCL_BOOTSTRAP_PORT", port}, {"FSCCL_INSECURE", "1"}});
+  processes.start("exchange", 1, 2, variables);
+  EXPECT_FALSE(processes.finish(kPatienceMs));
+  EXPECT_THAT(processes.output(0), HasSubstr("rank 1: at 127.0.0.1:" + port)) << processes.report();
+  EXPECT_THAT(processes.output(0), HasSubstr("another program has that port")) << processes.report();
+  shutdown(listener.get(), SHUT_RDWR);
+  stranger.join();
 }
 
 TEST(Deaths, RankZeroKilledWhileTheOthersWait) {

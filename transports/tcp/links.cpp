@@ -58,7 +58,8 @@ void Node::try_next(Link& link) {
     dial.until_ns = now + kRoundNs;
     return;
   }
-  std::string problem = fmt::format("no connection to rank {}: {}", link.rank, dial.problem);
+  std::string problem = fmt::format("no connection to rank {}: {}; FSCCL_TCP_INTERFACE must lead to it, and no firewall be between",
+                                    link.rank, dial.problem);
   end_dial(link);
   link.over = true;
   broke(link.rank, std::move(problem));

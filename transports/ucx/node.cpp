@@ -146,7 +146,8 @@ bool Node::reach(Peer& peer) {
   const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
   if (status != UCS_OK) {
     peer.endpoint = nullptr;
-    broke(peer.rank, fmt::format("no connection to rank {}: {}", peer.rank, ucx_.status_string(status)));
+    broke(peer.rank, fmt::format("no connection to rank {}: {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it", peer.rank,
+                                 ucx_.status_string(status)));
     return false;
   }
   peer.to = token(rank_, peer.rank);

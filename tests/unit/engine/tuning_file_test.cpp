@@ -44,6 +44,7 @@ TEST(TuningFile, ErrorsNameThePlace) {
   };
   const std::pair<std::string, const char*> kCases[] = {
       {"", "file: not JSON"},
+      {"{\n \"costs\": [,]}", "file: not JSON at line 2, column 12"},
       {"[]", "the document must be an object"},
       {"{}", "\"fsccl_tuning\" must be 1"},
       {R"({"fsccl_tuning": 2})", "write the file anew"},

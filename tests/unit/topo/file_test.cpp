@@ -75,7 +75,7 @@ std::string with_host(const std::string& more) { return R"({"fsccl_topology": 1,
 
 TEST(File, ErrorsNameThePlace) {
   const std::pair<std::string, const char*> kCases[] = {
-      {"", "file: not JSON, and not XML"},
+      {"", "file: not JSON at line 1, column 1, and not XML"},
       {"[]", "the document must be an object"},
       {R"({"hosts": []})", "\"fsccl_topology\" must be 1"},
       {R"({"fsccl_topology": 2, "hosts": []})", "must be 1"},
