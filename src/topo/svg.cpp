@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMostDrawn = 4;  // hosts of a group
 constexpr double kGap = 6, kTitle = 15, kCore = 12, kCoreGap = 2, kWidest = 620, kDeviceWidth = 84, kDeviceHeight = 30;
 constexpr double kBarHeight = 16, kLineGap = 4;
+constexpr double kCharacter = 5.6;  // about its width
 constexpr size_t kCoresInRow = 16;
 
 struct Place {
@@ -50,7 +51,7 @@ const char* fill_of(Kind kind) {
 
 // As text of XML, cut to what `room` has place for.
 std::string escaped(const std::string& text, double room) {
-  const auto most = static_cast<size_t>(std::max(3.0, room / 5.6));  // about the width of a character
+  const auto most = static_cast<size_t>(std::max(3.0, room / kCharacter));
   size_t end = text.size();
   if (end > most)
     for (end = most - 1; end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80; end--) {  // inside a character of UTF-8
@@ -103,6 +104,10 @@ class Drawing {
     return text;
   }
 
+  double room_for_title(int node) const {
+    return std::min(kWidest / 2, kCharacter * static_cast<double>(title(node).size()) + 3 * kGap);
+  }
+
   // The box of a node with all that is in it, placed inside; its own place is the caller's to choose.
   Box measure(int node) const {
     Box box;
@@ -122,7 +127,7 @@ class Drawing {
       box.inside.insert(box.inside.begin(), std::move(cores));
     }
     if (box.inside.empty()) {
-      box.place.w = kind >= Kind::gpu ? kDeviceWidth : 60;
+      box.place.w = kind >= Kind::gpu ? kDeviceWidth : std::max(60.0, room_for_title(node));
       box.place.h = is_bar(kind) ? kBarHeight : kind >= Kind::gpu ? kDeviceHeight : kTitle + kGap;
       return box;
     }
@@ -145,7 +150,7 @@ class Drawing {
       row = std::max(row, part.place.h);
       box->place.w = std::max(box->place.w, x);
     }
-    box->place.w = std::max(box->place.w, std::min(kWidest / 2, 5.6 * static_cast<double>(at(box->node).name.size()) + 3 * kGap));
+    box->place.w = std::max(box->place.w, room_for_title(box->node));
     box->place.h = y + row + kGap;
     for (Box& part : box->inside)
       if (part.node >= 0 && is_bar(at(part.node).kind)) part.place.w = box->place.w - 2 * kGap;
