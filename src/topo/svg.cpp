@@ -203,9 +203,8 @@ class Drawing {
     if (a == places_.end() || b == places_.end()) return;  // of a host that is not drawn
     const bool a_above = a->second.y <= b->second.y;
     const Place &upper = a_above ? a->second : b->second, &lower = a_above ? b->second : a->second;
-    const bool from_bar = is_bar(at(a_above ? link.a : link.b).kind);
-    const double room = upper.w - 2 * kGap, step = kLineGap * static_cast<double>(drawn_++);
-    const double x = from_bar ? upper.x + upper.w - kGap - std::fmod(step, room) : upper.x + kGap + std::fmod(step, room);
+    const double room = upper.w / 2 - kGap;  // on the right: names are on the left
+    const double x = upper.x + upper.w - kGap - std::fmod(kLineGap * static_cast<double>(drawn_++), room);
     const double end = lower.y + lower.h / 2;
     lines_ += fmt::format(
         "<g stroke=\"#a35\" fill=\"#a35\" opacity=\".6\"><title>{} - {}, {}</title><line x1=\"{:.0f}\" y1=\"{:.0f}\" "
