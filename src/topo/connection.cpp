@@ -16,7 +16,6 @@ LinkClass class_above(Kind kind, Kind parent) {
       return parent == Kind::package || parent == Kind::host ? LinkClass::package : LinkClass::numa;
     case Kind::numa:
       return parent == Kind::host ? LinkClass::host : LinkClass::package;
-    case Kind::nv_switch:
     case Kind::package:
       return LinkClass::host;
     default:
@@ -39,7 +38,7 @@ Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.no
   };
   for (size_t i = 0; i < topology.nodes.size(); i++) {
     const Node& node = topology.nodes[i];
-    if (node.parent < 0) continue;
+    if (node.parent < 0 || node.kind == Kind::nv_switch) continue;  // that lies in the host, but only NVLinks lead to it
     add(static_cast<int>(i), node.parent, class_above(node.kind, topology.nodes[static_cast<size_t>(node.parent)].kind),
         node.gb_per_s);
   }
@@ -53,8 +52,9 @@ Graph::Graph(const Topology& topology) : topology_(topology), edges_(topology.no
 struct Graph::Reached {
   LinkClass link = LinkClass::core;
   double gb_per_s = 0;
-  int hops = 0, worst_hops = 0;  // edges; those of class `link`
+  int hops = 0;  // edges
   int before = -1;
+  std::array<int, kLinkClasses> of_class{};  // edges
   bool better_than(const Reached& other) const {
     const bool network = link == LinkClass::network, other_network = other.link == LinkClass::network;
     return std::tuple(!network, gb_per_s, -hops) > std::tuple(!other_network, other.gb_per_s, -other.hops);
@@ -70,7 +70,7 @@ std::vector<Graph::Reached> Graph::reach(int from) const {
     return b.first.better_than(a.first);
   };
   std::priority_queue<std::pair<Reached, int>, std::vector<std::pair<Reached, int>>, decltype(worse)> queue(worse);
-  queue.push({Reached{LinkClass::core, 1e12, 0, 0, -1}, from});
+  queue.push({Reached{LinkClass::core, 1e12, 0, -1, {}}, from});
   while (!queue.empty()) {
     const auto [way, node] = queue.top();
     queue.pop();
@@ -85,7 +85,7 @@ std::vector<Graph::Reached> Graph::reach(int from) const {
       next.before = node;
       next.hops++;
       next.gb_per_s = std::min(way.gb_per_s, edge.gb_per_s);
-      next.worst_hops = edge.link > way.link ? 1 : way.worst_hops + (edge.link == way.link);
+      next.of_class[static_cast<size_t>(edge.link)]++;
       next.link = std::max(way.link, edge.link);
       queue.push({next, edge.to});
     }
@@ -98,8 +98,11 @@ std::vector<Graph::Reached> Graph::reach(int from) const {
 Connection Graph::describe(const Reached& reached) {
   if (reached.hops < 0) return {};
   if (reached.hops == 0) return {LinkClass::core, 0, traits(LinkClass::core).gb_per_s, {}};
-  const double further = std::max(0, reached.worst_hops - 2);
-  return {reached.link, traits(reached.link).ns * (1 + further / 2), reached.gb_per_s, {}};
+  double ns = 0;
+  for (size_t i = 0; i < reached.of_class.size(); i++)
+    if (const int edges = reached.of_class[i])
+      ns = std::max(ns, traits(static_cast<LinkClass>(i)).ns * (1 + std::max(0, edges - 2) / 2.0));
+  return {reached.link, ns, reached.gb_per_s, {}};
 }
 
 const LinkTraits& traits(LinkClass link) {

@@ -23,7 +23,7 @@ const LinkTraits& traits(LinkClass link);
 
 struct Connection {
   LinkClass link{};
-  double ns = 0;           // the class's, once for each edge of that class that is beyond the first two
+  double ns = 0;           // of the slowest class on the way, and half of that for each of its edges beyond the first two
   double gb_per_s = 0;     // of the narrowest edge
   std::vector<int> nodes;  // the way, both ends included; empty: there is none (then the numbers are 0)
 };

@@ -39,6 +39,11 @@ TEST(Connection, GpusByNvlinkAndTheirCardsByPci) {
   // What is far for the processors is not near through GPUs.
   EXPECT_EQ(between(dgx, "dgx/core0", "dgx/core111").link, LinkClass::host);
   EXPECT_EQ(between(dgx, "dgx/mlx5_0", "dgx/mlx5_7").link, LinkClass::host);
+  // Nor is a device of the other package nearer than one of this.
+  for (const char* device : {"dgx/gpu", "dgx/mlx5_"})
+    EXPECT_GE(between(dgx, "dgx/core0", (device + std::string("7")).c_str()).ns,
+              between(dgx, "dgx/core0", (device + std::string("0")).c_str()).ns)
+        << device;
 }
 
 TEST(Connection, HostsAlongTheirRails) {
