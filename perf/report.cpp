@@ -97,9 +97,9 @@ void print_report(const StepReport& report) {
   fmt::print("# wire {}, layout {}, keep {} ({} units kept), gradients {}, sharing {}, prefetch {}, plan {}\n", report.wire,
              report.layout, report.keep, report.kept_units, report.gradients, report.sharing, report.prefetch, report.plan);
   fmt::print(
-      "# memory: shards and sharded gradients the caller's own; gathered parameters: sharing shared = one slot per host, private = "
-      "a "
-      "slot per rank; gradients: slot = a slot per rank, private = the caller's own\n");
+      "# memory: shards and sharded gradients are the caller's own; gathered parameters have a slot per host (sharing shared) or "
+      "per\n"
+      "# rank (private), gradients a slot per rank (slot) or the caller's own (private)\n");
   if (report.dry_run)
     fmt::print("# dry run: no memory is reserved or touched, nothing is moved or checked; times are those of the bookkeeping\n");
   fmt::print("{:<28} {:>12.3f} ms\n", "making the units", report.create_us / 1e3);

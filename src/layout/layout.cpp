@@ -30,9 +30,9 @@ Status check_tie(const std::vector<ParamShape>& params, size_t param) {
   const int target = params[param].tied_to;
   if (target == -1) return success();
   if (target < 0 || static_cast<size_t>(target) >= param)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT,
-                "parameter {} is tied to {}; a parameter is tied to an earlier one (0 .. {}), or to -1 for none", param, target,
-                static_cast<int64_t>(param) - 1);
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}; a parameter is tied to {}, or to -1 for none", param,
+                target,
+                param == 0 ? "an earlier one, of which the first has none" : fmt::format("an earlier one (0 .. {})", param - 1));
   const ParamShape& owner = params[static_cast<size_t>(target)];
   if (owner.tied_to != -1)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter {} is tied to {}, which is itself tied to {}: tie both to {}", param, target,
