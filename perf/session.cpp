@@ -46,6 +46,8 @@ Session::Session(const std::optional<LocalPlace>& place) {
     config.rank = place->rank;
     config.ranks = place->ranks;
   }
+  fsccl_launch_info_t launched = FSCCL_LAUNCH_INFO_INIT;
+  if (!place && fsccl_launcher(&launched) == FSCCL_OK) g_rank = launched.rank;  // for what goes wrong before the library knows
   must(fsccl_comm_create(&config, &comm_), "fsccl_comm_create");
   if (place) explicit_bzero(&id, sizeof id);
   must(fsccl_comm_rank(comm_, &rank_), "fsccl_comm_rank");
