@@ -2,6 +2,7 @@
 // over the ranks of a host first (run), or in rank order whatever the hosts are (placement). Where there is one host, or hosts have
 // one rank, both are rank order.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -351,12 +352,15 @@ TEST_P(Hosts, SendOnce) {
     std::vector<char> part(each), all(each * ranks);
     const auto sent = [&](const char* what, size_t bytes, auto run) {
       run();  // connections are made
-      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
-      const int64_t begin = bytes_sent();
-      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
-      run();
-      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
-      const double crossed = static_cast<double>(bytes_sent() - begin) / static_cast<double>(bytes);
+      double crossed = INFINITY;
+      for (int i = 0; i < 3; i++) {  // the least: what a busy system sends again is counted, too
+        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+        const int64_t begin = bytes_sent();
+        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+        run();
+        ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+        crossed = std::min(crossed, static_cast<double>(bytes_sent() - begin) / static_cast<double>(bytes));
+      }
       EXPECT_GT(crossed, 0.95) << what;
       EXPECT_LT(crossed, 1.15) << what;
     };
