@@ -29,6 +29,8 @@ Result<nlohmann::json> parse_json_text(const std::string& text, const std::strin
     const size_t line_begin = before.rfind('\n') + 1;  // 0 where there is none
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: not JSON at line {}, column {}", source,
                 1 + std::count(before.begin(), before.end(), '\n'), before.size() - line_begin + 1);
+  } catch (const nlohmann::json::exception&) {
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: a number in it is too large", source);
   }
 }
 

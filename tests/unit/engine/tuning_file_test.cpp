@@ -45,6 +45,7 @@ TEST(TuningFile, ErrorsNameThePlace) {
   const std::pair<std::string, const char*> kCases[] = {
       {"", "file: not JSON"},
       {"{\n \"costs\": [,]}", "file: not JSON at line 2, column 12"},
+      {"{\"costs\": [1e999]}", "file: a number in it is too large"},
       {"[]", "the document must be an object"},
       {"{}", "\"fsccl_tuning\" must be 1"},
       {R"({"fsccl_tuning": 2})", "write the file anew"},
