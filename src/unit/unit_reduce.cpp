@@ -3,6 +3,7 @@
 // every rank has reported the position of this reduce as done.
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/hash.h"
 #include "unit/replica_check.h"
@@ -33,10 +34,11 @@ thread_local size_t told_index = 0;
 }  // namespace
 
 void Unit::tell(const Finish& finish, size_t index) {
-  told_unit = finish.unit;
-  told_index = index;
+  const Unit* const unit_before = std::exchange(told_unit, finish.unit);  // a callback may drive another communicator, which tells
+  const size_t index_before = std::exchange(told_index, index);
   finish.shard_ready(finish.shard_ready_context, finish.handle, index);
-  told_unit = nullptr;
+  told_unit = unit_before;
+  told_index = index_before;
 }
 
 Unit& Unit::unit_of(Operation& op) { return *finish_of(op).unit; }
