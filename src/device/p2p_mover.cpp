@@ -26,13 +26,27 @@ Result<std::unique_ptr<StreamProgram>> P2pMover::program(const Plan& plan, const
   return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
 }
 
+// The old one's tables go first, so that the new ones take their memory: to allocate some may wait for all that the GPU was given,
+// and so for a peer in this process that already waits for this rank. The caller has finished the lane.
+Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan, const std::vector<std::byte*>& places) const {
+  which.reset();
+  FSCCL_ASSIGN(which, program(plan, places));
+  return success();
+}
+
+// Where that has failed.
+Status P2pMover::check_made(const StreamProgram* program) const {
+  if (program) return success();
+  return fail(FSCCL_ERR_OUT_OF_MEMORY,
+              "unit '{}' has no tables since its memory moved: the device had none for them; name it again", spec_.name);
+}
+
 Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
   const UnitShape& shape = definition_.unshard_shape;
   parameters_->finish();
-  FSCCL_ASSIGN(read_, program(unshard_private(shape, false), shards));
-  FSCCL_ASSIGN(writable_, program(unshard_private(shape, true), shards));
-  FSCCL_ASSIGN(kept_, program(unshard_kept(shape), shards));
-  return success();
+  FSCCL_TRY(remake(read_, unshard_private(shape, false), shards));
+  FSCCL_TRY(remake(writable_, unshard_private(shape, true), shards));
+  return remake(kept_, unshard_kept(shape), shards);
 }
 
 Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
@@ -46,8 +60,7 @@ Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
   }
   if (shape.params.empty()) places = grads;
   gradients_->finish();
-  FSCCL_ASSIGN(reduce_, program(reduce_grads(shape), places));
-  return success();
+  return remake(reduce_, reduce_grads(shape), places);
 }
 
 Status P2pMover::took(Lane::Kind kind, cuda::Stream stream, OpCode what) {
@@ -72,12 +85,14 @@ Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_
 
 Status P2pMover::gather(const Gather& gather) {
   Lane& lane = *parameters_;
+  StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
+  FSCCL_TRY(check_made(program));
   lane.enter(OpCode::unshard, gather.flags, gather.hash);
-  StreamProgram& program = gather.kept ? *kept_ : gather.writable ? *writable_ : *read_;
-  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, program, gather.slot, gather.stream, {});
+  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program, gather.slot, gather.stream, {});
 }
 
 Status P2pMover::reduce(const Reduce& reduce) {
+  FSCCL_TRY(check_made(reduce_.get()));
   gradients_->enter(OpCode::reduce_grads, reduce.flags, reduce.hash);
   return run(success(), *gradients_, *reduce_, reduce.slot, reduce.stream, reduce.run);
 }

@@ -39,12 +39,14 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
   plan.actions.push_back({.kind = Kind::wait});
   if (!reduce.folds.empty()) plan.actions.push_back(std::move(reduce));
   lane_->finish();
+  program_.reset();  // the new one takes the memory of its tables (p2p_mover.cpp)
   FSCCL_ASSIGN(program_, StreamProgram::make(pool_.device(), std::move(plan), slots_));
   return success();
 }
 
 Status P2pReplicaSum::run(Call& call) {
   FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
+  if (!program_) return fail(FSCCL_ERR_OUT_OF_MEMORY, "unit '{}' has no tables since its sharded gradients moved", spec_.name);
   FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {}, .norm = call.norm}));
   return lane_->end(call.stream, true);
 }
