@@ -90,17 +90,18 @@ void AtOnce::signal(const Step& step) {
     copy_inline(line.payload, at(step.src), step.count);
   } else if (step.tick == 0 && call_.asks) {
     Published published{};
-    for (uint32_t i = 0; i < call_.settings->publishes; i++) published.set(i, call_.published[i]);
-    learn(engine_.rank_, published);  // others judge it, so do we
+    for (uint32_t i = 0; i < call_.settings->publishes; i++) {
+      const Location& location = call_.published[i];
+      published.set(i, location);
+      if (location.arena == kPrivate) learn(engine_.rank_, i, location);  // others judge it, so do we
+    }
     std::memcpy(line.payload, &published, sizeof published);
   }
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
-bool AtOnce::learn(int rank, const Published& published) {
-  for (uint32_t i = 0; i < call_.settings->publishes; i++)
-    if (!engine_.learn(rank, i, published.at(i), *call_.asks, *call_.settings, &unreachable_)) return false;
-  return true;
+bool AtOnce::learn(int rank, uint32_t index, const Location& location) {
+  return engine_.learn(rank, index, location, *call_.asks, *call_.settings, &unreachable_);
 }
 
 bool AtOnce::enter(int peer, const fsccl_transport_line_t& line) {
@@ -108,7 +109,9 @@ bool AtOnce::enter(int peer, const fsccl_transport_line_t& line) {
   if (!call_.asks) return true;
   Published published;
   std::memcpy(&published, line.payload, sizeof published);
-  return learn(peer, published);
+  for (uint32_t i = 0; i < call_.settings->publishes; i++)
+    if (!learn(peer, i, published.at(i))) return false;
+  return true;
 }
 
 bool AtOnce::copy(const Step& step) const {

@@ -35,7 +35,7 @@ class AtOnce {
   void signal(const Step& step);
   bool wait(const Step& step);
   bool enter(int peer, const fsccl_transport_line_t& line);
-  bool learn(int rank, const Published& published);
+  bool learn(int rank, uint32_t index, const Location& location);
   const fsccl_transport_line_t* await(int peer, uint32_t tick);
   void fetch_ahead(int peer) const;
   bool copy(const Step& step) const;

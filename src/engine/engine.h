@@ -91,7 +91,7 @@ class Engine {
   // Makes it run. With `wait` returns when it is complete; else complete or FSCCL_IN_PROGRESS in *state.
   Status submit(Operation& operation, bool wait, fsccl_status_t* state);
 
-  // For a call that is all in its signals (at_once.h) and waited for: true where nothing else is under way, so that this thread
+  // For a small call (at_once.h) that is waited for: true where nothing else is under way, so that this thread
   // may go on with run_at_once().
   bool may_run_at_once() const {
     return at_once_ && completed() == tail_.load(std::memory_order_relaxed) && !driving_.load(std::memory_order_acquire) &&
