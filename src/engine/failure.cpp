@@ -41,8 +41,8 @@ void Engine::fail_with(Error& error) noexcept {
     const std::lock_guard bound_lock(bound_mutex_);
     for (const auto* others : {&bound_, &heirs_})
       for (Engine* other : *others) other->write_board(error_);
+    count_failure(error_.code);  // before anybody sees it, and looks for its number
     failed_.store(true, std::memory_order_release);
-    count_failure(error_.code);
   }
   if (notifications_.all_due()) Progress::instance().attend(this);
   if (options_.inside) options_.inside->look_for_failure();

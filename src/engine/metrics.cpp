@@ -140,7 +140,7 @@ void count_failure(fsccl_status_t code) {
   failures[found - std::begin(kFailures)].fetch_add(1, std::memory_order_relaxed);
 }
 
-std::string metrics_text() {
+std::string metrics_text(bool* objects) {
   MetricSamples samples;
   const uint32_t number = library_version();
   const std::string version = fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
@@ -150,6 +150,7 @@ std::string metrics_text() {
                 failures[i].load(std::memory_order_relaxed));
   const std::lock_guard lock(sources().mutex);
   for (const MetricsSource* source : sources().living) source->tell_(samples, source->id_);
+  if (objects) *objects = !sources().living.empty();
   return samples.text();
 }
 

@@ -66,7 +66,7 @@ class MetricsSource {
   MetricsSource(const MetricsSource&) = delete;
 
  private:
-  friend std::string metrics_text();
+  friend std::string metrics_text(bool* objects);
   const Tell tell_;
   const std::string id_;
 };
@@ -74,7 +74,7 @@ class MetricsSource {
 // A communicator of this process has failed.
 void count_failure(fsccl_status_t code);
 
-// Of all sources. Any thread.
-std::string metrics_text();
+// Of all sources. Any thread. `objects`: set to whether there were any.
+std::string metrics_text(bool* objects = nullptr);
 
 }  // namespace fsccl

@@ -81,11 +81,14 @@ void MetricsFile::write() {
   if (!shared().over) write_whole();
 }
 
-// With the lock.
+// With the lock. Once all objects have gone, the last numbers that they had stay.
 void MetricsFile::write_whole() {
+  bool objects = false;
+  const std::string text = metrics_text(&objects);
+  if (std::exchange(written_, true) && !objects) return;
   const auto written = [&]() -> Status {
     FSCCL_ASSIGN(WholeFile file, WholeFile::create(path_));
-    file.append(metrics_text());
+    file.append(text);
     return file.commit();
   };
   if (const Status status = written(); !status.ok() && !std::exchange(complained_, true))

@@ -30,7 +30,7 @@ class MetricsFile {
   const std::string path_;
   const int64_t period_ns_;
   int64_t next_ns_ = 0;  // the service thread's
-  bool complained_ = false;
+  bool written_ = false, complained_ = false;
   int hook_ = -1;
 };
 
