@@ -12,6 +12,7 @@ constexpr uint64_t kMostBytes = 32u << 10;  // of a step: more takes so long tha
 }  // namespace
 
 bool small_enough(const Plan& plan) {
+  const uint64_t most = plan.mirrored ? Executor::kExpectBytes - 1 : kMostBytes;
   const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
   const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
   const auto read = [&](const Place& place) { return touched(place) || plan.buffers[place.buffer].published; };
@@ -23,10 +24,11 @@ bool small_enough(const Plan& plan) {
       case StepKind::choose:
         return true;
       case StepKind::copy:
-        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= kMostBytes;
+        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= most;
+      case StepKind::put:
+        return touched(step.src) && step.count * dtype_size(step.from) <= most;
       case StepKind::reduce:
-        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread &&
-               step.count * dtype_size(step.from) <= kMostBytes;
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread && step.count * dtype_size(step.from) <= most;
       default:
         return false;
     }
@@ -43,7 +45,9 @@ AtOnce::AtOnce(Engine& engine, const SmallCall& call, uint64_t sequence)
       what_(*call.fingerprint),
       tick_(engine.next_tick_),
       has_slots_(call.plan->slots[0] != 0),
-      looks_(engine.options_.oversubscribed ? 1 : Engine::kBarePolls) {
+      looks_(engine.options_.oversubscribed ? 1
+             : engine.mirrored()            ? Engine::kNetworkPolls
+                                            : Engine::kBarePolls) {
   what_.sequence = sequence;
   what_.history ^= engine.unheard_;
 }
@@ -55,11 +59,14 @@ bool AtOnce::run() {
     engine_.placed_ = tick_;
   else if (!engine_.slots_reserved_.load(std::memory_order_relaxed) || !engine_.place_slots(plan, tick_))
     return false;
+  Recorder* recorder = engine_.options_.recorder;
   for (const auto count = static_cast<uint32_t>(plan.steps.size()); step_ < count; step_++) {
     const Step& step = plan.steps[step_];
     switch (step.kind) {
       case StepKind::signal:
         if (!engine_.leaves_out(step, plan, tick_)) signal(step);
+        if (recorder)  // behind the first signal, since peers wait for that
+          std::exchange(recorder, nullptr)->at_once(engine_.options_.recorded_as, what_);
         break;
       case StepKind::wait:
         if (!wait(step)) return false;
@@ -67,14 +74,15 @@ bool AtOnce::run() {
       case StepKind::copy:
         if (!copy(step)) return false;
         break;
+      case StepKind::put:
+        put(step);
+        break;
       case StepKind::choose:
         if (unreachable_) return false;
         break;
       default:
         if (!fold(step)) return false;
     }
-    if (step_ == 0 && engine_.options_.recorder)  // behind the first signal, since peers wait for that
-      engine_.options_.recorder->at_once(engine_.options_.recorded_as, what_);
   }
   if (!engine_.end_round(plan, tick_, what_)) return false;
   if (call_.settings->foresees) engine_.foresight_.found(unreachable_);
@@ -97,6 +105,7 @@ void AtOnce::signal(const Step& step) {
     }
     std::memcpy(line.payload, &published, sizeof published);
   }
+  if (engine_.transport_.hold && Executor::signals_again(*call_.plan, step_)) engine_.transport_.hold(engine_.channel_);
   engine_.transport_.signal(engine_.channel_, &line);
 }
 
@@ -124,6 +133,12 @@ bool AtOnce::copy(const Step& step) const {
   else
     engine_.copy(to, from, bytes, call_.plan->slot_bytes(step.dst), is_slot(step.src), *call_.settings);
   return true;
+}
+
+void AtOnce::put(const Step& step) const {
+  const size_t at = engine_.slot_at_[call_.plan->buffers[step.dst.buffer].slot_tick] + step.dst.offset;
+  const uint64_t bytes = step.count * dtype_size(step.from);
+  if (bytes) engine_.transport_.put(engine_.channel_, step.peer, at, this->at(step.src), bytes);
 }
 
 void AtOnce::fetch_ahead(int peer) const {
@@ -192,10 +207,16 @@ void AtOnce::go_on_in_ring() const {
 Status Engine::run_at_once(const SmallCall& call, fsccl_status_t* state) {
   const uint64_t sequence = tail_.load(std::memory_order_relaxed) + 1;
   AtOnce small(*this, call, sequence);
-  const bool done = small.run();
+  bool done = false;
+  try {
+    done = small.run();
+  } catch (const std::bad_alloc&) {
+    fail_without_memory();
+  }
   if (done) {
     next_tick_ += static_cast<uint32_t>(call.plan->ticks);
     count_completed(call.fingerprint->op);
+    if (transport_.rest) transport_.rest(channel_);
   } else {
     small.go_on_in_ring();
   }

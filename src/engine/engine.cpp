@@ -19,7 +19,7 @@ Engine::Engine(EngineOptions options)
       ranks_(options_.ranks),
       can_read_(transport_.can_read(channel_) != 0),
       sums_(options_.checksum && !mirrored()),
-      at_once_(!options_.checksum && !mirrored()),
+      at_once_(!options_.checksum),
       next_tick_(options_.first_tick),
       left_(options_.first_tick),
       heard_{options_.first_tick},
@@ -85,6 +85,8 @@ Status Engine::submit(Operation& op, bool wait_for_it, fsccl_status_t* state) {
 }
 
 Engine::Outcome Engine::drive() noexcept {
+  if (!under_way()) return Outcome::done;  // what is the driver's may be another thread's (engine.h)
+  drove_ = true;
   Outcome outcome = Outcome::failed;
   try {
     outcome = drive_on();
@@ -323,8 +325,12 @@ bool Engine::gate_open(Operation& op) {
   return false;
 }
 
+void Engine::rest() {
+  if (std::exchange(drove_, false) && transport_.rest) transport_.rest(channel_);
+}
+
 void Engine::stop_driving(Calls calls) {
-  if (transport_.rest) transport_.rest(channel_);
+  rest();
   driving_.store(false, std::memory_order_release);
   if (missed_.load(std::memory_order_relaxed)) [[unlikely]] {
     missed_.store(false, std::memory_order_relaxed);
@@ -383,7 +389,7 @@ Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
     }
     const Outcome outcome = drive();
     const bool more = outcome == Outcome::done && unattended(), blocked = outcome == Outcome::blocked;
-    if (!more && transport_.rest) transport_.rest(channel_);
+    if (!more) rest();
     if (blocked) {
       record_blocked();
       check_blocked(at_head());

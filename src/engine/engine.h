@@ -158,6 +158,7 @@ class Engine {
   static constexpr uint64_t kFetchAheadBytes = 2048;  // of a slot, while its signal is waited for
   static constexpr uint64_t kFetchedSlotBytes = 512;  // to be written next: more takes longer than peers leave it alone
   static constexpr int kBarePolls = 400;              // these see a peer that is nearly there soonest
+  static constexpr int kNetworkPolls = 20;            // each asks the network's driver
   enum class Outcome : uint8_t { done, blocked, failed };
 
   // What the blocked operation waits for.
@@ -186,6 +187,7 @@ class Engine {
 
   bool try_drive() { return !driving_.load(std::memory_order_relaxed) && !driving_.exchange(true, std::memory_order_acquire); }
   void stop_driving(Calls calls);
+  void rest();  // the transport, behind what this thread drove
   void notify_due();
   // Runs operations from done_ on, until one is blocked or (that is `done`) a notification is due; driver only.
   Outcome drive() noexcept;
@@ -290,7 +292,7 @@ class Engine {
   const int rank_, ranks_;
   const bool can_read_;
   const bool sums_;          // slots have tables of sums
-  const bool at_once_;       // signals are memory, and what comes in one is what was sent
+  const bool at_once_;       // what comes in a signal is what was sent
   bool one_process_ = true;  // all ranks are threads of this process, and private memory may be read
   size_t ring_bytes_ = 0, slot_bytes_ = 0;
   std::vector<std::byte*> slots_;  // the ring of each rank
@@ -316,6 +318,7 @@ class Engine {
   uint32_t told_;                                  // the last quiet round of which this rank did tell
   uint64_t waited_for_ = 0, waits_ = 0;            // of look_at_quiet(): the operation, and how often it was found blocked
   int64_t no_yields_until_ = 0;                    // driver only
+  bool drove_ = false;                             // since the transport was last told to rest
   bool unfenced_ = false;
   SlotStores slot_stores_{UINT64_MAX, 0, 0, SideBySide::none};
   // Where the slots of the ticks of the present round, which began with `placed_`, lie in the rings.

@@ -12,7 +12,6 @@ namespace {
 
 // Bytes of each source that go through the cache at once when peers' memory can only be read by the system.
 constexpr uint64_t kWindowBytes = 128u << 10;
-constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
 // Of a result for all ranks: folded at once.
 constexpr uint64_t kSpreadBytes = 8u << 10;
 // A list's pieces lie one behind the other in a slot. What is fetched by itself ends with a piece: these are fetched so far ahead.

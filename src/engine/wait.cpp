@@ -24,7 +24,6 @@ inline void relax() {
 }
 
 // How a wait spends its time before it sleeps, after bare polls. Yields let a peer run that shares our core.
-constexpr int kNetworkPolls = 20;  // each asks the network's driver
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
 // Of yields that nobody makes use of: to be woken takes up to 0.3 ms where a hypervisor must start the core, and who sleeps sooner

@@ -34,6 +34,8 @@ class Inbox {
   int room(std::array<iovec, 2>& places);
   // False: no more is to be read.
   bool took(size_t bytes);
+  // More bytes of a message are to come.
+  bool inside() const { return inside_; }
 
  private:
   size_t left() const { return head_.bytes - got_; }

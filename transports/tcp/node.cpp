@@ -151,6 +151,7 @@ bool Node::flushed() {
 bool Node::read(Link& link) {
   bool moved = true;
   spare(link.rank, [&] { moved = read_some(link); });
+  link.dry = !moved;
   return moved;
 }
 
@@ -248,8 +249,9 @@ bool Node::advance(int rank) {
   bool moved = !writers_.empty() && flush_all();
   Link* const link = rank < 0 || rank >= ranks_ ? nullptr : &links_to_[static_cast<size_t>(rank)];
   if (link && link->fd.load(std::memory_order_relaxed) >= 0) {
-    moved |= read(*link);
-    if (moved || ++turns_ % kLookEvery) return moved;
+    const bool inside = link->in.inside();
+    if (inside || !link->dry) moved |= read(*link);
+    if (moved || (inside && ++turns_ % kLookEvery)) return moved;
   }
   return look() || moved;
 }

@@ -75,6 +75,7 @@ class Node : public mirror::Node {
     bool over = false;        // nothing will be sent or received any more
     bool deaf = false;        // the peer takes nothing more; there may be something to read
     bool said_goodbye = false;
+    bool dry = false;    // nothing was there when it was read last: epoll tells when it is worth another try
     bool armed = false;  // epoll tells when there is room to send
     // Of the message that comes: where its bytes go.
     enum class Goes { nowhere, to_channel, to_whole } goes = Goes::nowhere;

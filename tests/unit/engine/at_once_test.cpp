@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "engine/collective.h"
 #include "plan/collectives.h"
+#include "transports/tcp/tcp.h"
 #include "wrapped_channel.h"
 
 namespace fsccl {
@@ -26,9 +28,12 @@ constexpr int kRounds = 200;
 struct Rank {
   Rank(
       int rank, int ranks, Wrapped& channel, uint32_t tick, const std::function<void(EngineOptions&)>& adjust = [](auto&) {})
-      : shape{.rank = rank, .ranks = ranks} {
-    EngineOptions options = options_over(channel, rank, ranks, tick);
-    adjust(options);
+      : Rank(rank, ranks, [&] {
+          EngineOptions options = options_over(channel, rank, ranks, tick);
+          adjust(options);
+          return options;
+        }()) {}
+  Rank(int rank, int ranks, EngineOptions options) : shape{.rank = rank, .ranks = ranks} {
     engine = std::make_unique<Engine>(std::move(options));
     shape.count = 2;
     shape.dtype = FSCCL_INT32;
@@ -94,6 +99,11 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   EXPECT_TRUE(small_enough(fold_direct(reduce_scatter_folding(shape))));
   EXPECT_FALSE(small_enough(fold_direct(all_reduce_folding(shape)))) << "it writes into them";
   EXPECT_FALSE(small_enough(Plan())) << "nobody hears of it";
+  shape.mirrored = true;
+  EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "between hosts";
+  EXPECT_TRUE(small_enough(fold_slots(reduce_scatter_folding(shape), shape.slot_bytes)));
+  shape.count = 1024;
+  EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "goes straight to the output";
 }
 
 // A call of few bytes ends with the line of the next one, at once or in the ring, on its way; one whose slot takes long does not.
@@ -353,6 +363,80 @@ TEST(AtOnce, OthersFindNothingUnderWay) {
     over = true;
     other.join();
     EXPECT_EQ(self.engine->tally().counters().operations, self.engine->submitted());
+  });
+}
+
+// Ranks as threads, with a channel over TCP.
+void between_hosts(int ranks, const std::function<void(int rank, void* channel, uint32_t tick)>& body) {
+  const fsccl_transport_ops_t& tcp = *tcp_transport();
+  constexpr size_t kCard = 4096;
+  const auto all = static_cast<size_t>(ranks);
+  const std::array<unsigned char, 32> key{7};
+  std::vector<unsigned char> cards(all * kCard);
+  std::vector<void*> nodes(all);
+  char error[500] = "";
+  for (size_t rank = 0; rank < all; rank++) {
+    const fsccl_transport_job_t job{sizeof job, static_cast<int>(rank), ranks, key.data(), 0, nullptr};
+    size_t bytes = kCard;
+    ASSERT_EQ(tcp.join(&job, &nodes[rank], &cards[rank * kCard], &bytes, error, sizeof error), FSCCL_OK) << error;
+  }
+  std::vector<int32_t> members(all);
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; rank++)
+    threads.emplace_back([&, rank] {
+      void* const node = nodes[static_cast<size_t>(rank)];
+      char text[500] = "";
+      ASSERT_EQ(tcp.connect(node, cards.data(), kCard, text, sizeof text), FSCCL_OK) << text;
+      fsccl_transport_request_t request{};
+      request.size = sizeof request;
+      request.rank = rank;
+      request.ranks = ranks;
+      request.node = node;
+      request.members = members.data();
+      request.meeting = request.tag = 7;
+      void* channel = nullptr;
+      uint32_t tick = 0;
+      ASSERT_EQ(tcp.open(&request, &channel, &tick, text, sizeof text), FSCCL_OK) << text;
+      body(rank, channel, tick);  // the engine closes it
+      tcp.leave(node);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(AtOnce, CarriesFewBytesBetweenHosts) {
+  constexpr int kRanks = 3;
+  between_hosts(kRanks, [&](int rank, void* channel, uint32_t tick) {
+    Wrapped unused;
+    EngineOptions options = options_over(unused, rank, kRanks, tick);
+    options.transport = tcp_transport();
+    options.channel = channel;
+    Rank self(rank, kRanks, std::move(options));
+    self.shape.mirrored = true;
+    self.shape.count = 100;
+    const Plan gather = move_slots(all_gather_movement(self.shape), self.shape.slot_bytes);
+    const Plan fold = fold_slots(small_all_reduce_folding(self.shape), self.shape.slot_bytes);
+    std::vector<Plan> broadcasts;
+    for (int root = 0; root < kRanks; root++)
+      broadcasts.push_back(move_slots(broadcast_movement(self.with_root(root)), self.shape.slot_bytes));
+    for (const Plan* plan : {&gather, &fold, &std::as_const(broadcasts.front())}) ASSERT_TRUE(small_enough(*plan)) << plan->name;
+    fsccl_status_t state;
+    for (int round = 0; round < kRounds; round++) {
+      std::vector<int32_t> mine(100, 10 * round + rank), all(300), sum(100);
+      ASSERT_TRUE(self.at_once(gather, OpCode::all_gather, mine.data(), all.data()).ok());
+      for (int q = 0; q < kRanks; q++) EXPECT_EQ(std::count(&all[100 * q], &all[100 * q] + 100, 10 * round + q), 100);
+      ASSERT_TRUE((round % 7 ? self.at_once(fold, OpCode::all_reduce, mine.data(), sum.data())
+                             : self.in_the_ring(fold, OpCode::all_reduce, mine.data(), sum.data(), true, &state))
+                      .ok());
+      EXPECT_EQ(std::count(sum.begin(), sum.end(), 30 * round + 3), 100);
+      for (int again = 0; again < round % 12; again++) {  // the window is full, or not
+        std::vector<int32_t> words(100, rank == round % kRanks ? again : -1);
+        const Plan& broadcast = broadcasts[static_cast<size_t>(round % kRanks)];
+        ASSERT_TRUE(self.at_once(broadcast, OpCode::broadcast, words.data(), words.data()).ok());
+        EXPECT_EQ(std::count(words.begin(), words.end(), again), 100);
+      }
+    }
+    EXPECT_EQ(self.engine->completed(), self.engine->submitted());
   });
 }
 
