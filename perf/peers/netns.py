@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """FSCCL, Open MPI, Gloo and ucx_perftest over one link between two hosts, which are network namespaces of this machine.
 
-    netns.sh [--quick] [--rate 1gbit] [--rounds N] [--no-limits] [--json FILE]
+    netns.sh [--quick] [--rate 1gbit] [--rounds N] [--pin] [--no-limits] [--json FILE]
 
 They take turns in every round: all measure under what else the machine does. A number is the median over the rounds. Every library
 runs the same sizes, samples and calls per sample (mpi_peer.c says what a sample is), and checks its results. What is not installed
@@ -43,11 +43,19 @@ def address(host):
     return f'10.119.0.{host + 1}'
 
 
-def on_host(host, command, variables=None):
+def cores_of(host, each):
+    """Of the processors that there are, a part for each host: with --pin."""
+    cores = sorted(os.sched_getaffinity(0))
+    chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
+    return ','.join(map(str, sorted(chosen)))
+
+
+def on_host(host, command, variables=None, cores=''):
     """The words that run a command on a host; on a real one, other hosts' memory is out of reach, and so it is made here."""
     common = {'UCX_TLS': 'tcp,self', 'UCX_NET_DEVICES': 'eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}
     words = [f'{name}={value}' for name, value in {**common, **(variables or {})}.items()]
-    return ['nsenter', f'--net=/run/netns/host{host}', 'env', *words, *command]
+    pinned = ['taskset', '-c', cores] if cores else []
+    return [*pinned, 'nsenter', f'--net=/run/netns/host{host}', 'env', *words, *command]
 
 
 def together(commands):
@@ -108,6 +116,12 @@ class Peers:
         if options.limits and not self.perftest:
             say('left out: the limits of the link: no ucx_perftest (package ucx-utils)')
 
+    def on_host(self, host, command, variables=None):
+        return on_host(host, command, variables, self.cores_of(host))
+
+    def cores_of(self, host):
+        return cores_of(host, self.options.ranks_per_host) if self.options.pin else ''
+
     def places(self):
         """Variables of each rank, and its host."""
         self.port += 7
@@ -129,7 +143,7 @@ class Peers:
                        '--memory', 'caller',
                        *words_of({'-f': 4, '-b': sizes[0], '-e': sizes[-1], '-n': samples, '-w': warmup, '-m': calls})]
             own = {'FSCCL_JOB_SECRET_FILE': secret, **dict(more)}
-            return rows(together([on_host(host, command, {**place, **own, 'FSCCL_HOST_ID': f'host{host}'})
+            return rows(together([self.on_host(host, command, {**place, **own, 'FSCCL_HOST_ID': f'host{host}'})
                                   for host, place in self.places()]))
         self.list['fsccl'] = run
         if self.options.set:
@@ -143,9 +157,10 @@ class Peers:
         if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
         # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks share no memory with others.
+        pins = ''.join(f'host{host}) pin="taskset -c {self.cores_of(host)}" ;; ' for host in range(HOSTS)) if self.options.pin else ''
         with open(os.open(agent, os.O_WRONLY | os.O_CREAT, 0o755), 'w', encoding='utf-8') as file:
-            file.write('#!/bin/sh\nhost=host$((${1##*.} - 1))\nshift\n'
-                       'exec nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname $host; $*"\n')
+            file.write(f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins}*) pin= ;; esac\n'
+                       'exec $pin nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname $host; $*"\n')
         hosts = ','.join(f'{address(host)}:{self.options.ranks_per_host}' for host in range(HOSTS))
         common = ['mpirun', '--allow-run-as-root', '-np', str(self.ranks), '--host', hosts, '--bind-to', 'none',
                   '-x', 'UCX_TLS=tcp,self,sm', '-x', 'UCX_NET_DEVICES=eth0']
@@ -170,7 +185,7 @@ class Peers:
         def run(samples, warmup, calls, sizes):
             command = [python, os.path.join(HERE, 'gloo_peer.py'), ','.join(self.options.collectives),
                        *map(str, (samples, warmup, calls, *sizes))]
-            return rows(together([on_host(host, command, place) for host, place in self.places()]))
+            return rows(together([self.on_host(host, command, place) for host, place in self.places()]))
         self.list['gloo'] = run
 
     def perftests(self, test, size, iterations, directions=1):
@@ -179,11 +194,11 @@ class Peers:
         servers, clients = [], []
         for way in range(directions):
             words = [self.perftest, '-p', str(self.port + way)]
-            servers.append(subprocess.Popen(on_host(1 - way, words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            servers.append(subprocess.Popen(self.on_host(1 - way, words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         time.sleep(0.3)
         for way in range(directions):
             given = {'-p': self.port + way, '-t': test, '-s': size, '-n': iterations, '-w': max(10, iterations // 20)}
-            words = on_host(way, [self.perftest, address(1 - way), '-f', '-v', *words_of(given)])
+            words = self.on_host(way, [self.perftest, address(1 - way), '-f', '-v', *words_of(given)])
             clients.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
         results = []
         for client in clients:
@@ -379,6 +394,7 @@ def main():
     parser.add_argument('--sizes', type=lambda text: [int(size) for size in text.split(',')], help='in bytes, separated by commas')
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--ranks-per-host', type=int, default=1)
+    parser.add_argument('--pin', action='store_true', help='each host to processors of its own: of two ranks, neither moves')
     parser.add_argument('--set', action='append', metavar='NAME=VALUE', help='a variable for a second run of FSCCL in each turn')
     parser.add_argument('--tcp', default='cubic', help="the kernel's congestion control between the hosts (cubic)")
     parser.add_argument('--no-limits', dest='limits', action='store_false', help='without ucx_perftest, which takes longest')
