@@ -5,14 +5,7 @@
 
 namespace fsccl {
 
-namespace {
-
-constexpr uint64_t kMostBytes = 32u << 10;  // of a step: more takes so long that a place in the ring does not matter
-
-}  // namespace
-
 bool small_enough(const Plan& plan) {
-  const uint64_t most = plan.mirrored ? Executor::kExpectBytes - 1 : kMostBytes;
   const auto given = [&](const Place& place) { return !plan.buffers[place.buffer].slot && place.rank == plan.rank; };
   const auto touched = [&](const Place& place) { return plan.buffers[place.buffer].slot || given(place); };
   const auto read = [&](const Place& place) { return touched(place) || plan.buffers[place.buffer].published; };
@@ -24,11 +17,12 @@ bool small_enough(const Plan& plan) {
       case StepKind::choose:
         return true;
       case StepKind::copy:
-        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= most;
+        return read(step.src) && touched(step.dst) && step.count * dtype_size(step.from) <= Engine::kSmallBytes;
       case StepKind::put:
-        return touched(step.src) && step.count * dtype_size(step.from) <= most;
+        return touched(step.src) && step.count * dtype_size(step.from) <= Engine::kSmallBytes;
       case StepKind::reduce:
-        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread && step.count * dtype_size(step.from) <= most;
+        return read(step.src) && given(step.own) && touched(step.dst) && !step.spread &&
+               step.count * dtype_size(step.from) <= Engine::kSmallBytes;
       default:
         return false;
     }

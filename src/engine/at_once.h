@@ -1,6 +1,6 @@
 // A small call, waited for, and issued where nothing else is under way: done at once, without a place in the ring of operations.
 // Its plan is one round of signals, waits, and copies and folds of no more than 32 KiB: in the caller's memory, in slots, and out
-// of peers' blocks of pools. Between hosts of less than is worth to be expected (executor.h): puts into mirrored slots.
+// of peers' blocks of pools; between hosts, puts into mirrored slots.
 //
 // Whatever is out of the ordinary (a peer that is not there after some looks, one that calls something else, a window that is not
 // free, buffers that cannot be touched) goes on in the ring, from the step that the call has come to: there it is waited for,

@@ -65,6 +65,10 @@ struct EngineOptions {
 
 class Engine {
  public:
+  // Of a step. More takes so long that a place in the ring does not matter; and so much is copied out of a mirror in less time than
+  // it takes to say where it is wanted.
+  static constexpr uint64_t kSmallBytes = 32u << 10;
+
   explicit Engine(EngineOptions options);
   ~Engine();
   Engine(const Engine&) = delete;

@@ -193,7 +193,7 @@ bool Executor::move(const Step& step) {
   const uint64_t bytes = part.count * dtype_size(step.from);
   if (!src.mapped) return read(src, step.src.rank, dst.mapped, bytes);
   if (src.mapped == dst.mapped) return true;  // in place
-  if (bytes >= kExpectBytes && was_placed(step, bytes)) return true;
+  if (bytes > Engine::kSmallBytes && was_placed(step, bytes)) return true;
   const uint64_t into = plan_->slot_bytes(step.dst), out_of = plan_->slot_bytes(step.src);
   const uint64_t ahead = step.src.offset + kAheadBytes;
   if (bytes < kPieceBytes && ahead < out_of) fetch_to_read(src.mapped + kAheadBytes, std::min(bytes, out_of - ahead));
@@ -256,7 +256,7 @@ void Executor::expect(uint32_t round, uint32_t tick, const std::array<size_t, kM
     const Buffer& src = plan_->buffers[step.src.buffer];
     const Slice part = slice(step, round);
     const uint64_t bytes = part.count * dtype_size(step.from);
-    if (!src.slot || plan_->buffers[step.dst.buffer].slot || bytes < kExpectBytes) continue;
+    if (!src.slot || plan_->buffers[step.dst.buffer].slot || bytes <= Engine::kSmallBytes) continue;
     engine_.transport_.expect(engine_.channel_, step.src.rank, tick + src.slot_tick, slot_at[src.slot_tick] + step.src.offset,
                               there(step.dst, step.dst.rank, part.begin, step.to).mapped, bytes);
   }

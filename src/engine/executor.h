@@ -7,7 +7,6 @@ namespace fsccl {
 
 class Executor {
  public:
-  static constexpr uint64_t kExpectBytes = 4096;  // fewer are copied from the mirror in less time than it takes to ask
   Executor(Engine& engine, Operation& operation) : engine_(engine), op_(operation), plan_(operation.plan) {}
   Engine::Outcome run();
   // Behind a failure: nothing is left to do but to wait for signals that are there, all of which it has taken in. Nothing that

@@ -102,7 +102,7 @@ TEST(AtOnce, IsForPlansOfFewBytes) {
   shape.mirrored = true;
   EXPECT_TRUE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "between hosts";
   EXPECT_TRUE(small_enough(fold_slots(reduce_scatter_folding(shape), shape.slot_bytes)));
-  shape.count = 1024;
+  shape.count = 10000;
   EXPECT_FALSE(small_enough(move_slots(all_gather_movement(shape), shape.slot_bytes))) << "goes straight to the output";
 }
 
