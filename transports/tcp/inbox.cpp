@@ -6,15 +6,17 @@
 namespace fsccl::tcp {
 namespace {
 
-constexpr size_t kAhead = 1024;  // read with the end of a message's bytes
+constexpr size_t kAhead = 1024;            // read with the end of a message's bytes
+constexpr size_t kBufferBytes = 20 << 10;  // messages of up to 16 KiB come in one read
 
 }  // namespace
 
 int Inbox::room(std::array<iovec, 2>& places) {
+  if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
   int count = 0;
   if (inside_ && place_) place_ = reader_.go_on(head_, place_);
   if (inside_ && place_) places[static_cast<size_t>(count++)] = {place_ + got_, left()};
-  places[static_cast<size_t>(count)] = {buffer_.data() + end_, count ? kAhead : buffer_.size() - end_};
+  places[static_cast<size_t>(count)] = {buffer_.get() + end_, count ? kAhead : kBufferBytes - end_};
   return count + 1;
 }
 
@@ -40,7 +42,7 @@ bool Inbox::parse() {
   while (true) {
     if (!inside_) {
       if (end_ - begin < sizeof head_) break;
-      std::memcpy(&head_, buffer_.data() + begin, sizeof head_);
+      std::memcpy(&head_, buffer_.get() + begin, sizeof head_);
       if (head_.seal != seal_of(head_, checksum_) || !possible(head_)) {
         reader_.spoilt(head_);
         return false;
@@ -52,13 +54,13 @@ bool Inbox::parse() {
     }
     const size_t here = std::min(end_ - begin, left());
     if (here && place_) place_ = reader_.go_on(head_, place_);
-    if (here && place_) std::memcpy(place_ + got_, buffer_.data() + begin, here);
+    if (here && place_) std::memcpy(place_ + got_, buffer_.get() + begin, here);
     begin += here;
     got_ += here;
     if (left() != 0) break;
     if (!finish()) return false;
   }
-  std::memmove(buffer_.data(), buffer_.data() + begin, end_ - begin);
+  std::memmove(buffer_.get(), buffer_.get() + begin, end_ - begin);
   end_ -= begin;
   return true;
 }

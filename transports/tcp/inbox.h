@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <memory>
 
 #include "transports/tcp/wire.h"
 
@@ -48,8 +49,8 @@ class Inbox {
   Head head_{};
   size_t got_ = 0;  // of its bytes
   std::byte* place_ = nullptr;
-  size_t end_ = 0;  // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
-  std::array<std::byte, 8192> buffer_;
+  size_t end_ = 0;                       // of what is in the buffer: heads, the bytes of small messages, the first ones of larger
+  std::unique_ptr<std::byte[]> buffer_;  // from the first read on: most ranks of a job exchange nothing
 };
 
 }  // namespace fsccl::tcp
