@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 
 #include "numbers.h"
@@ -61,6 +62,8 @@ struct Timing {
   std::string plan;
   double us = 0, spread_us = 0;
 };
+double spread_of(const Timing& a, const Timing& b) { return std::max(a.spread_us, b.spread_us); }
+bool better(const Timing& a, const Timing& b) { return b.us - a.us > spread_of(a, b); }
 
 struct Point {
   const CollectiveKind* kind;
@@ -69,9 +72,9 @@ struct Point {
   std::string chosen;           // as fsccl_explain has it
   Timing choice, best;          // best: the same plan where none is better
   std::vector<Timing> timings;  // of the forced ones
-  double spread() const { return std::max(choice.spread_us, best.spread_us); }
+  double spread() const { return spread_of(choice, best); }
   // The same plan, forced, may be faster only because nobody asks first where the buffers lie (engine/select.cpp).
-  bool behind() const { return best.plan != chosen && choice.us - best.us > spread(); }
+  bool behind() const { return best.plan != chosen && better(best, choice); }
 };
 
 class Tuner {
@@ -154,7 +157,31 @@ class Tuner {
     return plan;
   }
 
-  // All of them in turn, the slowest rank's time of each sample.
+  // In turn, as many samples each as there are repeats, of which the slowest rank's time counts. `sample(i)`: of the `which`th.
+  template <class Sample>
+  std::vector<Timing> time_in_turn(const std::vector<const Forced*>& tried, const std::vector<size_t>& which,
+                                   const Sample& sample) const {
+    const size_t all = which.size();
+    std::vector<double> times;  // each repeat begins with another
+    for (size_t repeat = 0; repeat < static_cast<size_t>(options_.repeats); repeat++) {
+      times.resize(times.size() + all);
+      for (size_t k = 0; k < all; k++) {
+        const size_t i = (repeat + k) % all;
+        times[repeat * all + i] = sample(which[i]);
+      }
+    }
+    times = session_.max_over_ranks(times);
+    std::vector<Timing> timings;
+    for (size_t i = 0; i < all; i++) {
+      std::vector<double> mine;
+      for (size_t at = i; at < times.size(); at += all) mine.push_back(times[at]);
+      timings.push_back({tried[which[i]]->plan(), percentile(mine, 0.5), percentile(mine, 0.75) - percentile(mine, 0.25)});
+    }
+    return timings;
+  }
+
+  // What is better than the choice is measured once more beside it, and that counts: of many medians the least is so partly by
+  // chance.
   std::optional<Point> measure(const CollectiveKind& kind, Memory memory, uint64_t bytes) {
     const uint64_t parts = kind.sized_by_all() ? static_cast<uint64_t>(session_.ranks()) : 1;
     const Blocks blocks = even_blocks(session_.ranks(), bytes / sizeof(float) / parts);
@@ -184,21 +211,14 @@ class Tuner {
       const double us = session_.max_over_ranks({sample(*forced, 2)})[0];
       calls.push_back(static_cast<int>(std::clamp(std::ceil(kSampleUs / std::max(us, 0.1)), 1.0, kMostCalls)));
     }
-    std::vector<double> times;  // each repeat begins with another
-    for (size_t repeat = 0; repeat < static_cast<size_t>(options_.repeats); repeat++) {
-      times.resize(times.size() + tried.size());
-      for (size_t k = 0; k < tried.size(); k++) {
-        const size_t i = (repeat + k) % tried.size();
-        times[repeat * tried.size() + i] = sample(*tried[i], calls[i]);
-      }
-    }
-    times = session_.max_over_ranks(times);
-
-    Point point{&kind, memory, bytes, chosen(kind, memory, bytes), {}, {}, {}};
-    for (size_t i = 0; i < tried.size(); i++) {
-      std::vector<double> mine;
-      for (size_t at = i; at < times.size(); at += tried.size()) mine.push_back(times[at]);
-      point.timings.push_back({tried[i]->plan(), percentile(mine, 0.5), percentile(mine, 0.75) - percentile(mine, 0.25)});
+    const auto sample_of = [&](size_t i) { return sample(*tried[i], calls[i]); };
+    std::vector<size_t> which(tried.size());
+    std::iota(which.begin(), which.end(), size_t{0});
+    Point point{&kind, memory, bytes, chosen(kind, memory, bytes), {}, {}, time_in_turn(tried, which, sample_of)};
+    std::erase_if(which, [&](size_t i) { return i && !better(point.timings[i], point.timings.front()); });
+    if (which.size() > 1) {
+      std::vector<Timing> again = time_in_turn(tried, which, sample_of);
+      for (size_t i = 0; i < which.size(); i++) point.timings[which[i]] = std::move(again[i]);
     }
     point.choice = point.timings.front();
     point.best =
@@ -231,15 +251,14 @@ class Tuner {
     std::string plan;
     for (size_t i = 1; !points.empty() && i < points.front().timings.size(); i++) {
       double gain = 0;
-      bool worse = false, better = false;
+      bool worse_somewhere = false, better_somewhere = false;
       for (const Point& point : points) {
         const Timing& timing = point.timings[i];
-        const double spread = std::max(timing.spread_us, point.choice.spread_us), saved = point.choice.us - timing.us;
-        worse |= saved < -spread;
-        better |= saved > spread;
-        gain += saved / point.choice.us;
+        worse_somewhere |= better(point.choice, timing);
+        better_somewhere |= better(timing, point.choice);
+        gain += (point.choice.us - timing.us) / point.choice.us;
       }
-      if (better && !worse && gain > most) {
+      if (better_somewhere && !worse_somewhere && gain > most) {
         most = gain;
         plan = points.front().timings[i].plan;
       }

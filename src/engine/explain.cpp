@@ -86,6 +86,13 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   const Selection selection = select(op, shape, whole.select, &candidates);
   HostsChoice hosts;
   if (where.by_hosts) hosts = choose_by_hosts(op, shape, whole, where.mode);
+  // Plans are chosen among themselves, to which bytes cost alike; beside what goes by hosts they have the prices of that choice.
+  std::vector<Candidate> shared;
+  if (!hosts.stages.empty()) (void)select(op, shape, sharing_link(whole.select, whole.per_host()), &shared);
+  for (Candidate& candidate : candidates)
+    for (const Candidate& same : shared)
+      if (same.plan == candidate.plan && same.chunk == candidate.chunk && std::string_view(same.memory) == candidate.memory)
+        candidate.ns = same.ns;
   const std::string why = hosts.stages.empty()            ? selection.why
                           : hosts.by_hosts || hosts.asked ? hosts.why
                                                           : selection.why + ", and flat: " + hosts.why;

@@ -10,17 +10,6 @@ namespace {
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
 constexpr double kStageNs = 1000;  // of an operation that begins when another is over
 
-// The ranks of a host share its network: bytes take as many times longer as there are ranks; latencies do not.
-SelectOptions sharing(SelectOptions options, int ranks) {
-  const auto share = [&](Cost& cost) {
-    const double least = cost.at(0);
-    for (double& ns : cost.ns) ns = least + (ns - least) * ranks;
-  };
-  share(options.costs.slot_cached);
-  share(options.costs.slot_streaming);
-  return options;
-}
-
 std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane) {
   const auto ranks = static_cast<uint64_t>(shape.ranks);
   const uint64_t count = shape.counts.empty() ? shape.count : (shape.count + ranks - 1) / ranks;
@@ -44,7 +33,7 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
     default:
       break;
   }
-  const SelectOptions shared = sharing(lane.select, host.ranks);
+  const SelectOptions shared = sharing_link(lane.select, host.ranks);
   for (Stage& stage : stages) {
     const Party& party = stage.between_hosts ? lane : host;
     std::vector<Candidate> considered;
@@ -72,6 +61,16 @@ Costs lasting(const Costs& costs) {
 
 }  // namespace
 
+SelectOptions sharing_link(SelectOptions options, int ranks) {
+  const auto share = [&](Cost& cost) {
+    const double least = cost.at(0);
+    for (double& ns : cost.ns) ns = least + (ns - least) * ranks;
+  };
+  share(options.costs.slot_cached);
+  share(options.costs.slot_streaming);
+  return options;
+}
+
 Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
   Shape made;
   made.ranks = ranks;
@@ -85,7 +84,7 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
 HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode) {
   whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
-  const int hosts = whole.select.spread.hosts, per_host = (whole.ranks + hosts - 1) / hosts;
+  const int hosts = whole.select.spread.hosts, per_host = whole.per_host();
   Party lane = whole, host{per_host, kTypicalSlotBytes, false, whole.select};
   lane.ranks = hosts;
   lane.select.spread = {hosts, 1};
@@ -105,7 +104,7 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, Hierarch
     choice.why = "FSCCL_HIERARCHY says so";
   } else {
     std::vector<Candidate> considered;
-    const double flat_ns = select(op, shape, sharing(whole.select, host.ranks), &considered).ns;
+    const double flat_ns = select(op, shape, sharing_link(whole.select, host.ranks), &considered).ns;
     choice.by_hosts = choice.ns < flat_ns;
     choice.why = fmt::format("{:.1f} us by hosts and {:.1f} flat are predicted from the {}, for a link that a host's ranks share",
                              choice.ns / 1000, flat_ns / 1000,

@@ -17,6 +17,7 @@ struct Party {
   SelectOptions select;
 
   Shape shape(uint64_t count, fsccl_dtype_t dtype) const;
+  int per_host() const { return (ranks + select.spread.hosts - 1) / select.spread.hosts; }  // ranks, as if hosts were even
 };
 
 struct Stage {
@@ -34,6 +35,9 @@ struct HostsChoice {
   bool asked = false;         // by a rule or a setting; else the predictions decided
   std::string why;
 };
+// As it costs several ranks of each host, who share its network: bytes take as many times longer; latencies do not.
+SelectOptions sharing_link(SelectOptions options, int ranks);
+
 // Of an operation on hosts with several ranks: by the stages or by the own plan of the communicator, `whole`. From nothing but what
 // all ranks know alike: hosts that differ count as even ones, uneven parts too, and what a host measured for itself is left aside.
 //

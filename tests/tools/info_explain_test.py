@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -39,6 +40,15 @@ answer, chosen = explained("all_gather", "4M", "--hosts", "2", "--ranks-per-host
 expect(chosen == ["by_hosts"] and answer["ranks"] == 4 and answer["link"] == "network", answer)
 stages = answer["candidates"][-1]["stages"]
 expect([stage["between_hosts"] for stage in stages] == [True, False], stages)
+# Prices beside each other are of the same link, which the ranks of a host share: what is chosen for its time is the cheapest.
+for operation in ("all_gather", "reduce_scatter", "all_reduce", "broadcast"):
+    for size in ("4K", "16K", "64K", "256K", "1M", "16M"):
+        answer, chosen = explained(operation, size, "--hosts", "2", "--ranks-per-host", "2")
+        times = {one["plan"]: one["predicted_us"] for one in answer["candidates"]}
+        flat = min(time for plan, time in times.items() if plan != "by_hosts")
+        expect(chosen != ["by_hosts"] or times["by_hosts"] <= flat, answer)
+        told = float(re.search(r"([0-9.]+) flat", answer["why"])[1])  # with slots of a typical size
+        expect(abs(flat - told) < 0.3 * told, answer)
 expect("between hosts" in run("all_gather", "4M", "--hosts", "2", "--ranks-per-host", "2"), "stages in the table")
 answer, chosen = explained("all_reduce", "256", "--hosts", "2", "--ranks-per-host", "2")
 expect(chosen != ["by_hosts"], answer)
