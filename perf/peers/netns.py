@@ -157,7 +157,9 @@ class Peers:
         if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
         # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks share no memory with others.
-        pins = ''.join(f'host{host}) pin="taskset -c {self.cores_of(host)}" ;; ' for host in range(HOSTS)) if self.options.pin else ''
+        pins = ''
+        if self.options.pin:
+            pins = ''.join(f'host{host}) pin="taskset -c {self.cores_of(host)}" ;; ' for host in range(HOSTS))
         with open(os.open(agent, os.O_WRONLY | os.O_CREAT, 0o755), 'w', encoding='utf-8') as file:
             file.write(f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins}*) pin= ;; esac\n'
                        'exec $pin nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname $host; $*"\n')
