@@ -85,6 +85,12 @@ std::string why_network(const Config& settings) {
   return "/sys/class/infiniband lists devices for RDMA; where a rank has none, all take tcp";
 }
 
+std::string overruled_network(const Config& settings) {
+  const char *const network = network_of(settings.network), *const forced = network_of(settings.transport);
+  if (!network || settings.transport == TransportChoice::kAuto || (forced && std::string_view(network) == forced)) return "";
+  return fmt::format("FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={} says what moves bytes", network, forced ? forced : "shm");
+}
+
 size_t network_slot_bytes(std::string_view network, size_t ranks) {
   return mirror::chosen_slot_bytes(ranks, network == "tcp" ? tcp::kMostSlotBytes : ucx::kMostSlotBytes);
 }

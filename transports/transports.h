@@ -37,6 +37,8 @@ const char* preferred_network();
 const char* table_name(const char* name);
 // Why that, or what the settings ask for, is what ranks of several hosts take.
 std::string why_network(const Config& settings);
+// Where FSCCL_NETWORK says another than FSCCL_TRANSPORT, which counts: a text that says so; else empty.
+std::string overruled_network(const Config& settings);
 // Of each slot of a channel of so many ranks between hosts, where nothing else is asked for.
 size_t network_slot_bytes(std::string_view network, size_t ranks);
 

@@ -115,7 +115,11 @@ Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, cons
     }
   } else {
     FSCCL_ASSIGN(const uint16_t port, meeting_port(launch, settings));
-    FSCCL_ASSIGN(place.addresses, resolve(launch.master_address, port));
+    Result<std::vector<SocketAddress>> addresses = resolve(launch.master_address, port);
+    if (!addresses.ok())
+      return fail(addresses.status().code(), "MASTER_ADDR: {}; give an address of rank 0's host, or a name that this host can look up",
+                  addresses.status().error().text);
+    place.addresses = addresses.take();
     place.tcp = true;
     place.who_listens = fmt::format("rank 0 at MASTER_ADDR={} port {}", launch.master_address, port);
     if (launch.rank == 0) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "bootstrap/job.h"
 #include "engine/at_once.h"
 #include "engine/hierarchy.h"
 
@@ -105,13 +106,17 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   return entry;
 }
 
-// Where a rule wants a call to go by hosts that cannot.
+// Where a rule wants a call to go by hosts that cannot. Not on the ranks of one host of several, or one rank of each: those carry
+// out what goes by hosts.
 void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
   const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
   const auto [hosts, per_host] = options_.select.spread;
   const bool nothing_to_move = shape.count == 0;
-  if (rule && rule->way == Way::by_hosts && !nothing_to_move && hosts > 1 && per_host != 1 &&
-      !(hierarchy_ && hierarchy_->takes(call)))
+  if (!rule || rule->way != Way::by_hosts || nothing_to_move || (hierarchy_ && hierarchy_->takes(call))) return;
+  const Job* const job = engine_.options().job;
+  if (hosts == 1 && engine_.ranks() > 1 && job && job->size() == engine_.ranks())
+    announce_ignored(*rule, call.op, "all ranks are on one host");
+  else if (hosts > 1 && per_host != 1)
     announce_ignored(*rule, call.op, "these ranks, the number of elements or the settings do not allow to go by hosts");
 }
 

@@ -130,6 +130,7 @@ Status JobContext::meet(Deadline deadline) {
   FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
                                             job_->rank(), job_->size()}));
   metrics_file_ = MetricsFile::create(*settings, job_->rank());
+  if (const std::string text = overruled_network(*settings); job_->rank() == 0 && !text.empty()) FSCCL_LOG(kWarn, "{}", text);
   const bool network = forces_network(choice_) || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));
   if (network) FSCCL_TRY(join_network(deadline));
   return job_->begin_beats(
