@@ -247,7 +247,7 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   costs.apply_to(transport->put != nullptr, comm->ranks_per_core_);
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
-  comm->start(std::move(engine), costs, rules.take());
+  comm->start(std::move(engine), costs, rules.take(), options.works_for);
   const Spread spread = comm->context_->spread(comm->members_);
   if (spread.hosts > 1 && spread.hosts < comm->size() && settings->hierarchy != HierarchyMode::kOff) {
     FSCCL_ASSIGN(Hosts * hosts, comm->hosts());
@@ -257,8 +257,10 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   return comm;
 }
 
-// With an open channel.
-void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules) {
+// With an open channel. What it works for hears of a loss before it does, and knows why: a rank may have ended because another
+// died.
+void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules,
+                         Engine* works_for) {
   const ConfigRef settings = config();
   engine.rank = rank_;
   engine.ranks = size();
@@ -290,6 +292,7 @@ void Communicator::start(EngineOptions engine, const Costs& costs, std::shared_p
   collectives.cache_bytes = static_cast<uint64_t>(std::max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0L));
   collectives_ = std::make_unique<Collectives>(*engine_, collectives);
   if (oversubscribed()) oversubscribed_communicators++;
+  if (works_for) works_for->bind(*engine_);
   context_->add(this);
   metrics_ = std::make_unique<MetricsSource>([this](MetricSamples& samples, std::string_view id) { tell(samples, id); });
 }
@@ -415,13 +418,14 @@ std::vector<int> Communicator::ranks_here() const {
   return ranks;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::host_subset(uint64_t tag, const CommunicatorOptions& options) {
-  return subset(ranks_here(), tag, options);
+Result<std::unique_ptr<Communicator>> Communicator::part(const std::vector<int>& ranks, uint64_t tag, const char* what) {
+  return subset(ranks, tag, {timeout_ms_, fmt::format("{}, {}", name_, what), ranks, engine_.get()});
 }
 
 Communicator::~Communicator() {
   companion.reset();
   if (!engine_) return;
+  engine_->unbind();
   engine_->retire();
   will_not_shrink();
   if (metrics_) context_->write_metrics();

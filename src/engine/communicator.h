@@ -22,6 +22,7 @@ struct CommunicatorOptions {
   int64_t timeout_ms = 0;                // 0: configured
   std::string name;                      // empty: numbered
   std::vector<int> known_as;             // in messages; empty: their numbers here
+  Engine* works_for = nullptr;           // of another communicator, with which this one fails, and that with it
   Deadline made_by = Deadline::never();  // if that is before its timeout
 };
 
@@ -42,10 +43,12 @@ class Communicator {
   // Of the ranks that are left, this one among them, in the order of their ranks; this communicator has failed. Collective over
   // them, blocking; one thread at a time.
   Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
-  // Of the ranks of this host, by those alone; this communicator must have others, too.
-  Result<std::unique_ptr<Communicator>> host_subset(uint64_t tag, const CommunicatorOptions& options);
+  // Likewise, of ranks that work for this communicator: it fails with it, this one with the part, and its messages have the numbers
+  // of this one. Destroyed before it.
+  Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag, const char* what);
   bool one_host() const;
   bool is_here(int rank) const;  // on this host
+  std::vector<int> ranks_here() const;
   // Where there are several hosts. The first call is collective over all ranks, blocking.
   Result<Hosts*> hosts();
   fsccl_peer_state_t peer_state(int rank) const;
@@ -87,8 +90,7 @@ class Communicator {
   struct Exchange;
   fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
                                     bool reads, bool known) const;
-  void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules);
-  std::vector<int> ranks_here() const;
+  void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
   void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;
   Paths find_paths(const Meeting& meeting, uint32_t* tick) const;

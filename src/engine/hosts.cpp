@@ -23,19 +23,11 @@ std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
   return ranks;
 }
 
-// It fails with the whole, and the whole with it.
-Result<std::unique_ptr<Communicator>> part_of(Communicator& whole, const std::vector<int>& ranks, uint64_t tag, const char* what) {
-  CommunicatorOptions options{whole.timeout_ms(), fmt::format("{}, {}", whole.name(), what), ranks};
-  FSCCL_ASSIGN(auto part, whole.subset(ranks, tag, options));
-  whole.engine().bind(part->engine());
-  return part;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
   const std::vector<std::vector<int>> hosts = ranks_by_host(whole);
-  std::unique_ptr<Hosts> made(new Hosts(whole));
+  std::unique_ptr<Hosts> made(new Hosts);
   made->hosts_ = hosts.size();
   made->lanes_ = hosts[0].size();
   made->seats_.resize(static_cast<size_t>(whole.size()));
@@ -47,17 +39,16 @@ Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
   made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
   const std::vector<int>& here = hosts[made->seat_.host];
   made->here_ = here.size();
-  FSCCL_ASSIGN(made->host_, part_of(whole, here, kTag, "ranks of a host"));
+  FSCCL_ASSIGN(made->host_, whole.part(here, kTag, "ranks of a host"));
   if (hosts.size() == static_cast<size_t>(whole.size())) made->lane_ = &whole;
   if (made->lane_ || made->seat_.place >= made->lanes_) return made;
   std::vector<int> across;
   for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->seat_.place]);
-  FSCCL_ASSIGN(made->made_lane_, part_of(whole, across, kTag + 1, "a lane between hosts"));
+  FSCCL_ASSIGN(made->made_lane_, whole.part(across, kTag + 1, "a lane between hosts"));
   made->lane_ = made->made_lane_.get();
   return made;
 }
 
-Hosts::Hosts(Communicator& whole) : whole_(whole) {}
-Hosts::~Hosts() { whole_.engine().unbind(); }
+Hosts::~Hosts() = default;
 
 }  // namespace fsccl

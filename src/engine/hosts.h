@@ -33,9 +33,8 @@ class Hosts {
   }  // of this rank, or null; the whole where every host has one rank. Its ranks are hosts
 
  private:
-  explicit Hosts(Communicator& whole);
+  Hosts() = default;
 
-  Communicator& whole_;
   std::vector<Seat> seats_;
   Seat seat_;
   size_t hosts_ = 0, lanes_ = 0, here_ = 0;

@@ -108,8 +108,7 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
   Result<PoolSource> source = config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
-  FSCCL_ASSIGN(std::unique_ptr<Communicator> host,
-               comm.host_subset(kTag, {comm.timeout_ms(), fmt::format("{}, ranks of this host", comm.name())}));
+  FSCCL_ASSIGN(std::unique_ptr<Communicator> host, comm.part(comm.ranks_here(), kTag, "ranks of this host"));
   FSCCL_ASSIGN(std::unique_ptr<Pool> pool, create_on_host(*host, comm, config, std::move(source)));
   pool->host_ = std::move(host);
   pool->whole_ = &comm;

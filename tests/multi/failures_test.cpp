@@ -81,6 +81,22 @@ int divider(const Child& self) {
   return status == FSCCL_ERR_PEER_DEAD && !part && fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 6;
 }
 
+// Makes one pool after the other, until that fails, and then ends badly.
+int pool_maker(const Child&) {
+  fsccl_comm_t comm = join();
+  fsccl_status_t status = FSCCL_OK;
+  for (int made = 0; status == FSCCL_OK; made++) {
+    fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+    memory.limit_bytes = 64 << 20;
+    fsccl_pool_t pool = nullptr;
+    status = fsccl_pool_create(comm, &memory, &pool);
+    if (status == FSCCL_OK) status = fsccl_pool_destroy(pool);
+    if (made == 3) puts("ready");
+  }
+  tell("pool", status);
+  exit(3);
+}
+
 // Ends without a word, with a pool, a unit and memory in use.
 int careless(const Child& self) {
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
@@ -211,6 +227,25 @@ TEST(Failures, AKilledRankEndsTheMakingOfASubset) {
   }
 }
 
+// On no rank those are, who ended because it had died, nor is it named by its number on its host.
+TEST(Failures, WhoDiesWhilePoolsAreMadeIsNamedOnAllHosts) {
+  for (int round = 0; round < 12; round++) {
+    Processes processes;
+    const int victim = round % 2 ? 4 : 2;
+    for (int rank = 0; rank < 5; rank++) {
+      const Variables host = {{"FSCCL_HOST_ID", rank < 3 ? "first" : "second"}, {"FSCCL_INSECURE", "1"}};
+      processes.start("pool_maker", rank, 5, with(job(rank, 5, 20900 + round), host));
+    }
+    ASSERT_TRUE(processes.wait_for_output(victim, "ready", kLimitMs)) << processes.report();
+    processes.kill(victim, SIGKILL);
+    processes.finish(kLimitMs / 3);
+    for (int rank = 0; rank < 5; rank++) {
+      if (rank == victim) continue;
+      EXPECT_THAT(processes.output(rank), ::testing::HasSubstr("peer " + std::to_string(victim))) << processes.report();
+    }
+  }
+}
+
 TEST(Failures, ProcessesThatEndBadlyLeaveNothing) {
   const std::set<std::string> before = shared_memory_files();
   for (int round = 0; round < 3; round++) {
@@ -299,6 +334,7 @@ int main(int argc, char** argv) {
                                   {"sleeper", sleeper},
                                   {"ender", ender},
                                   {"divider", divider},
+                                  {"pool_maker", pool_maker},
                                   {"careless", careless},
                                   {"backward", backward},
                                   {"forker", forker},
