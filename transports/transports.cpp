@@ -88,7 +88,8 @@ std::string why_network(const Config& settings) {
 std::string overruled_network(const Config& settings) {
   const char *const network = network_of(settings.network), *const forced = network_of(settings.transport);
   if (!network || settings.transport == TransportChoice::kAuto || (forced && std::string_view(network) == forced)) return "";
-  return fmt::format("FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={} says what moves bytes", network, forced ? forced : "shm");
+  return fmt::format("FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={} says what moves bytes", network,
+                     forced ? forced : "shm");
 }
 
 size_t network_slot_bytes(std::string_view network, size_t ranks) {

@@ -117,7 +117,8 @@ Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, cons
     FSCCL_ASSIGN(const uint16_t port, meeting_port(launch, settings));
     Result<std::vector<SocketAddress>> addresses = resolve(launch.master_address, port);
     if (!addresses.ok())
-      return fail(addresses.status().code(), "MASTER_ADDR: {}; give an address of rank 0's host, or a name that this host can look up",
+      return fail(addresses.status().code(),
+                  "MASTER_ADDR: {}; give an address of rank 0's host, or a name that this host can look up",
                   addresses.status().error().text);
     place.addresses = addresses.take();
     place.tcp = true;

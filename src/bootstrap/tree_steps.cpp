@@ -22,8 +22,9 @@ Result<int32_t> Roll::enter(const MemberRecord& member, int32_t ranks) {
     order_of_rank_.assign(static_cast<size_t>(ranks), -1);
   }
   if (ranks != ranks_)
-    return fail(FSCCL_ERR_MISMATCH, "rank {} says that the job has {} ranks, rank {} says {}: give all the same number of them (WORLD_SIZE)",
-                rank, ranks, members_.front().rank, ranks_)
+    return fail(FSCCL_ERR_MISMATCH,
+                "rank {} says that the job has {} ranks, rank {} says {}: give all the same number of them (WORLD_SIZE)", rank,
+                ranks, members_.front().rank, ranks_)
         .with_peer(-1, rank);
   if (rank < 0 || rank >= ranks)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, ranks - 1).with_peer(-1, rank);

@@ -53,14 +53,17 @@ with tempfile.TemporaryDirectory() as folder:
     expect("of 4 points" in run(perf, *QUICK, "--coll", "all_gather"), "the table")
 
     # What cannot be followed is said once.
-    for variables, words in (({"FSCCL_PLAN": "all_gather=by_hosts"}, "FSCCL_PLAN is not followed for all_gather: all ranks are on one host"),
-                             ({"FSCCL_TRANSPORT": "tcp", "FSCCL_NETWORK": "ucx"}, "FSCCL_NETWORK=ucx is not followed: FSCCL_TRANSPORT=tcp"),
-                             ({"FSCCL_TRANSPORT": "shm", "FSCCL_NETWORK": "tcp"}, "FSCCL_NETWORK=tcp is not followed: FSCCL_TRANSPORT=shm")):
-        log = pathlib.Path(folder) / f"log.{len(words)}"
-        run(perf, "collectives", "--ranks", "2", "--coll", "all_gather", "-b", "64K", "-e", "256K", "-n", "3", FSCCL_LOG_FILE=str(log),
-            **variables)
+    log = pathlib.Path(folder) / "log"
+    ignored = "FSCCL_NETWORK={} is not followed: FSCCL_TRANSPORT={}"
+    for times, words, variables in (  # once a rank, once a job
+            (2, "FSCCL_PLAN is not followed for all_gather: all ranks are on one host", {"FSCCL_PLAN": "all_gather=by_hosts"}),
+            (1, ignored.format("ucx", "tcp"), {"FSCCL_TRANSPORT": "tcp", "FSCCL_NETWORK": "ucx"}),
+            (1, ignored.format("tcp", "shm"), {"FSCCL_TRANSPORT": "shm", "FSCCL_NETWORK": "tcp"})):
+        log.write_text("", encoding="utf-8")
+        run(perf, "collectives", "--ranks", "2", "--coll", "all_gather", "-b", "64K", "-e", "256K", "-n", "3",
+            FSCCL_LOG_FILE=str(log), **variables)
         said = log.read_text(encoding="utf-8")
-        expect(said.count(words) == (2 if "FSCCL_PLAN" in variables else 1), said)  # once a rank, or once a job
+        expect(said.count(words) == times, said)
 
     # What is wrong stops all ranks.
     bad.write_text('{"fsccl_tuning": 1, "rules": [7]}', encoding="utf-8")
