@@ -95,8 +95,28 @@ Status DeviceUnit::place() {
     FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&norm_, sizeof(cuda::DeviceNorm))));
   }
   if (replica_sum_) FSCCL_TRY(replica_sum_->place(sharded_grads_));
-  FSCCL_TRY(mover_->place_shards(shards_.places));
-  return mover_->place_sharded_grads(sharded_grads_.places);
+  FSCCL_TRY(name_shards(shards_.places));
+  return name_sharded_grads(sharded_grads_.places);
+}
+
+Status DeviceUnit::name_shards(const std::vector<std::byte*>& places) {
+  shards_named_ = false;
+  FSCCL_TRY(mover_->place_shards(places));
+  shards_named_ = true;
+  return success();
+}
+
+Status DeviceUnit::name_sharded_grads(const std::vector<std::byte*>& places) {
+  sharded_grads_named_ = false;
+  FSCCL_TRY(mover_->place_sharded_grads(places));
+  sharded_grads_named_ = true;
+  return success();
+}
+
+Status DeviceUnit::check_named(bool named) const {
+  if (named) return success();
+  return fail(FSCCL_ERR_OUT_OF_MEMORY,
+              "unit '{}' has no tables since its memory moved: the device had none for them; name it again", spec_.name);
 }
 
 // Null is the unit's own.

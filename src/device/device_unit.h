@@ -72,6 +72,10 @@ class DeviceUnit {
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
 
+  // The mover's tables of where shards and sharded gradients lie. Making some may fail: then there are none until it succeeds.
+  Status name_shards(const std::vector<std::byte*>& places);
+  Status name_sharded_grads(const std::vector<std::byte*>& places);
+  Status check_named(bool named) const;
   Status check_index(size_t index) const;
   Status check_has_grad(size_t index) const;
   Status no_work() const;
@@ -105,6 +109,7 @@ class DeviceUnit {
   bool keep_ = false;
   bool counted_ = false;  // as a unit of its pool and communicator
   ShardPlaces shards_, sharded_grads_;
+  bool shards_named_ = false, sharded_grads_named_ = false;
   bool reduces_here_ = false;     // this rank has pieces of gradients
   cuda::DevicePointer norm_ = 0;  // of the last reduction whose result goes to the host
 

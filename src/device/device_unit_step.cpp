@@ -40,6 +40,7 @@ Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Subm
   FSCCL_TRY(refuse_capture());
   engine().look_for_failure();
   if (engine().failed()) return engine().failure();
+  FSCCL_TRY(check_named(shards_named_));
   const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
   const bool kept = parameters_.held && contents_valid_ && !changed_ && !own, again = parameters_.held && !kept;
   FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
@@ -98,7 +99,7 @@ Status DeviceUnit::set_shards(void* const* shards) {
     FSCCL_TRY(check_device_memory(shards[owner], "shard", owner));
     places[i] = static_cast<std::byte*>(shards[owner]);
   }
-  FSCCL_TRY(mover_->place_shards(places));
+  FSCCL_TRY(name_shards(places));
   shards_.places = std::move(places);
   changed_ = true;
   return success();
@@ -155,10 +156,10 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
   std::vector<std::byte*> places = sharded_grads_.places;
   for (size_t i = 0; i < count(); i++)
     if (has_sharded_grad(i) && given[i]) places[i] = static_cast<std::byte*>(given[i]);
-  if (places == sharded_grads_.places) return success();
+  if (places == sharded_grads_.places && sharded_grads_named_) return success();
   for (size_t i = 0; i < count(); i++)
     if (has_sharded_grad(i)) FSCCL_TRY(check_device_memory(places[i], "sharded gradient", i));
-  FSCCL_TRY(mover_->place_sharded_grads(places));
+  FSCCL_TRY(name_sharded_grads(places));
   sharded_grads_.places = std::move(places);
   return replica_sum_ ? replica_sum_->place(sharded_grads_) : success();
 }
@@ -226,6 +227,7 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
   if (to_device) FSCCL_TRY(check_device_memory(request.result, "the result of the reduction, beside the gradient,", 0));
   if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
+  FSCCL_TRY(check_named(sharded_grads_named_));
   if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
   FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
   if (!gradients_.held) FSCCL_TRY(take(gradients_));

@@ -34,13 +34,6 @@ Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan,
   return success();
 }
 
-// Where that has failed.
-Status P2pMover::check_made(const StreamProgram* program) const {
-  if (program) return success();
-  return fail(FSCCL_ERR_OUT_OF_MEMORY,
-              "unit '{}' has no tables since its memory moved: the device had none for them; name it again", spec_.name);
-}
-
 Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
   const UnitShape& shape = definition_.unshard_shape;
   parameters_->finish();
@@ -86,13 +79,11 @@ Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_
 Status P2pMover::gather(const Gather& gather) {
   Lane& lane = *parameters_;
   StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
-  FSCCL_TRY(check_made(program));
   lane.enter(OpCode::unshard, gather.flags, gather.hash);
   return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program, gather.slot, gather.stream, {});
 }
 
 Status P2pMover::reduce(const Reduce& reduce) {
-  FSCCL_TRY(check_made(reduce_.get()));
   gradients_->enter(OpCode::reduce_grads, reduce.flags, reduce.hash);
   return run(success(), *gradients_, *reduce_, reduce.slot, reduce.stream, reduce.run);
 }

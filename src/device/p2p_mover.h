@@ -27,7 +27,6 @@ class P2pMover final : public DeviceMover {
   Lane& lane(Lane::Kind kind) const { return kind == Lane::Kind::parameters ? *parameters_ : *gradients_; }
   Result<std::unique_ptr<StreamProgram>> program(const Plan& plan, const std::vector<std::byte*>& places) const;
   Status remake(std::unique_ptr<StreamProgram>& which, const Plan& plan, const std::vector<std::byte*>& places) const;
-  Status check_made(const StreamProgram* program) const;
   // Of an operation that was entered and went well so far.
   Status run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream, const ReduceRun& reduce);
 

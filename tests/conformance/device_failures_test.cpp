@@ -135,6 +135,48 @@ TEST_F(DeviceFailures, WhatTheDriverRefusesEndsTheCommunicator) {
   });
 }
 
+// Nothing is gathered into, or summed to, where it lay before.
+TEST_F(DeviceFailures, TablesThatTheDeviceHadNoMemoryForAreMissed) {
+  const stand_in::Control& control = control_;
+  if (!control.there()) GTEST_SKIP() << "failures are injected by the stand-in for CUDA's driver";
+  std::barrier both(2);
+  run_ranks(2, [&](Rank& self) {
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{512, 512}}, 1), self.comm, on.pool.get(), &unit));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    warm_up(unit);
+    fsccl_view_t shard{}, grad{};
+    ASSERT_OK(fsccl_unit_shard(unit, 0, &shard));
+    ASSERT_OK(fsccl_unit_sharded_grad(unit, 0, &grad));
+    void* elsewhere = nullptr;
+    ASSERT_OK(fsccl_pool_alloc(on.pool.get(), grad.count * 4, on.stream, &elsewhere));
+    fsccl_reduce_config_t reduction = FSCCL_REDUCE_CONFIG_INIT;
+    reduction.sharded_grads = &elsewhere;
+    fsccl_view_t whole{};
+    ASSERT_OK(fsccl_unit_grad(unit, 0, &whole));
+    both.arrive_and_wait();
+    if (self.rank == 0) {
+      control.fail("cuMemcpyAsync");  // out of memory
+      EXPECT_ERROR(fsccl_unit_set_shards(unit, &shard.data), FSCCL_ERR_OUT_OF_MEMORY, "cuMemcpyAsync");
+      for (int i = 0; i < 2; i++)
+        EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "name it again");
+      control.fail("cuMemcpyAsync");  // out of memory
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "cuMemcpyAsync");
+      reduction.sharded_grads = nullptr;
+      EXPECT_ERROR(fsccl_unit_reduce_grads(unit, &reduction, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "name it again");
+      reduction.sharded_grads = &grad.data;  // where they were: the tables are made anew
+      ASSERT_OK(fsccl_unit_set_shards(unit, &shard.data));
+    }
+    both.arrive_and_wait();
+    ASSERT_OK(fsccl_unit_reduce_grads(unit, &reduction, nullptr));
+    warm_up(unit);
+    on.gpu.synchronize(on.stream);
+    ASSERT_OK(fsccl_pool_free(on.pool.get(), elsewhere, on.stream));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 // Code 1: the value is invalid; 801: it is not supported.
 TEST_F(DeviceFailures, ABatchThatTheDriverDoesNotTakeIsCopiedOneByOne) {
   const stand_in::Control& control = control_;
