@@ -48,10 +48,18 @@ int sleeper(const Child&) {
   while (true) pause();
 }
 
-// Rank 0 sees how the others end, none of which destroys its communicator.
+// Rank 0 sees how the others end, none of which destroys its communicator. They wait until all are through the barrier: a rank may
+// be earlier than others, whose part in it its death would end.
 int ender(const Child& self) {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &go, nullptr);
   fsccl_comm_t comm = join();
   if (tell("first", fsccl_barrier(comm, nullptr, nullptr))) return 4;
+  puts("ready");
+  int signal = 0;
+  if (self.rank) sigwait(&go, &signal);
   if (self.rank == 1) exit(0);
   if (self.rank == 2) exit(1);
   if (self.rank == 3) _exit(0);
@@ -263,6 +271,8 @@ TEST(Failures, WhoEndsWellHasLeft) {
     Processes processes;
     for (int rank = 0; rank < 4; rank++)
       processes.start("ender", rank, 4, with(job(rank, 4, port), {{"FSCCL_TRANSPORT", transport}}));
+    for (int rank = 0; rank < 4; rank++) ASSERT_TRUE(processes.wait_for_output(rank, "ready", kLimitMs)) << processes.report();
+    for (int rank = 1; rank < 4; rank++) processes.kill(rank, SIGUSR1);
     processes.finish(kLimitMs);
     EXPECT_EQ(processes.exit_code(0), 0) << transport << processes.report();
     port++;
