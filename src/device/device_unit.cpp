@@ -94,7 +94,6 @@ Status DeviceUnit::place() {
     const cuda::Current current(device);
     FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&norm_, sizeof(cuda::DeviceNorm))));
   }
-  if (replica_sum_) FSCCL_TRY(replica_sum_->place(sharded_grads_));
   FSCCL_TRY(name_shards(shards_.places));
   return name_sharded_grads(sharded_grads_.places);
 }
@@ -106,9 +105,11 @@ Status DeviceUnit::name_shards(const std::vector<std::byte*>& places) {
   return success();
 }
 
-Status DeviceUnit::name_sharded_grads(const std::vector<std::byte*>& places) {
+Status DeviceUnit::name_sharded_grads(std::vector<std::byte*> places) {
   sharded_grads_named_ = false;
   FSCCL_TRY(mover_->place_sharded_grads(places));
+  sharded_grads_.places = std::move(places);
+  if (replica_sum_) FSCCL_TRY(replica_sum_->place(sharded_grads_));
   sharded_grads_named_ = true;
   return success();
 }

@@ -72,9 +72,10 @@ class DeviceUnit {
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
 
-  // The mover's tables of where shards and sharded gradients lie. Making some may fail: then there are none until it succeeds.
+  // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making some may fail: then there are
+  // none until it succeeds.
   Status name_shards(const std::vector<std::byte*>& places);
-  Status name_sharded_grads(const std::vector<std::byte*>& places);
+  Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status check_index(size_t index) const;
   Status check_has_grad(size_t index) const;

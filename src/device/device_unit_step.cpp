@@ -159,9 +159,7 @@ Status DeviceUnit::move_sharded_grads(void* const* given) {
   if (places == sharded_grads_.places && sharded_grads_named_) return success();
   for (size_t i = 0; i < count(); i++)
     if (has_sharded_grad(i)) FSCCL_TRY(check_device_memory(places[i], "sharded gradient", i));
-  FSCCL_TRY(name_sharded_grads(places));
-  sharded_grads_.places = std::move(places);
-  return replica_sum_ ? replica_sum_->place(sharded_grads_) : success();
+  return name_sharded_grads(std::move(places));
 }
 
 // A table of the caller's own gradients, which pack() copies into the slot. Who passes the same pointers again finds it made.
