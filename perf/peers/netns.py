@@ -43,21 +43,6 @@ def address(host):
     return f'10.119.0.{host + 1}'
 
 
-def cores_of(host, each):
-    """Of the processors that there are, a part for each host: with --pin."""
-    cores = sorted(os.sched_getaffinity(0))
-    chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
-    return ','.join(map(str, sorted(chosen)))
-
-
-def on_host(host, command, variables=None, cores=''):
-    """The words that run a command on a host; on a real one, other hosts' memory is out of reach, and so it is made here."""
-    common = {'UCX_TLS': 'tcp,self', 'UCX_NET_DEVICES': 'eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}
-    words = [f'{name}={value}' for name, value in {**common, **(variables or {})}.items()]
-    pinned = ['taskset', '-c', cores] if cores else []
-    return [*pinned, 'nsenter', f'--net=/run/netns/host{host}', 'env', *words, *command]
-
-
 def together(commands):
     """Runs all; what the first printed. None, and why, when one failed."""
     files = [tempfile.TemporaryFile('w+') for _ in commands]
@@ -116,11 +101,20 @@ class Peers:
         if options.limits and not self.perftest:
             say('left out: the limits of the link: no ucx_perftest (package ucx-utils)')
 
-    def on_host(self, host, command, variables=None):
-        return on_host(host, command, variables, self.cores_of(host))
-
     def cores_of(self, host):
-        return cores_of(host, self.options.ranks_per_host) if self.options.pin else ''
+        """Of the processors that there are, the host's part, where each is to have its own."""
+        cores, each = sorted(os.sched_getaffinity(0)), self.options.ranks_per_host
+        chosen = {cores[rank % len(cores)] for rank in range(host * each, (host + 1) * each)}
+        return ','.join(map(str, sorted(chosen)))
+
+    def pinned(self, host):
+        return ['taskset', '-c', self.cores_of(host)] if self.options.pin else []
+
+    def on_host(self, host, command, variables=None):
+        """The words that run a command on a host; on a real one, other hosts' memory is out of reach, and so it is made here."""
+        common = {'UCX_TLS': 'tcp,self', 'UCX_NET_DEVICES': 'eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}
+        words = [f'{name}={value}' for name, value in {**common, **(variables or {})}.items()]
+        return [*self.pinned(host), 'nsenter', f'--net=/run/netns/host{host}', 'env', *words, *command]
 
     def places(self):
         """Variables of each rank, and its host."""
@@ -157,11 +151,9 @@ class Peers:
         if subprocess.run(compiler, check=False).returncode != 0:
             return say('left out: Open MPI: mpicc compiles nothing (package libopenmpi-dev)')
         # In place of ssh: a host has a name of its own, by which Open MPI knows that its ranks share no memory with others.
-        pins = ''
-        if self.options.pin:
-            pins = ''.join(f'host{host}) pin="taskset -c {self.cores_of(host)}" ;; ' for host in range(HOSTS))
+        pins = ' '.join(f'host{host}) pin="{" ".join(self.pinned(host))}" ;;' for host in range(HOSTS))
         with open(os.open(agent, os.O_WRONLY | os.O_CREAT, 0o755), 'w', encoding='utf-8') as file:
-            file.write(f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins}*) pin= ;; esac\n'
+            file.write(f'#!/bin/sh\nhost=host$((${{1##*.}} - 1))\nshift\ncase $host in {pins} esac\n'
                        'exec $pin nsenter --net=/run/netns/$host unshare --uts --ipc sh -c "hostname $host; $*"\n')
         hosts = ','.join(f'{address(host)}:{self.options.ranks_per_host}' for host in range(HOSTS))
         common = ['mpirun', '--allow-run-as-root', '-np', str(self.ranks), '--host', hosts, '--bind-to', 'none',

@@ -98,9 +98,10 @@ Status DeviceUnit::place() {
   return name_sharded_grads(sharded_grads_.places);
 }
 
-Status DeviceUnit::name_shards(const std::vector<std::byte*>& places) {
+Status DeviceUnit::name_shards(std::vector<std::byte*> places) {
   shards_named_ = false;
   FSCCL_TRY(mover_->place_shards(places));
+  shards_.places = std::move(places);
   shards_named_ = true;
   return success();
 }

@@ -74,7 +74,7 @@ class DeviceUnit {
 
   // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making some may fail: then there are
   // none until it succeeds.
-  Status name_shards(const std::vector<std::byte*>& places);
+  Status name_shards(std::vector<std::byte*> places);
   Status name_sharded_grads(std::vector<std::byte*> places);
   Status check_named(bool named) const;
   Status check_index(size_t index) const;

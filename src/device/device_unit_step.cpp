@@ -99,8 +99,7 @@ Status DeviceUnit::set_shards(void* const* shards) {
     FSCCL_TRY(check_device_memory(shards[owner], "shard", owner));
     places[i] = static_cast<std::byte*>(shards[owner]);
   }
-  FSCCL_TRY(name_shards(places));
-  shards_.places = std::move(places);
+  FSCCL_TRY(name_shards(std::move(places)));
   changed_ = true;
   return success();
 }

@@ -46,7 +46,6 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
 
 Status P2pReplicaSum::run(Call& call) {
   FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
-  if (!program_) return fail(FSCCL_ERR_OUT_OF_MEMORY, "unit '{}' has no tables since its sharded gradients moved", spec_.name);
   FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {}, .norm = call.norm}));
   return lane_->end(call.stream, true);
 }

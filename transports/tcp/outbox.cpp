@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/socket.h"
 #include "base/undo.h"
 
 namespace fsccl::tcp {
@@ -16,29 +17,17 @@ namespace {
 constexpr size_t kAtOnce = 16;        // pieces in one call
 constexpr size_t kSmallBytes = 1024;  // go in one piece with their head: a second piece costs more than to copy them
 
-// So many bytes as the socket takes of what `write` offers it; -1: it is of no use any more.
-template <class Write>
-ssize_t some_of(const Write& write) {
+// So many bytes of the pieces as the socket takes; -1: it is of no use any more.
+ssize_t write_some(int fd, iovec* pieces, size_t count) {
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
   while (true) {
-    const ssize_t sent = write();
+    const ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) return sent;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
     if (errno != EINTR) return -1;
   }
-}
-
-ssize_t write_pieces(int fd, iovec* pieces, size_t count) {
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  return some_of([&] { return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
-}
-
-ssize_t write_small(int fd, const Head& head, const mirror::Payload& payload) {
-  std::array<std::byte, sizeof head + kSmallBytes> whole;
-  std::memcpy(whole.data(), &head, sizeof head);
-  if (payload.bytes) std::memcpy(whole.data() + sizeof head, payload.source, payload.bytes);
-  return some_of([&] { return ::send(fd, whole.data(), sizeof head + payload.bytes, MSG_DONTWAIT | MSG_NOSIGNAL); });
 }
 
 }  // namespace
@@ -49,9 +38,12 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
     return true;
   }
   if (!more && held_.empty() && payload.bytes <= kSmallBytes) {
-    const ssize_t sent = write_small(fd, head, payload);
-    if (sent < 0) return false;
-    if (const auto gone = static_cast<size_t>(sent); gone < sizeof head + payload.bytes) keep(head, gone, std::move(payload));
+    std::array<std::byte, sizeof head + kSmallBytes> whole;
+    std::memcpy(whole.data(), &head, sizeof head);
+    if (payload.bytes) std::memcpy(whole.data() + sizeof head, payload.source, payload.bytes);
+    const Result<size_t> sent = send_some(fd, whole.data(), sizeof head + payload.bytes);
+    if (!sent.ok()) return false;
+    if (sent.value() < sizeof head + payload.bytes) keep(head, sent.value(), std::move(payload));
     return true;
   }
   held_.push_back({head, std::move(payload)});
@@ -63,7 +55,7 @@ bool Outbox::send(int fd, const Head& head, mirror::Payload payload, bool more) 
     pieces[count++] = {&held.head, sizeof(Head)};
     if (held.payload.bytes) pieces[count++] = {const_cast<void*>(held.payload.source), held.payload.bytes};
   }
-  const ssize_t sent = write_pieces(fd, pieces.data(), count);
+  const ssize_t sent = write_some(fd, pieces.data(), count);
   if (sent < 0) return false;
   auto left = static_cast<size_t>(sent);
   for (Held& held : held_) {
@@ -104,7 +96,7 @@ bool Outbox::flush(int fd) {
       add(&message->head, sizeof(Head), message->sent);
       add(message->data, message->head.bytes, message->sent > sizeof(Head) ? message->sent - sizeof(Head) : 0);
     }
-    const ssize_t sent = write_pieces(fd, pieces.data(), count);
+    const ssize_t sent = write_some(fd, pieces.data(), count);
     if (sent < 0) return false;
     for (auto left = static_cast<size_t>(sent); left > 0;) {
       Message& first = messages_.front();

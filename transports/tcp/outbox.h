@@ -11,7 +11,7 @@ namespace fsccl::tcp {
 
 class Outbox {
  public:
-  // With what is before it, as far as the socket takes that; -1: there is none yet. False: nothing goes over it any more (errno).
+  // With what is before it, as far as the socket takes that; -1: there is none yet. False: nothing goes over it any more.
   // `more`: it may wait for the next one, so that one call takes both: each call costs some ten microseconds beside its bytes, for
   // what the peer's system answers is worked off between calls.
   bool send(int fd, const Head& head, mirror::Payload payload, bool more = false);
