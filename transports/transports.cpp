@@ -25,7 +25,7 @@ std::span<const KnownTransport> known_transports() {
 #if FSCCL_WITH_UCX
     {"ucx", ucx_transport()},
 #else
-    {"ucx", nullptr, "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)"},
+    {"ucx", nullptr, ucx::kNotBuilt},
 #endif
     {kPlugin},
   };

@@ -159,10 +159,11 @@ typedef enum fsccl_op_kind {
 
 /*
  * A reduction operator, passed by value. 16-bit floats and fp32 accumulate in fp32, fp64 in fp64, integers in their own width
- * (wrapping); one rounding at the end. Contributions are folded in rank order, so a result has the same bits in every run. Between
- * several hosts large sums (FSCCL_HIERARCHY) are over the ranks of each host first, rounded there too, and then over hosts: the
- * same bits in every run on as many hosts; FSCCL_REPRODUCIBLE=placement keeps rank order and one rounding whatever the hosts are.
- * min and max return a NaN if any contribution is one.
+ * (wrapping); one rounding at the end. Contributions are folded in rank order, so a result has the same bits in every run.
+ * Between several hosts large sums (FSCCL_HIERARCHY) are over the ranks of each host first, rounded there too, and then over
+ * hosts: the same bits in every run on as many hosts; FSCCL_REPRODUCIBLE=placement keeps rank order and one rounding whatever
+ * the hosts are. min and max return a NaN if any contribution is one (but by NCCL, on memory of GPUs, which then may or may
+ * not).
  */
 typedef struct fsccl_op {
   int32_t kind; /* fsccl_op_kind_t */
@@ -676,19 +677,20 @@ FSCCL_API fsccl_status_t fsccl_unit_set_shards(fsccl_unit_t unit, void* const* s
 FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
 /*
  * Units of a pool on a GPU. Their operations are put on a stream (a cudaStream_t, NULL: the legacy default stream) and return at
- * once, `work` is NULL: what the caller puts on the stream afterwards follows them, and other streams wait for an event, as ever in
- * CUDA. This names the stream of the calls that follow, unshard, reshard, grad and reduce_grads: reshard on the stream that read
- * the parameters, so that their memory goes to the next unit behind that. Until the first call it is the legacy default stream.
- * FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block, does not communicate; ranks need not agree.
- * What else differs on a GPU: param(i) may be used on the stream at once. Shards, gradients and sharded gradients of the caller's
- * are memory of the pool's device. reduce_grads writes a `result` in host memory before it returns, for which it waits for the
- * stream; one in device memory (aligned to 8) in the stream's order. shard_ready is called when the reduction has been put on the
- * stream: what it puts there follows. Other `sharded_grads` and `grads` than last time cost a table. Every rank has a slot of its
- * own, whatever `sharing`. Replicas that do not reach each other's slots sum by collectives of the replicate_comm, for which the
- * call waits if they are staged. by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a stream that is being captured. The
- * communicator's deadline counts from when the stream has come to an operation; when it passes, or a peer dies, this rank's
- * streams go on, with undefined contents, and the next call returns the error. destroy waits for the unit's operations, and until
- * peers have read its slots. A stream that was named must live until another is, or the unit is destroyed.
+ * once, `work` is NULL: what the caller puts on the stream afterwards follows them, and other streams wait for an event, as ever
+ * in CUDA. This names the stream of the calls that follow, unshard, reshard, grad and reduce_grads: reshard on the stream that
+ * read the parameters, so that their memory goes to the next unit behind that. Until the first call it is the legacy default
+ * stream. FSCCL_ERR_INVALID_ARGUMENT for a unit on host memory. Does not block, does not communicate; ranks need not agree. What
+ * else differs on a GPU: param(i) may be used on the stream at once. Shards, gradients and sharded gradients of the caller's are
+ * memory of the pool's device. reduce_grads writes a `result` in host memory before it returns, for which it waits for the
+ * stream; one in device memory (aligned to 8) in the stream's order. shard_ready is called when the reduction has been put on
+ * the stream: what it puts there follows. Other `sharded_grads` and `grads` than last time cost a table. Every rank has a slot
+ * of its own, whatever `sharing`. Replicas that do not reach each other's slots sum by collectives of the replicate_comm, for
+ * which the call waits unless they are NCCL's, as unshard and reduce_grads do where ranks do not reach each other's slots.
+ * by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a stream that is being captured. The communicator's deadline counts from
+ * when the stream has come to an operation; when it passes, or a peer dies, this rank's streams go on, with undefined contents,
+ * and the next call returns the error. destroy waits for the unit's operations, and until peers have read its slots. A stream
+ * that was named must live until another is, or the unit is destroyed.
  */
 FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate; waits for the
@@ -867,10 +869,11 @@ FSCCL_API fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, con
  * where it does not. Buffers of one call must not overlap, except in the in-place forms named below. Counts may be 0. S = dtype
  * size.
  *
- * Memory of a GPU: all buffers of a call are, on all ranks; on a rank that has none (a barrier, parts of no elements) the stream,
- * not NULL, says so. The call is in the order of `stream` and returns when it is put there (FSCCL_DEVICE_TRANSPORT=staged: when the
- * stream has come to it); work must be NULL (FSCCL_ERR_NOT_AVAILABLE): record an event on the stream. The first such call of a
- * communicator is collective and blocks; it uses one GPU from then on. Sums by NCCL have its order (docs/tuning.md).
+ * Memory of a GPU: all buffers of a call are, on all ranks; on a rank that has none (a barrier, parts of no elements) the
+ * stream, not NULL, says so. The call is in the order of `stream` and returns when it is put there (by UCX, or staged through
+ * the host: when the stream has come to it and the other ranks have; FSCCL_DEVICE_TRANSPORT); work must be NULL
+ * (FSCCL_ERR_NOT_AVAILABLE): record an event on the stream. The first such call of a communicator is collective and blocks; it
+ * uses one GPU from then on. Sums by NCCL have its order (docs/tuning.md).
  */
 
 /* recv[r * count ...] = rank r's send[0 .. count). recv holds size * count elements. In place: send == recv + rank * count * S. */

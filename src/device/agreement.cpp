@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "base/hash.h"
 #include "cuda/device.h"
+#include "device/transport_names.h"
 #include "kernels/cuda/device_kernels.h"
 #include "transports/nccl/nccl_comm.h"
 
@@ -16,8 +18,8 @@ namespace fsccl {
 namespace {
 
 const char* choice_name(int32_t choice) {
-  constexpr const char* kNames[] = {"auto", "p2p", "nccl", "staged"};
-  return choice >= 0 && choice < 4 ? kNames[choice] : "unknown";
+  const char* const name = device_transport_name(static_cast<size_t>(choice));
+  return name ? name : "unknown";
 }
 
 Status same_settings(const std::vector<DeviceTerms>& terms) {
@@ -74,6 +76,9 @@ std::string obstacle(const std::vector<DeviceTerms>& terms) {
   return shared_gpu(terms);
 }
 
+// p2p is of units; for what it leaves it is auto.
+bool wants_nccl(DeviceTransport asked) { return asked != DeviceTransport::kStaged && asked != DeviceTransport::kUcx; }
+
 void set_text(char (&to)[160], const std::string& text) { text.copy(to, sizeof to - 1); }
 
 }  // namespace
@@ -100,7 +105,7 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   if (const char* const host = std::getenv("NCCL_HOSTID"); host && *host) terms.nccl_host = hash_of(std::string_view(host)) | 1;
   const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   terms.shares_gpus = shares && std::strcmp(shares, "1") == 0;
-  if (settings->device_transport == DeviceTransport::kStaged) return terms;
+  if (!wants_nccl(settings->device_transport)) return terms;
   std::string why;
   const nccl::Library* const library = nccl::library(&why);
   if (!library) {
@@ -139,11 +144,36 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::
     decision.facts.driver = std::min(decision.facts.driver, one.driver);
   }
   const auto choice = static_cast<DeviceTransport>(terms[0].choice);
-  decision.why = choice == DeviceTransport::kStaged ? "FSCCL_DEVICE_TRANSPORT is staged" : obstacle(terms);
+  decision.asked = choice;
+  decision.why = wants_nccl(choice) ? obstacle(terms) : fmt::format("FSCCL_DEVICE_TRANSPORT is {}", choice_name(terms[0].choice));
   decision.nccl = decision.why.empty();
   if (choice == DeviceTransport::kNccl && !decision.nccl)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is nccl, which cannot be used: {}", decision.why);
   return decision;
+}
+
+bool tries_exchange(const DeviceDecision& decision, std::string* why) {
+  if (decision.asked != DeviceTransport::kNccl && decision.asked != DeviceTransport::kStaged) return true;
+  *why = fmt::format("FSCCL_DEVICE_TRANSPORT is {}", choice_name(static_cast<int32_t>(decision.asked)));
+  return false;
+}
+
+std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms, const std::vector<uint64_t>& hosts,
+                                 DeviceTransport asked) {
+  const auto named = [](uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); };
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](uint64_t host) { return host == hosts[0]; });
+  for (size_t rank = 0; rank < terms.size(); rank++) {
+    const ExchangeTerms& one = terms[rank];
+    if (!one.version) return fmt::format("rank {}: {}", rank, text_in(one.why));
+    if (one.version != terms[0].version)
+      return fmt::format("rank {} has UCX {}, rank 0 {}", rank, named(one.version), named(terms[0].version));
+    if (asked != DeviceTransport::kUcx && !one_host && !one.rdma)
+      return fmt::format(
+          "rank {} has no device for RDMA, without which UCX goes through memory of the host, too (FSCCL_DEVICE_TRANSPORT=ucx asks "
+          "for it all the same)",
+          rank);
+  }
+  return "";
 }
 
 }  // namespace fsccl

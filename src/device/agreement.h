@@ -1,11 +1,13 @@
 // Before the first collective on device memory of a communicator its ranks tell each other what they have, and each draws the same
-// conclusion: what moves the bytes, what of NCCL may be used, and why.
+// conclusion: what moves the bytes, what of NCCL may be used, and why. UCX, which a process that has NCCL need not start, is asked
+// only where NCCL is not what moves them.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "base/config.h"
 #include "cuda/device.h"
+#include "transports/exchange.h"
 #include "transports/nccl/nccl_features.h"
 #include "transports/nccl/nccl_library.h"
 
@@ -34,7 +36,8 @@ bool nccl_usable(std::string* why);
 
 struct DeviceDecision {
   bool nccl = false;
-  std::string why;            // not, if so
+  std::string why;  // not, if so
+  DeviceTransport asked = DeviceTransport::kAuto;
   nccl::Facts facts;          // for features_of(), but for peer_access
   bool kernels = false;       // all ranks can sum in fp32 themselves
   bool by_placement = false;  // FSCCL_REPRODUCIBLE=placement
@@ -43,5 +46,11 @@ struct DeviceDecision {
 // By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where settings differ,
 // FSCCL_ERR_NOT_AVAILABLE where NCCL is wanted and cannot be.
 Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts);
+
+// Whether ranks whose `decision` is not NCCL try an exchange by UCX; else *why not.
+bool tries_exchange(const DeviceDecision& decision, std::string* why);
+// Why parts are not exchanged by UCX; empty: they are. A pure function.
+std::string obstacle_to_exchange(const std::vector<ExchangeTerms>& terms, const std::vector<uint64_t>& hosts,
+                                 DeviceTransport asked);
 
 }  // namespace fsccl

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -34,6 +35,7 @@ DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
 DeviceCollectives::~DeviceCollectives() {
   watch_.reset();
   folded_.reset();
+  exchanges_.reset();
   for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
     if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
     one->reset();
@@ -59,11 +61,10 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "{}: the stream is being captured, and the first call of communicator {} on a GPU starts NCCL, or finds that it "
                   "is not there: call one before the capture",
                   op_name(call.op), comm_.name());
-    if (way(call) == Way::staged)
+    if (way(call) == Way::staged || exchanges_)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
-                  "{} goes through host memory here, which a graph cannot capture (fsccl_explain says why): call it outside of the "
-                  "capture",
-                  op_name(call.op));
+                  "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it outside of the capture",
+                  op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
     if (way(call) == Way::folded)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{} of {} is summed in memory of communicator {}, which a graph's replays would share with other calls: sum "
@@ -89,17 +90,21 @@ Status DeviceCollectives::prepare(int ordinal) {
 
 // Every rank comes to every exchange, whatever went wrong on it, so that all know and none waits.
 Status DeviceCollectives::agree(const cuda::Device& device) {
-  const auto ranks = static_cast<size_t>(comm_.size());
   const DeviceTerms mine = device_terms(device, comm_.rank());
-  std::vector<DeviceTerms> terms(ranks);
+  std::vector<DeviceTerms> terms(static_cast<size_t>(comm_.size()));
   FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
   std::vector<uint64_t> hosts;
   for (int rank = 0; rank < comm_.size(); rank++) hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
   FSCCL_ASSIGN(decision_, decide(terms, hosts));
-  if (!decision_.nccl) {
-    FSCCL_LOG(kInfo, "communicator {}: device memory goes through host memory: {}", comm_.name(), decision_.why);
-    return success();
-  }
+  if (decision_.nccl) FSCCL_TRY(agree_on_nccl(device, terms));
+  if (decision_.nccl) return success();
+  FSCCL_TRY(agree_on_exchanges(device, hosts));
+  FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(), exchanges_ ? "by UCX" : "through host memory",
+            decision_.why);
+  return success();
+}
+
+Status DeviceCollectives::agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms) {
   device_ = &device;
   const Status started = start_nccl(terms[0].id);
   device_ = nullptr;
@@ -107,10 +112,10 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   own.code = started.code();
   own.reaches = peers_reachable(device, terms);
   (started.ok() ? nccl::windows_off() : started.text()).copy(own.text, sizeof own.text - 1);
-  std::vector<Outcome> outcomes(ranks);
+  std::vector<Outcome> outcomes(terms.size());
   FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
   decision_.facts.peer_access = true;
-  for (size_t rank = 0; rank < ranks; rank++) {
+  for (size_t rank = 0; rank < outcomes.size(); rank++) {
     decision_.facts.peer_access &= outcomes[rank].reaches != 0;
     outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
     if (outcomes[rank].code == FSCCL_OK) {
@@ -127,8 +132,28 @@ Status DeviceCollectives::agree(const cuda::Device& device) {
   watch_.reset();
   if (nccl_) nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why));
   nccl_.reset();
-  if (config()->device_transport == DeviceTransport::kNccl) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
-  FSCCL_LOG(kWarn, "communicator {}: device memory goes through host memory: {}", comm_.name(), decision_.why);
+  if (decision_.asked == DeviceTransport::kNccl) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
+  FSCCL_LOG(kWarn, "communicator {}: device memory does not go by NCCL: {}", comm_.name(), decision_.why);
+  return success();
+}
+
+// Where NCCL is not what moves bytes.
+Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device, const std::vector<uint64_t>& hosts) {
+  if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
+  const cuda::Current current(device);
+  const ExchangeTerms mine = exchange_terms();
+  std::vector<ExchangeTerms> terms(hosts.size());
+  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
+  if (why_not_exchanges_.empty()) {
+    Result<std::unique_ptr<Exchanges>> made = Exchanges::create(comm_, device);
+    if (!made.ok() && comm_.engine().failed()) return made.take_status();
+    bool lasting = false;
+    FSCCL_ASSIGN(why_not_exchanges_, agree_on(made.ok() ? success() : made.take_status(), &lasting));
+    if (why_not_exchanges_.empty()) exchanges_ = made.take();
+  }
+  if (!exchanges_ && decision_.asked == DeviceTransport::kUcx)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}", why_not_exchanges_);
   return success();
 }
 
@@ -191,15 +216,18 @@ bool DeviceCollectives::peers_reachable(const cuda::Device& device, const std::v
 }
 
 DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
-  if (!decision_.nccl || !not_by_nccl(call).empty()) return Way::staged;
-  if (!reduces(call.op) || !dtype_float(call.dtype)) return Way::nccl;
-  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;  // whatever the order
+  const bool nccl = decision_.nccl && not_by_nccl(call).empty();
+  if (!nccl && (!exchanges_ || call.op == OpCode::barrier)) return Way::staged;
+  const Way moves = nccl ? Way::nccl : Way::exchanged;
+  if (!reduces(call.op)) return moves;
   const bool narrow = dtype_size(call.dtype) == 2;
+  const bool asked = decision_.by_placement || narrow || exchanges_;
   // A scaled sum of wider floats is rounded at each product, which the kernel does not do.
   const bool folds = foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
-  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && (narrow || decision_.by_placement))
-    return Way::folded;
-  return decision_.by_placement && !ordered ? Way::staged : Way::nccl;
+  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && asked) return Way::folded;
+  if (!nccl) return Way::staged;
+  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;  // whatever the order
+  return decision_.by_placement && dtype_float(call.dtype) && !ordered ? Way::staged : Way::nccl;
 }
 
 Status DeviceCollectives::run_staged(const DeviceCall& call) {
@@ -211,7 +239,7 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 
 Status DeviceCollectives::run_folded(const DeviceCall& call) {
   if (!folded_) {
-    FSCCL_ASSIGN(folded_, FoldedSum::create(*nccl_));
+    FSCCL_ASSIGN(folded_, FoldedSum::create({*device_, comm_.size(), [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return call.op == OpCode::all_reduce ? all_reduce_folded(call) : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }
@@ -238,32 +266,50 @@ Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
   parts.input = call.output + own.begin * call.element();
   parts.receives = scatter.sends;
   parts.sends = {{0, own.count}};
-  return enqueue_all({&parts});
+  return move({&parts});
 }
 
-Status DeviceCollectives::enqueue_all(const std::vector<const DeviceCall*>& calls) {
-  return nccl_->group([&] {
-    for (const DeviceCall* call : calls) FSCCL_TRY(enqueue(*nccl_, *call, features_.all_to_all.usable, scratch_));
+Status DeviceCollectives::enqueue_all(nccl::Communicator& by, const std::vector<const DeviceCall*>& calls) {
+  return by.group([&] {
+    for (const DeviceCall* call : calls) FSCCL_TRY(enqueue(by, *call, features_.all_to_all.usable, scratch_));
     return success();
   });
 }
 
-Status DeviceCollectives::run(const std::vector<DeviceCall>& calls) {
+Status DeviceCollectives::move(const std::vector<const DeviceCall*>& calls) {
+  return exchanges_ ? exchanges_->run(calls) : enqueue_all(*nccl_, calls);
+}
+
+bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t bytes) const {
+  const nccl::Communicator* const by = copier_ ? copier_.get() : nccl_.get();
+  return !by || !by->touches_window(memory, bytes) || by->in_window(memory, bytes);
+}
+
+Status DeviceCollectives::gather_in_place(const DeviceCall& call) {
+  if (!copier_) return run(std::span(&call, 1));
+  const cuda::Current current(*device_);
+  FSCCL_TRY(enqueue_all(*copier_, {&call}));
+  return follow(call.stream);
+}
+
+Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
   if (comm_.engine().failed()) return comm_.engine().failure();
   const cuda::Current current(*device_);
-  std::vector<const DeviceCall*> by_nccl;
+  std::vector<const DeviceCall*> together;
+  std::set<cuda::Stream> followed;
   for (const DeviceCall& call : calls) {
     FSCCL_TRY(check_buffers(call));
-    if (way(call) == Way::nccl) by_nccl.push_back(&call);
+    const Way chosen = way(call);
+    if (chosen == Way::nccl || chosen == Way::exchanged) together.push_back(&call);
+    if (chosen == Way::nccl || chosen == Way::folded) followed.insert(call.stream);
   }
-  if (!by_nccl.empty()) FSCCL_TRY(enqueue_all(by_nccl));
+  if (!together.empty()) FSCCL_TRY(move(together));
   for (const DeviceCall& call : calls) {
     const Way chosen = way(call);
     if (chosen == Way::folded) FSCCL_TRY(run_folded(call));
     if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
   }
-  for (const DeviceCall& call : calls)
-    if (way(call) != Way::staged) FSCCL_TRY(watch_->follow(call.stream));
+  for (const cuda::Stream stream : followed) FSCCL_TRY(follow(stream));
   return success();
 }
 
@@ -324,16 +370,18 @@ std::string DeviceCollectives::explain() const {
     json.entry("why", one.why);
     json.end_map();
   };
-  const bool folds = decision_.nccl && decision_.kernels;
+  const bool folds = !staged() && decision_.kernels;
   json.begin_map();
-  json.entry("transport", decision_.nccl ? "nccl" : "staged");
+  json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
   json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
+  if (!decision_.nccl) json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
   json.entry("gpu", device_->name());
   json.entry("messages", "staged");
-  json.entry("sums_of_16_bit_floats", !decision_.nccl ? "by the host, in fp32"
-                                      : folds         ? "exchanged, then by this library's kernel, in fp32"
+  json.entry("sums_of_16_bit_floats", staged() || (exchanges_ && !folds) ? "by the host, in fp32"
+                                      : folds                            ? "exchanged, then by this library's kernel, in fp32"
                                               : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
-  json.entry("sums_of_wider_floats", !decision_.nccl          ? "by the host"
+  json.entry("sums_of_wider_floats", exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
+                                     : !decision_.nccl        ? "by the host"
                                      : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
                                                               : "by NCCL, in the order of its rings and trees");
   if (decision_.nccl) {

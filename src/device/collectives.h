@@ -1,20 +1,25 @@
 // Collectives on memory of GPUs, of one communicator. At the first one its ranks agree what moves the bytes (agreement.h): NCCL,
-// where all of them can, else host memory and the host's engine. What NCCL does not do as fsccl.h says it is done otherwise:
+// where all of them can; else UCX, where all of them have one for GPUs; else host memory and the host's engine ("staged"). What
+// NCCL does not do as fsccl.h says it is done otherwise:
 //   16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this library's kernel, where it has
 //                  one for this GPU
 //   any sums of floats with FSCCL_REPRODUCIBLE=placement: likewise; else staged
 //   16-bit integers, reduced: staged
 //   messages: staged, for two ranks cannot agree without the others
-// Calls of a group are enqueued together. All is in stream order, and but for what is staged the call returns at once.
+// By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce made as above; what else reduces is staged,
+// as are barriers. Calls of a group are enqueued together. All is in stream order; by NCCL the call returns at once, by UCX and the
+// host when it is done.
 #pragma once
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "device/agreement.h"
 #include "device/device_call.h"
+#include "device/exchanges.h"
 #include "device/folded_sum.h"
 #include "device/staging.h"
 #include "device/stream_watch.h"
@@ -34,23 +39,25 @@ class DeviceCollectives : public Companion {
   // Collective, blocking; once. With the GPU of this ordinal.
   Status prepare(int ordinal);
   // One call, or those of a list together. Prepared.
-  Status run(const std::vector<DeviceCall>& calls);
+  Status run(std::span<const DeviceCall> calls);
 
   bool prepared() const { return device_ != nullptr; }
-  // Null: not by NCCL.
-  nccl::Communicator* nccl() { return nccl_.get(); }
+  bool staged() const { return !nccl_ && !exchanges_; }  // what only moves, too
   const nccl::Features& features() const { return features_; }
   const cuda::Device& device() const { return *device_; }
   bool has_kernels() const { return decision_.kernels; }  // on all ranks
   // NCCL may use these bytes, one piece of physical memory and as many on all ranks, as symmetric memory from now on; where copy
-  // engines can gather in them, gatherer() does so. Collective, blocking. Where that cannot be, explain() says why, and all goes on
-  // without.
+  // engines can gather in them, gather_in_place() does so. Collective, blocking. Where that cannot be, explain() says why, and all
+  // goes on without.
   Status open_window(cuda::DevicePointer memory, uint64_t bytes);
   // As often as it was opened: its memory may then be given back. Not collective; what used it on this rank's streams is over.
   void close_window(cuda::DevicePointer memory);
-  nccl::Communicator& gatherer() { return copier_ ? *copier_ : *nccl_; }
   bool gathers_by_copy_engines() const { return copier_ != nullptr; }
-  Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
+  // Whether gather_in_place() can be called for these bytes: NCCL looks where a buffer begins, and takes the window for all of it,
+  // so no gather that it has windows for leaves one.
+  bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
+  // An all_gather of equal parts end to end, this rank's in its place. Prepared.
+  Status gather_in_place(const DeviceCall& call);
   // What was decided, as a JSON object; empty before.
   std::string explain() const;
 
@@ -63,9 +70,11 @@ class DeviceCollectives : public Companion {
   static Status run_group(std::vector<Grouped>& group);
 
  private:
-  enum class Way : uint8_t { nccl, folded, staged };
+  enum class Way : uint8_t { nccl, exchanged, folded, staged };
   explicit DeviceCollectives(Communicator& comm) : comm_(comm) {}
   Status agree(const cuda::Device& device);
+  Status agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms);
+  Status agree_on_exchanges(const cuda::Device& device, const std::vector<uint64_t>& hosts);
   Status start_nccl(const nccl::UniqueId& id);
   Status restart_nccl(const std::string& why);
   Result<std::string> agree_on(const Status& mine, bool* lasting);
@@ -74,7 +83,9 @@ class DeviceCollectives : public Companion {
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   Way way(const DeviceCall& call) const;
-  Status enqueue_all(const std::vector<const DeviceCall*>& calls);
+  Status enqueue_all(nccl::Communicator& by, const std::vector<const DeviceCall*>& calls);
+  Status move(const std::vector<const DeviceCall*>& calls);
+  Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
   Status run_folded(const DeviceCall& call);
   Status all_reduce_folded(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);
@@ -86,6 +97,8 @@ class DeviceCollectives : public Companion {
   nccl::Features features_;
   std::unique_ptr<nccl::Communicator> nccl_, copier_;  // copier_: of all-gathers by copy engines alone
   std::mutex copier_mutex_;                            // of the pointer, against the watch's thread
+  std::string why_not_exchanges_;                      // where there are none, and no NCCL
+  std::unique_ptr<Exchanges> exchanges_;
   std::unique_ptr<FoldedSum> folded_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<StreamWatch> watch_;  // of nccl_

@@ -117,6 +117,23 @@ std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, 
   return made;
 }
 
+Turn turn_of(const DeviceCall& call, int turn, int rank, int ranks) {
+  const bool one_out = call.op == OpCode::all_gather || call.op == OpCode::gather || call.op == OpCode::broadcast;
+  const bool one_in = call.op == OpCode::scatter || call.op == OpCode::broadcast;
+  const auto part = [](const std::vector<CallPart>& parts, int peer, bool one) -> const CallPart* {
+    if (parts.empty()) return nullptr;
+    const CallPart& found = parts[one ? 0 : static_cast<size_t>(peer)];
+    return found.count ? &found : nullptr;
+  };
+  Turn made{(rank + turn) % ranks, (rank + ranks - turn) % ranks, nullptr, nullptr};
+  if (call.op != OpCode::gather || made.to == call.root) made.out = part(call.sends, made.to, one_out);
+  if (!one_in || made.from == call.root) made.in = part(call.receives, made.from, one_in);
+  const bool stays = turn == 0 && made.out && made.in &&
+                     call.input + made.out->begin * call.element() == call.output + made.in->begin * call.element();
+  if (turn == 0 && (stays || !made.out || !made.in)) made.out = made.in = nullptr;
+  return made;
+}
+
 Status check_buffers(const DeviceCall& call) {
   const auto filled = [](const std::vector<CallPart>& parts) {
     return std::any_of(parts.begin(), parts.end(), [](const CallPart& part) { return part.count > 0; });

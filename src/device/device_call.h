@@ -38,6 +38,14 @@ DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts, co
 // A list's, one after the other.
 std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, cuda::Stream stream);
 
+// What a call that only moves sends and receives, in turns of all ranks: in turn t to the rank t further on, and from the one t
+// before; in turn 0 to itself. Null: nothing, or no elements.
+struct Turn {
+  int to, from;
+  const CallPart *out, *in;
+};
+Turn turn_of(const DeviceCall& call, int turn, int rank, int ranks);
+
 // No buffer is missing that has elements.
 Status check_buffers(const DeviceCall& call);
 

@@ -1,7 +1,7 @@
 #include "device/device_mover.h"
 
 #include "base/config.h"
-#include "device/nccl_unit_mover.h"
+#include "device/collective_unit_mover.h"
 #include "device/p2p_mover.h"
 #include "device/reach.h"
 
@@ -11,18 +11,12 @@ Result<std::unique_ptr<DeviceMover>> DeviceMover::create(const Request& request)
   FSCCL_ASSIGN(const bool reached, agree_on_reach(*request.spec.shard_comm, P2pMover::reaches_all(request)));
   switch (config()->device_transport) {
     case DeviceTransport::kAuto:
-      return reached ? P2pMover::create(request) : NcclUnitMover::create(request);
+      return reached ? P2pMover::create(request) : CollectiveUnitMover::create(request);
     case DeviceTransport::kP2p:
       return P2pMover::create(request);
-    case DeviceTransport::kNccl:
-      return NcclUnitMover::create(request);
-    case DeviceTransport::kStaged:
-      break;
+    default:
+      return CollectiveUnitMover::create(request);
   }
-  return fail(
-      FSCCL_ERR_NOT_AVAILABLE,
-      "unit '{}': units on GPUs move by peer-to-peer access or NCCL, and not through host memory: FSCCL_DEVICE_TRANSPORT=auto",
-      request.spec.name);
 }
 
 }  // namespace fsccl

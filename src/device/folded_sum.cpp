@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "device/nccl_collectives.h"
-
 namespace fsccl {
 namespace {
 
@@ -26,12 +24,12 @@ cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks) {
   return epilogue;
 }
 
-Result<std::unique_ptr<FoldedSum>> FoldedSum::create(nccl::Communicator& comm) {
-  std::unique_ptr<FoldedSum> made(new FoldedSum(comm));
-  const cuda::Device& device = comm.device();
+Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
+  const cuda::Device& device = request.device;
+  const auto ranks = static_cast<uint64_t>(request.ranks);
+  std::unique_ptr<FoldedSum> made(new FoldedSum(std::move(request)));
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(device));
   const cuda::Current current(device);
-  const auto ranks = static_cast<uint64_t>(comm.ranks());
   made->piece_bytes_ = std::clamp(kHalfBytes / ranks / kAlignment * kAlignment, kAlignment, kLargestPiece);
   const cuda::Driver& driver = device.driver();
   const uint64_t half_bytes = made->piece_bytes_ * ranks;
@@ -47,8 +45,8 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(nccl::Communicator& comm) {
 }
 
 FoldedSum::~FoldedSum() {
-  const cuda::Current current(comm_.device());
-  const cuda::Driver& driver = comm_.device().driver();
+  const cuda::Current current(request_.device);
+  const cuda::Driver& driver = request_.device.driver();
   if (side_) {
     (void)driver.stream_synchronize(side_);
     (void)driver.stream_destroy(side_);
@@ -60,21 +58,22 @@ Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t 
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
   if (tables_.size() >= kMostTables) {  // lengths change all the time: begin anew, when none is in use
-    FSCCL_TRY(comm_.device().check("cuStreamSynchronize", comm_.device().driver().stream_synchronize(side_)));
+    FSCCL_TRY(request_.device.check("cuStreamSynchronize", request_.device.driver().stream_synchronize(side_)));
     tables_.clear();
   }
-  FSCCL_ASSIGN(auto made, kernels_->make_reduces({{0, result_, count, dtype, dtype}}, comm_.ranks()));
+  FSCCL_ASSIGN(auto made, kernels_->make_reduces({{0, result_, count, dtype, dtype}}, request_.ranks));
   return tables_.emplace(std::pair(dtype, count), std::move(made)).first->second.get();
 }
 
 Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half) {
   DeviceCall pieces;
   pieces.op = OpCode::all_to_all;
+  pieces.even = false;
   pieces.dtype = call.dtype;
   pieces.stream = call.stream;
   pieces.input = call.input;
   pieces.output = reinterpret_cast<std::byte*>(half.memory);
-  for (int q = 0; q < comm_.ranks(); q++) {
+  for (int q = 0; q < request_.ranks; q++) {
     const CallPart& part = call.sends[static_cast<size_t>(q)];
     pieces.sends.push_back({part.begin + begin, part.count <= begin ? 0 : std::min(part.count - begin, count)});
     const uint64_t mine = call.receives[0].count;
@@ -82,19 +81,19 @@ Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t coun
         {static_cast<uint64_t>(q) * (piece_bytes_ / call.element()), mine <= begin ? 0 : std::min(mine - begin, count)});
   }
   FSCCL_TRY(half.summed.make_wait(call.stream));  // what was there before
-  FSCCL_TRY(comm_.group([&] { return enqueue_exchange(comm_, pieces); }));
+  FSCCL_TRY(request_.exchange(pieces));
   return half.exchanged.record(call.stream);
 }
 
 Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
                       const cuda::ReduceEpilogue& epilogue) {
-  const cuda::Device& device = comm_.device();
+  const cuda::Device& device = request_.device;
   FSCCL_TRY(half.exchanged.make_wait(side_));
   const uint64_t mine = call.receives[0].count, here = mine <= begin ? 0 : std::min(mine - begin, count);
   if (here) {
     FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, here));
     std::vector<cuda::DevicePointer> bases;
-    for (int q = 0; q < comm_.ranks(); q++) bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
+    for (int q = 0; q < request_.ranks; q++) bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
     FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_));
     const auto to = reinterpret_cast<cuda::DevicePointer>(call.output + (call.receives[0].begin + begin) * call.element());
     FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(to, result_, here * call.element(), side_)));

@@ -121,21 +121,13 @@ Status reduce_parts(nccl::Communicator& comm, const DeviceCall& call, const Redu
   return success();
 }
 
-// Rank r's part of what this rank sends or receives; none: it does not take part in that.
-const CallPart* part_for(const std::vector<CallPart>& parts, int peer, bool one_for_all) {
-  if (parts.empty()) return nullptr;
-  return &parts[one_for_all ? 0 : static_cast<size_t>(peer)];
-}
-
 Status send(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  if (!part.count) return success();
   return comm.check("ncclSend", comm.library().send(call.input + part.begin * call.element(), part.count * unit.scale, unit.type,
                                                     peer, comm.handle(), call.stream));
 }
 Status receive(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
   const Elements unit = moved(call.dtype);
-  if (!part.count) return success();
   return comm.check("ncclRecv", comm.library().recv(call.output + part.begin * call.element(), part.count * unit.scale, unit.type,
                                                     peer, comm.handle(), call.stream));
 }
@@ -149,15 +141,10 @@ std::string not_by_nccl(const DeviceCall& call) {
 }
 
 Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call) {
-  const bool gathers = call.op == OpCode::gather, scatters = call.op == OpCode::scatter;
   for (int turn = 0; turn < comm.ranks(); turn++) {
-    const int to = (comm.rank() + turn) % comm.ranks(), from = (comm.rank() + comm.ranks() - turn) % comm.ranks();
-    const CallPart* const out = gathers && to != call.root ? nullptr : part_for(call.sends, to, gathers);
-    const CallPart* const in = scatters && from != call.root ? nullptr : part_for(call.receives, from, scatters);
-    if (turn == 0 && out && in && call.input + out->begin * call.element() == call.output + in->begin * call.element()) continue;
-    if (turn == 0 && !(out && in)) continue;  // nothing to itself
-    if (out) FSCCL_TRY(send(comm, call, *out, to));
-    if (in) FSCCL_TRY(receive(comm, call, *in, from));
+    const Turn one = turn_of(call, turn, comm.rank(), comm.ranks());
+    if (one.out) FSCCL_TRY(send(comm, call, *one.out, one.to));
+    if (one.in) FSCCL_TRY(receive(comm, call, *one.in, one.from));
   }
   return success();
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/round_up.h"
+#include "device/transport_names.h"
 #include "unit/unit.h"
 
 namespace fsccl {
@@ -32,14 +33,12 @@ bool maps(const cuda::Device& device, const DeviceRank& mine, const DeviceRank& 
   return false;  // CUDA_VISIBLE_DEVICES hides it
 }
 
-constexpr std::string_view kTransports[] = {"auto", "p2p", "nccl", "staged"};
-
 Status compare(const DeviceRank& mine, const DeviceRank& other, size_t rank) {
-  if (other.transport >= std::size(kTransports) || other.granularity == 0 || (other.granularity & (other.granularity - 1)) != 0)
+  if (!device_transport_name(other.transport) || other.granularity == 0 || (other.granularity & (other.granularity - 1)) != 0)
     return fail(FSCCL_ERR_PROTOCOL, "rank {} describes its device in a way that makes no sense", rank);
   if (mine.transport != other.transport)
     return fail(FSCCL_ERR_MISMATCH, "FSCCL_DEVICE_TRANSPORT is {} here and {} on rank {}: set it alike on all ranks",
-                kTransports[mine.transport], kTransports[other.transport], rank);
+                device_transport_name(mine.transport), device_transport_name(other.transport), rank);
   if (mine.debug != other.debug)
     return fail(FSCCL_ERR_MISMATCH, "debug mode of the pool is {} here and not so on rank {}: all ranks alike",
                 mine.debug ? "on" : "off", rank);

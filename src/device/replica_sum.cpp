@@ -22,7 +22,8 @@ Result<std::unique_ptr<ReplicaSum>> ReplicaSum::create(const DeviceMover::Reques
                 "unit '{}': not all ranks of its replicate_comm reach each other's slots; their own errors "
                 "say why",
                 request.spec.name);
-  return reached && choice != DeviceTransport::kNccl ? P2pReplicaSum::create(request) : ReplicaCalls::create(request);
+  const bool wanted = choice == DeviceTransport::kAuto || choice == DeviceTransport::kP2p;
+  return reached && wanted ? P2pReplicaSum::create(request) : ReplicaCalls::create(request);
 }
 
 uint64_t ReplicaSum::slot_bytes(const UnitSpec& spec, const Layout& layout) {

@@ -4,7 +4,7 @@
 //
 // How (create() chooses, all replicas alike):
 //   p2p_replica_sum.h   replicas that reach each other's slots: through the gradient slot, with one launch for all gradients
-//   replica_calls.h     others: collectives on the memory of the gradients, by NCCL or through host memory
+//   replica_calls.h     others: collectives on the memory of the gradients, by NCCL, UCX or through host memory
 #pragma once
 #include <memory>
 #include <vector>

@@ -114,7 +114,7 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
 }
 
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
-  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}, {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}}, [] {
     run_ranks(
         3,
         [](Rank& self) {
@@ -124,6 +124,32 @@ TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
           EXPECT_THAT(summing.explained(), ::testing::HasSubstr(R"("transport":"staged")"));
         },
         with_timeout(10'000, false));
+  });
+}
+
+// Where there is a UCX that takes memory of GPUs.
+TEST(DeviceFaults, WithoutNcclOnOneRankAllGoByUcx) {
+  in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}}, [] {
+    run_ranks(
+        3,
+        [](Rank& self) {
+          const Summing summing(self);
+          ASSERT_OK(summing.start());
+          EXPECT_EQ(summing.result(), 3u);
+          const std::string explained = summing.explained();
+          if (explained.find("UCX cannot be loaded") != std::string::npos) return;
+          EXPECT_THAT(explained, ::testing::HasSubstr(R"("transport":"ucx","why":"NCCL did not start on rank )"));
+        },
+        with_timeout(10'000, false));
+  });
+}
+
+TEST(DeviceFaults, UcxIsAskedForAndHasNoCuda) {
+  in_process({{"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}, {"FSCCL_DEVICE_TRANSPORT", "ucx"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      EXPECT_ERROR(summing.start(), FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx", "rank 0: ");
+    });
   });
 }
 

@@ -15,13 +15,13 @@ constexpr const char *kTxSegments = "UCX_TCP_TX_SEG_SIZE", *kRxSegments = "UCX_T
 
 // What serves us better than UCX's defaults; what the user has set stays.
 // - RNDV_THRESH. Without RDMA a rendezvous only adds messages to what goes through a socket anyway: half the bandwidth, as measured
-//   over TCP.
+//   over TCP. Not where memory may be a GPU's: CUDA IPC is a rendezvous.
 // - TX_SEG_SIZE, RX_SEG_SIZE (of TCP). What goes through a socket at once: a slot with its header instead of 8 KiB. Larger messages
 //   are put together in memory that is fetched and given back for each.
 // - MAX_POLL (of TCP). Sockets that are looked at together. In 1.13 a batch in which one connection breaks can hold another event
 //   of that connection, and then an assertion ends the process ("conn_state != UCT_TCP_EP_CONN_STATE_CLOSED", seen in 8 of 125
 //   deaths of a peer; 0 of 175 with 1).
-void configure(const UcxLibrary& ucx, ucp_config_t* config) {
+void configure(const UcxLibrary& ucx, ucp_config_t* config, Use use) {
   const auto prefer = [&](const char* variable, const char* name, const char* value) {
     if (std::getenv(variable)) return;
     ucs_status_t status = ucx.config_modify(config, name, value);
@@ -29,7 +29,8 @@ void configure(const UcxLibrary& ucx, ucp_config_t* config) {
     if (status != UCS_OK) FSCCL_LOG(kInfo, "UCX does not take {}={}: {}", name, value, ucx.status_string(status));
   };
   std::error_code none;
-  if (!std::filesystem::exists("/sys/class/infiniband", none)) prefer("UCX_RNDV_THRESH", "RNDV_THRESH", "inf");
+  if (use != Use::tagged && !std::filesystem::exists("/sys/class/infiniband", none))
+    prefer("UCX_RNDV_THRESH", "RNDV_THRESH", "inf");
   if (segments_set().empty()) {
     prefer(kTxSegments, "TX_SEG_SIZE", "160k");
     prefer(kRxSegments, "RX_SEG_SIZE", "160k");
@@ -50,19 +51,21 @@ Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) 
   return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));
 }
 
-Result<ucp_context_h> context_of(const UcxLibrary& ucx, bool remote) {
+Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
+  constexpr uint64_t kFeatures[] = {UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | UCP_FEATURE_RMA,
+                                    UCP_FEATURE_TAG};
   static std::mutex mutex;
-  static ucp_context_h contexts[2];
-  ucp_context_h& context = contexts[remote ? 1 : 0];
+  static ucp_context_h contexts[3];
+  ucp_context_h& context = contexts[static_cast<size_t>(use)];
   const std::lock_guard lock(mutex);
   if (context) return context;
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucx.config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return problem_of(ucx, "its configuration (UCX_*) cannot be read", status);
-  configure(ucx, config);
+  configure(ucx, config, use);
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (remote ? UCP_FEATURE_RMA : 0);
+  params.features = kFeatures[static_cast<size_t>(use)];
   params.mt_workers_shared = 1;
   params.name = "fsccl";
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);

@@ -1,5 +1,4 @@
-// UCX as this process uses it: one context for all its ranks, with settings that serve us; another for those that ask for no access
-// to memory.
+// UCX as this process uses it: a context for each use, of all its ranks, with settings that serve us.
 #pragma once
 #include <string>
 
@@ -8,8 +7,13 @@
 
 namespace fsccl::ucx {
 
-// Lives as long as the process. `remote`: memory can be read and written by peers.
-Result<ucp_context_h> context_of(const UcxLibrary& ucx, bool remote);
+enum class Use {
+  messages,  // active ones
+  remote,    // and peers can read and write memory
+  tagged,    // messages of large parts, and of memory of GPUs
+};
+// Lives as long as the process.
+Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use);
 // What the user has set of the sizes that go through a socket at once. UCX ends a process to which more is sent than it has room
 // for: all ranks must have the same.
 std::string segments_set();

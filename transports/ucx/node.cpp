@@ -49,7 +49,7 @@ Result<std::unique_ptr<Node>> Node::join(const fsccl_transport_job_t& job, const
 }
 
 Status Node::start() {
-  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_, asked_ != UcxPath::kAm));
+  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_, asked_ == UcxPath::kAm ? Use::messages : Use::remote));
   context_ = context;
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;

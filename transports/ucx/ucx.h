@@ -1,10 +1,15 @@
 // The UCX transport's table (see README.md).
 #pragma once
 #include "fsccl/transport.h"
+#include "transports/exchange.h"
 
 namespace fsccl {
 namespace ucx {
+inline constexpr const char* kNotBuilt = "this library was built without the headers of UCX 1.13 or later (Debian: libucx-dev)";
 inline constexpr size_t kMostSlotBytes = 128u << 10;  // beyond, UCX moves messages in pieces of its own
-}
+// As those of ../exchange.h.
+ExchangeTerms exchange_terms();
+Result<std::unique_ptr<Exchange>> make_exchange(int rank, int ranks);
+}  // namespace ucx
 const fsccl_transport_ops_t* ucx_transport();
 }  // namespace fsccl

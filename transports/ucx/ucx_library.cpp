@@ -27,6 +27,7 @@ Loaded load() {
   library.find(found.config_modify, "ucp_config_modify");
   library.find(found.config_release, "ucp_config_release");
   library.find(found.init_version, "ucp_init_version");
+  library.find(found.context_query, "ucp_context_query");
   library.find(found.worker_create, "ucp_worker_create");
   library.find(found.worker_destroy, "ucp_worker_destroy");
   library.find(found.worker_get_address, "ucp_worker_get_address");
@@ -52,7 +53,10 @@ Loaded load() {
   library.find(found.am_send_nbx, "ucp_am_send_nbx");
   library.find(found.am_recv_data_nbx, "ucp_am_recv_data_nbx");
   library.find(found.am_data_release, "ucp_am_data_release");
+  library.find(found.tag_send_nbx, "ucp_tag_send_nbx");
+  library.find(found.tag_recv_nbx, "ucp_tag_recv_nbx");
   library.find(found.request_check_status, "ucp_request_check_status");
+  library.find(found.request_cancel, "ucp_request_cancel");
   library.find(found.request_free, "ucp_request_free");
   if (library.missing())
     loaded.problem = fmt::format("this libucp.so.0 has no {}: UCX 1.13 or a later 1.x is needed", library.missing());

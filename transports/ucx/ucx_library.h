@@ -14,6 +14,7 @@ struct UcxLibrary {
   decltype(&::ucp_config_modify) config_modify;
   decltype(&::ucp_config_release) config_release;
   decltype(&::ucp_init_version) init_version;
+  decltype(&::ucp_context_query) context_query;
   decltype(&::ucp_worker_create) worker_create;
   decltype(&::ucp_worker_destroy) worker_destroy;
   decltype(&::ucp_worker_get_address) worker_get_address;
@@ -39,7 +40,10 @@ struct UcxLibrary {
   decltype(&::ucp_am_send_nbx) am_send_nbx;
   decltype(&::ucp_am_recv_data_nbx) am_recv_data_nbx;
   decltype(&::ucp_am_data_release) am_data_release;
+  decltype(&::ucp_tag_send_nbx) tag_send_nbx;
+  decltype(&::ucp_tag_recv_nbx) tag_recv_nbx;
   decltype(&::ucp_request_check_status) request_check_status;
+  decltype(&::ucp_request_cancel) request_cancel;
   decltype(&::ucp_request_free) request_free;
 };
 

@@ -100,5 +100,47 @@ TEST(DeviceAgreement, SettingsAreAlikeAndKept) {
   EXPECT_EQ(decide(terms).status().code(), FSCCL_ERR_MISMATCH);
 }
 
+std::vector<ExchangeTerms> ranks_with_ucx(size_t ranks) {
+  std::vector<ExchangeTerms> terms(ranks);
+  for (ExchangeTerms& one : terms) one.version = 1 << 16 | 18;
+  return terms;
+}
+
+TEST(DeviceAgreement, UcxIsAskedWhereNcclIsNotWanted) {
+  std::string why;
+  for (const DeviceTransport asked : {DeviceTransport::kAuto, DeviceTransport::kP2p, DeviceTransport::kUcx}) {
+    DeviceDecision decision;
+    decision.asked = asked;
+    EXPECT_TRUE(tries_exchange(decision, &why));
+  }
+  for (const DeviceTransport asked : {DeviceTransport::kNccl, DeviceTransport::kStaged}) {
+    DeviceDecision decision;
+    decision.asked = asked;
+    EXPECT_FALSE(tries_exchange(decision, &why));
+    EXPECT_THAT(why, HasSubstr("FSCCL_DEVICE_TRANSPORT is "));
+  }
+  std::vector<DeviceTerms> terms = ranks_with_nccl(2);
+  for (DeviceTerms& one : terms) one.choice = static_cast<int32_t>(DeviceTransport::kUcx);
+  EXPECT_FALSE(decide(terms).value().nccl);
+  EXPECT_EQ(decide(terms).value().why, "FSCCL_DEVICE_TRANSPORT is ucx");
+}
+
+TEST(DeviceAgreement, UcxWhereAllHaveTheSameForGpus) {
+  constexpr auto kAuto = DeviceTransport::kAuto, kUcx = DeviceTransport::kUcx;
+  std::vector<ExchangeTerms> terms = ranks_with_ucx(3);
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kAuto), "");
+  // Between hosts by RDMA, or where somebody asks for it.
+  EXPECT_THAT(obstacle_to_exchange(terms, {7, 7, 8}, kAuto), HasSubstr("rank 0 has no device for RDMA"));
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 8}, kUcx), "");
+  for (ExchangeTerms& one : terms) one.rdma = 1;
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 8}, kAuto), "");
+  terms[1].version = 1 << 16 | 19;
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx), "rank 1 has UCX 1.19, rank 0 1.18");
+  terms[2].version = 0;
+  std::memset(terms[2].why, 'z', sizeof terms[2].why);  // a rank that does not end its text
+  terms[1].version = terms[0].version;
+  EXPECT_EQ(obstacle_to_exchange(terms, {7, 7, 7}, kUcx), "rank 2: " + std::string(sizeof terms[2].why, 'z'));
+}
+
 }  // namespace
 }  // namespace fsccl

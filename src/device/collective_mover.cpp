@@ -1,24 +1,23 @@
-#include "device/nccl_mover.h"
+#include "device/collective_mover.h"
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "base/round_up.h"
-#include "device/nccl_collectives.h"
 
 namespace fsccl {
 namespace {
 
 constexpr uint64_t kAlignment = 256;
 
-void* address(cuda::DevicePointer pointer) { return reinterpret_cast<void*>(pointer); }
+std::byte* address(cuda::DevicePointer pointer) { return reinterpret_cast<std::byte*>(pointer); }
 
 }  // namespace
 
-Result<std::unique_ptr<NcclMover>> NcclMover::create(Request request) {
-  std::unique_ptr<NcclMover> made(new NcclMover(std::move(request)));
+Result<std::unique_ptr<CollectiveMover>> CollectiveMover::create(Request request) {
+  std::unique_ptr<CollectiveMover> made(new CollectiveMover(std::move(request)));
   DeviceCollectives& on = made->on();
   FSCCL_TRY(on.prepare(made->request_.ordinal));
-  if (!on.nccl()) return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL does not move bytes here (fsccl_explain says why)");
   if (!on.has_kernels())
     return fail(FSCCL_ERR_NOT_AVAILABLE, "some rank's library has no kernels for its GPU, which sum a unit's gradients");
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(on.device()));
@@ -29,23 +28,28 @@ Result<std::unique_ptr<NcclMover>> NcclMover::create(Request request) {
   made->gradients_ = made->place(made->request_.gradients, false);
   FSCCL_TRY(made->allocate());
   FSCCL_TRY(made->make_tables());
+  made->make_calls();
+  if (on.staged() && config()->device_transport == DeviceTransport::kAuto)
+    FSCCL_LOG_ONCE(kWarn,
+                   "units on GPUs go through memory of the host, for neither peer-to-peer access nor NCCL nor UCX can move them: "
+                   "fsccl_explain says why not");
   return made;
 }
 
-Status NcclMover::use_window(uint64_t first_bytes) {
+Status CollectiveMover::use_window(uint64_t first_bytes) {
   if (gather_way_ != Way::in_place || asked_for_window_ || !first_bytes) return success();
   asked_for_window_ = true;
   return on().open_window(request_.slots, first_bytes);
 }
 
-NcclMover::~NcclMover() {
+CollectiveMover::~CollectiveMover() {
   if (asked_for_window_) on().close_window(request_.slots);
   if (!packed_) return;
   const cuda::Current current(on().device());
   (void)on().device().driver().free(packed_);  // waits for what uses it
 }
 
-NcclMover::Way NcclMover::way_of(const std::vector<Piece>& pieces) const {
+CollectiveMover::Way CollectiveMover::way_of(const std::vector<Piece>& pieces) const {
   uint64_t bytes = 0;
   bool in_place = pieces.size() == static_cast<size_t>(ranks());
   for (size_t i = 0; i < pieces.size(); i++) {
@@ -57,7 +61,7 @@ NcclMover::Way NcclMover::way_of(const std::vector<Piece>& pieces) const {
   return pieces.empty() || bytes / pieces.size() >= kLargePiece ? Way::each : Way::packed;
 }
 
-NcclMover::Packing NcclMover::place(const std::vector<Piece>& pieces, bool equal_parts) const {
+CollectiveMover::Packing CollectiveMover::place(const std::vector<Piece>& pieces, bool equal_parts) const {
   Packing made;
   std::vector<uint64_t> sizes(static_cast<size_t>(ranks()));
   for (const Piece& piece : pieces) {
@@ -76,12 +80,14 @@ NcclMover::Packing NcclMover::place(const std::vector<Piece>& pieces, bool equal
   return made;
 }
 
-uint64_t NcclMover::own_gradient_bytes() const {
+uint64_t CollectiveMover::parameter_bytes() const { return request_.parameters[0].bytes() * static_cast<uint64_t>(ranks()); }
+
+uint64_t CollectiveMover::own_gradient_bytes() const {
   const auto self = static_cast<size_t>(rank());
   return gradients_.begins[self + 1] - gradients_.begins[self];
 }
 
-Status NcclMover::allocate() {
+Status CollectiveMover::allocate() {
   const cuda::Current current(on().device());
   const uint64_t packed = gather_way_ == Way::packed ? parameters_.begins.back() : 0;
   const uint64_t sent = reduce_way_ == Way::packed ? gradients_.begins.back() : 0;
@@ -93,7 +99,7 @@ Status NcclMover::allocate() {
   return success();
 }
 
-Status NcclMover::make_tables() {
+Status CollectiveMover::make_tables() {
   const cuda::Current current(on().device());
   std::vector<cuda::CastPiece> in, out, sends;
   for (size_t i = 0; i < request_.parameters.size() && gather_way_ == Way::packed; i++) {
@@ -120,7 +126,7 @@ Status NcclMover::make_tables() {
   return success();
 }
 
-Status NcclMover::place_sums(const std::vector<Sum>& sums) {
+Status CollectiveMover::place_sums(const std::vector<Sum>& sums) {
   const cuda::Current current(on().device());
   std::vector<cuda::ReducePiece> pieces;
   for (size_t i = 0, own = 0; i < request_.gradients.size(); i++) {
@@ -137,104 +143,93 @@ Status NcclMover::place_sums(const std::vector<Sum>& sums) {
   return success();
 }
 
-const char* NcclMover::gathers_by() const {
+const char* CollectiveMover::gathers_by() const {
   if (gather_way_ == Way::packed) return "packed, one all-gather, unpacked";
   if (gather_way_ == Way::each) return "a broadcast of each piece";
   return on().gathers_by_copy_engines() ? "one all-gather in place, by copy engines" : "one all-gather in place";
 }
 
-Status NcclMover::gather(uint64_t slot, cuda::Stream stream) {
+// All but where the slot is.
+void CollectiveMover::make_calls() {
+  const auto count = static_cast<size_t>(ranks());
+  const auto self = static_cast<size_t>(rank());
+  gather_call_.op = OpCode::all_gather;
+  if (gather_way_ == Way::packed || gather_way_ == Way::in_place) {
+    const uint64_t part = gather_way_ == Way::packed ? parameters_.begins[1] : request_.parameters[0].bytes();
+    gather_call_.sends = {{0, part}};
+    for (size_t q = 0; q < count; q++) gather_call_.receives.push_back({q * part, part});
+  }
+  for (const Piece& piece : request_.parameters) {
+    DeviceCall& call = broadcasts_.emplace_back();
+    call.op = OpCode::broadcast;
+    call.root = piece.rank;
+    (piece.rank == rank() ? call.sends : call.receives) = {{0, piece.bytes()}};
+  }
+  // Pieces of a pair of ranks are sent and received in one order.
+  for (size_t i = 0; i < request_.gradients.size(); i++) {
+    const Piece& piece = request_.gradients[i];
+    DeviceCall& call = gathers_.emplace_back();
+    call.op = OpCode::gather;
+    call.root = piece.rank;
+    call.sends = {{0, piece.bytes()}};
+    call.output = address(received_);
+    for (size_t q = 0; q < count && piece.rank == rank(); q++)
+      call.receives.push_back({q * own_gradient_bytes() + gradients_.offsets[i] - gradients_.begins[self], piece.bytes()});
+  }
+  exchange_.op = OpCode::all_to_all;
+  exchange_.even = false;
+  exchange_.input = address(sent_);
+  exchange_.output = address(received_);
+  for (size_t q = 0; q < count; q++) {
+    exchange_.sends.push_back({gradients_.begins[q], gradients_.begins[q + 1] - gradients_.begins[q]});
+    exchange_.receives.push_back({q * own_gradient_bytes(), own_gradient_bytes()});
+  }
+}
+
+Status CollectiveMover::gather(uint64_t slot, cuda::Stream stream) {
   const cuda::Current current(on().device());
   const cuda::DevicePointer base = request_.slots + slot;
   if (request_.parameters.empty()) return success();
+  gather_call_.stream = stream;
   if (gather_way_ == Way::packed) {
-    FSCCL_TRY(gather_packed(base, stream));
-  } else if (gather_way_ == Way::each) {
-    FSCCL_TRY(broadcast_each(base, stream));
-  } else {
-    nccl::Communicator& by = on().gatherer();
-    const uint64_t bytes = request_.parameters[0].bytes();
-    const cuda::DevicePointer whole = base + request_.parameters[0].offset;
-    // NCCL looks where a buffer begins, and takes the window for all of it: so no gather that it has windows for leaves one.
-    const uint64_t all = bytes * static_cast<uint64_t>(ranks());
-    if (by.touches_window(address(whole), all) && !by.in_window(address(whole), all)) {
-      FSCCL_TRY(broadcast_each(base, stream));
-      return on().follow(stream);
-    }
-    FSCCL_TRY(by.group([&] {
-      return by.check("ncclAllGather", by.library().all_gather(address(whole + static_cast<uint64_t>(rank()) * bytes),
-                                                               address(whole), bytes, nccl::Type::uint8, by.handle(), stream));
-    }));
+    if (parameters_.pack) FSCCL_TRY(kernels_->cast(*parameters_.pack, base, packed_, stream));
+    gather_call_.output = address(packed_);
+    gather_call_.input = gather_call_.to(static_cast<size_t>(rank()));
+    FSCCL_TRY(on().run(std::span(&gather_call_, 1)));
+    return parameters_.unpack ? kernels_->cast(*parameters_.unpack, packed_, base, stream) : success();
   }
-  return on().follow(stream);
+  std::byte* const first = address(base + request_.parameters[0].offset);
+  if (gather_way_ == Way::in_place && on().can_gather_in_place(first, parameter_bytes())) {
+    gather_call_.output = first;
+    gather_call_.input = gather_call_.to(static_cast<size_t>(rank()));
+    return on().gather_in_place(gather_call_);
+  }
+  for (size_t i = 0; i < broadcasts_.size(); i++) {
+    broadcasts_[i].stream = stream;
+    broadcasts_[i].output = address(base + request_.parameters[i].offset);
+    broadcasts_[i].input = broadcasts_[i].output;
+  }
+  return on().run(broadcasts_);
 }
 
-Status NcclMover::gather_packed(cuda::DevicePointer slot, cuda::Stream stream) {
-  nccl::Communicator& by = *on().nccl();
-  if (parameters_.pack) FSCCL_TRY(kernels_->cast(*parameters_.pack, slot, packed_, stream));
-  const uint64_t part = parameters_.begins[1];
-  FSCCL_TRY(by.group([&] {
-    return by.check("ncclAllGather", by.library().all_gather(address(packed_ + static_cast<uint64_t>(rank()) * part),
-                                                             address(packed_), part, nccl::Type::uint8, by.handle(), stream));
-  }));
-  return parameters_.unpack ? kernels_->cast(*parameters_.unpack, packed_, slot, stream) : success();
-}
-
-Status NcclMover::broadcast_each(cuda::DevicePointer slot, cuda::Stream stream) {
-  nccl::Communicator& by = *on().nccl();
-  return by.group([&] {
-    for (const Piece& piece : request_.parameters) {
-      void* const place = address(slot + piece.offset);
-      if (piece.count)
-        FSCCL_TRY(by.check("ncclBroadcast", by.library().broadcast(place, place, piece.bytes(), nccl::Type::uint8, piece.rank,
-                                                                   by.handle(), stream)));
-    }
-    return success();
-  });
-}
-
-Status NcclMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm, cuda::Stream stream) {
+Status CollectiveMover::reduce(uint64_t slot, const cuda::ReduceEpilogue& epilogue, cuda::DevicePointer norm, cuda::Stream stream) {
   const cuda::Current current(on().device());
-  FSCCL_TRY(reduce_way_ == Way::packed ? send_packed(request_.slots + slot, stream) : send_each(request_.slots + slot, stream));
-  FSCCL_TRY(on().follow(stream));
+  const cuda::DevicePointer base = request_.slots + slot;
+  if (reduce_way_ == Way::packed) {
+    if (gradients_.pack) FSCCL_TRY(kernels_->cast(*gradients_.pack, base, sent_, stream));
+    exchange_.stream = stream;
+    FSCCL_TRY(on().run(std::span(&exchange_, 1)));
+  } else {
+    for (size_t i = 0; i < gathers_.size(); i++) {
+      gathers_[i].stream = stream;
+      gathers_[i].input = address(base + request_.gradients[i].offset);
+    }
+    FSCCL_TRY(on().run(gathers_));
+  }
   if (!sums_) return success();
   std::vector<cuda::DevicePointer> bases;
   for (int q = 0; q < ranks(); q++) bases.push_back(received_ + static_cast<uint64_t>(q) * own_gradient_bytes());
   return kernels_->reduce(*sums_, bases.data(), epilogue, norm, stream);
-}
-
-// Pieces of a pair of ranks are sent and received in one order.
-Status NcclMover::send_each(cuda::DevicePointer slot, cuda::Stream stream) {
-  nccl::Communicator& by = *on().nccl();
-  const uint64_t begin = gradients_.begins[static_cast<size_t>(rank())];
-  return by.group([&] {
-    for (size_t i = 0; i < request_.gradients.size(); i++) {
-      const Piece& piece = request_.gradients[i];
-      if (!piece.count) continue;
-      FSCCL_TRY(by.check("ncclSend", by.library().send(address(slot + piece.offset), piece.bytes(), nccl::Type::uint8, piece.rank,
-                                                       by.handle(), stream)));
-      for (int q = 0; q < ranks() && piece.rank == rank(); q++) {
-        const cuda::DevicePointer to = received_ + static_cast<uint64_t>(q) * own_gradient_bytes() + gradients_.offsets[i] - begin;
-        FSCCL_TRY(by.check("ncclRecv", by.library().recv(address(to), piece.bytes(), nccl::Type::uint8, q, by.handle(), stream)));
-      }
-    }
-    return success();
-  });
-}
-
-Status NcclMover::send_packed(cuda::DevicePointer slot, cuda::Stream stream) {
-  nccl::Communicator& by = *on().nccl();
-  if (gradients_.pack) FSCCL_TRY(kernels_->cast(*gradients_.pack, slot, sent_, stream));
-  DeviceCall parts;
-  parts.op = OpCode::all_to_all;
-  parts.stream = stream;
-  parts.input = reinterpret_cast<const std::byte*>(sent_);
-  parts.output = reinterpret_cast<std::byte*>(received_);
-  for (size_t q = 0; q < static_cast<size_t>(ranks()); q++) {
-    parts.sends.push_back({gradients_.begins[q], gradients_.begins[q + 1] - gradients_.begins[q]});
-    parts.receives.push_back({q * own_gradient_bytes(), own_gradient_bytes()});
-  }
-  return by.group([&] { return enqueue_exchange(by, parts); });
 }
 
 }  // namespace fsccl

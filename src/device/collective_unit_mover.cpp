@@ -1,44 +1,44 @@
-#include "device/nccl_unit_mover.h"
+#include "device/collective_unit_mover.h"
 
 #include "device/device_pool.h"
 #include "device/reach.h"
 
 namespace fsccl {
 
-Result<std::unique_ptr<NcclUnitMover>> NcclUnitMover::make(const Request& request) {
-  std::unique_ptr<NcclUnitMover> mover(new NcclUnitMover(request));
+Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Request& request) {
+  std::unique_ptr<CollectiveUnitMover> mover(new CollectiveUnitMover(request));
   const cuda::Device& device = request.pool.device();
-  NcclMover::Request by;
+  CollectiveMover::Request by;
   by.comm = request.spec.shard_comm;
   by.ordinal = device.ordinal();
   by.slots = request.pool.slots(request.pool.comm().rank());
   by.parameters = mover->parameter_pieces();
   by.gradients = mover->gradient_pieces();
   request.pool.keep_first_slots();
-  FSCCL_ASSIGN(mover->by_, NcclMover::create(std::move(by)));
+  FSCCL_ASSIGN(mover->by_, CollectiveMover::create(std::move(by)));
   FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
   FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
   FSCCL_ASSIGN(mover->reduced_, cuda::OwnedEvent::create(device));
   return mover;
 }
 
-// Up to NcclMover's own agreement all ranks go the same way; what may fail on one alone comes after it.
-Result<std::unique_ptr<DeviceMover>> NcclUnitMover::create(const Request& request) {
+// Up to CollectiveMover's own agreement all ranks go the same way; what may fail on one alone comes after it.
+Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& request) {
   Communicator& comm = *request.spec.shard_comm;
-  Result<std::unique_ptr<NcclUnitMover>> made = make(request);
+  Result<std::unique_ptr<CollectiveUnitMover>> made = make(request);
   if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed())) return made.take_status();
   FSCCL_TRY(agree(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
   return std::unique_ptr<DeviceMover>(made.take());
 }
 
-NcclUnitMover::~NcclUnitMover() {
+CollectiveUnitMover::~CollectiveUnitMover() {
   for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients})
     if (gathered_ && reduced_) finish(kind);
 }
 
 // Rank by rank; what lies end to end is one piece.
-std::vector<NcclMover::Piece> NcclUnitMover::parameter_pieces() const {
-  std::vector<NcclMover::Piece> pieces;
+std::vector<CollectiveMover::Piece> CollectiveUnitMover::parameter_pieces() const {
+  std::vector<CollectiveMover::Piece> pieces;
   for (int rank = 0; rank < spec_.shard_comm->size(); rank++) {
     for (size_t i = 0; i < spec_.params.size(); i++) {
       const Piece part = definition_.layout->piece(rank, i);
@@ -56,8 +56,8 @@ std::vector<NcclMover::Piece> NcclUnitMover::parameter_pieces() const {
 }
 
 // Each its own, for each has a place of its own for its sum.
-std::vector<NcclMover::Piece> NcclUnitMover::gradient_pieces() const {
-  std::vector<NcclMover::Piece> pieces;
+std::vector<CollectiveMover::Piece> CollectiveUnitMover::gradient_pieces() const {
+  std::vector<CollectiveMover::Piece> pieces;
   for (int rank = 0; rank < spec_.shard_comm->size(); rank++)
     for (size_t i = 0; i < spec_.params.size(); i++)
       if (const Piece part = definition_.layout->piece(rank, i); reduced(i) && part.count)
@@ -66,7 +66,7 @@ std::vector<NcclMover::Piece> NcclUnitMover::gradient_pieces() const {
   return pieces;
 }
 
-Status NcclUnitMover::place_shards(const std::vector<std::byte*>& shards) {
+Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) {
   std::vector<cuda::CastPiece> pieces;
   for (size_t i = 0; i < spec_.params.size(); i++) {
     const Piece part = definition_.layout->piece(spec_.shard_comm->rank(), i);
@@ -82,8 +82,8 @@ Status NcclUnitMover::place_shards(const std::vector<std::byte*>& shards) {
   return success();
 }
 
-Status NcclUnitMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
-  std::vector<NcclMover::Sum> sums;
+Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
+  std::vector<CollectiveMover::Sum> sums;
   for (size_t i = 0; i < spec_.params.size(); i++)
     if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
       sums.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), spec_.grad_dtype});
@@ -91,15 +91,15 @@ Status NcclUnitMover::place_sharded_grads(const std::vector<std::byte*>& grads) 
   return by_->place_sums(sums);
 }
 
-Status NcclUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
+Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
   const cuda::Current current(pool_.device());
   return last(kind).make_wait(stream);
 }
 
-Status NcclUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) { return end(kind, stream, success()); }
+Status CollectiveUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) { return end(kind, stream, success()); }
 
 // The other ranks have begun: what stops this one stops the communicator.
-Status NcclUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
+Status CollectiveUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
   const cuda::Current current(pool_.device());
   if (outcome.ok()) return last(kind).record(stream);
   spec_.shard_comm->engine().fail_all(outcome.error());
@@ -107,7 +107,7 @@ Status NcclUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) 
   return outcome;
 }
 
-Status NcclUnitMover::gather(const Gather& gather) {
+Status CollectiveUnitMover::gather(const Gather& gather) {
   if (gather.kept) return success();
   Status moved = by_->use_window(pool_.first_slot_bytes());
   if (moved.ok() && casts_) moved = kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
@@ -115,11 +115,11 @@ Status NcclUnitMover::gather(const Gather& gather) {
   return end(Lane::Kind::parameters, gather.stream, std::move(moved));
 }
 
-Status NcclUnitMover::reduce(const Reduce& reduce) {
+Status CollectiveUnitMover::reduce(const Reduce& reduce) {
   return end(Lane::Kind::gradients, reduce.stream, by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
 }
 
-void NcclUnitMover::finish(Lane::Kind kind) const {
+void CollectiveUnitMover::finish(Lane::Kind kind) const {
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
   (void)device.check("cuEventSynchronize", device.driver().event_synchronize(last(kind).get())).ok();

@@ -1,12 +1,13 @@
-// A unit's gather and reduction by NCCL, where peers' memory cannot be mapped. The slot has one layout on all ranks: a piece of it
-// is one rank's part of one parameter, and lies at the same offset everywhere, so what a rank sends is where it is to arrive.
+// A unit's gather and reduction by collectives, of NCCL, UCX or the host (collectives.h), where peers' memory cannot be mapped. The
+// slot has one layout on all ranks: a piece of it is one rank's part of one parameter, and lies at the same offset everywhere, so
+// what a rank sends is where it is to arrive.
 //
 //   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can; large pieces: each broadcast to its
 //            place, in one group; many small ones: packed, gathered and unpacked, with one launch each
 //   reduce   the pieces of each rank go to it (packed first where they are small), and one launch sums them there: in rank order,
 //            in fp32, scaled, cast, with the norm
 //
-// Everything is in the order of the stream; nothing waits.
+// Everything is in the order of the stream; by NCCL nothing waits.
 #pragma once
 #include <memory>
 #include <vector>
@@ -16,7 +17,7 @@
 
 namespace fsccl {
 
-class NcclMover {
+class CollectiveMover {
  public:
   struct Piece {
     int rank = 0;         // whose it is
@@ -31,10 +32,10 @@ class NcclMover {
     cuda::DevicePointer slots = 0;             // this rank's
     std::vector<Piece> parameters, gradients;  // the same on all ranks
   };
-  // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when NCCL is not what moves bytes there.
-  static Result<std::unique_ptr<NcclMover>> create(Request request);
-  ~NcclMover();
-  NcclMover(const NcclMover&) = delete;
+  // Collective over the communicator, blocking. FSCCL_ERR_NOT_AVAILABLE on all ranks when kernels are missing on one.
+  static Result<std::unique_ptr<CollectiveMover>> create(Request request);
+  ~CollectiveMover();
+  CollectiveMover(const CollectiveMover&) = delete;
 
   // So many bytes at the beginning of the slots are one piece of memory, as many on all ranks, and stay so: what gathers in place
   // there may go by symmetric memory. Collective, and blocks at the first call with any.
@@ -62,15 +63,13 @@ class NcclMover {
     std::vector<uint64_t> offsets;                        // by piece
     std::shared_ptr<const cuda::CastTable> pack, unpack;  // null where nothing is small
   };
-  explicit NcclMover(Request request) : request_(std::move(request)) {}
+  explicit CollectiveMover(Request request) : request_(std::move(request)) {}
   Way way_of(const std::vector<Piece>& pieces) const;
   Packing place(const std::vector<Piece>& pieces, bool equal_parts) const;
   Status make_tables();
   Status allocate();
-  Status gather_packed(cuda::DevicePointer slot, cuda::Stream stream);
-  Status broadcast_each(cuda::DevicePointer slot, cuda::Stream stream);
-  Status send_each(cuda::DevicePointer slot, cuda::Stream stream);
-  Status send_packed(cuda::DevicePointer slot, cuda::Stream stream);
+  void make_calls();
+  uint64_t parameter_bytes() const;  // gathered in place
   uint64_t own_gradient_bytes() const;
 
   DeviceCollectives& on() const { return DeviceCollectives::of(*request_.comm); }
@@ -83,6 +82,8 @@ class NcclMover {
   Way gather_way_ = Way::each, reduce_way_ = Way::each;
   Packing parameters_, gradients_;
   std::shared_ptr<const cuda::ReduceTable> sums_;
+  DeviceCall gather_call_, exchange_;             // of bytes
+  std::vector<DeviceCall> broadcasts_, gathers_;  // of each parameter's piece, of each gradient's
   // Packed parameters of all ranks; of gradients, what the exchange sends, and what it receives. In one piece of memory.
   cuda::DevicePointer packed_ = 0, sent_ = 0, received_ = 0;
 };

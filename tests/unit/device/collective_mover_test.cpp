@@ -1,6 +1,6 @@
 // A unit's gather and reduction by NCCL, each way: pieces of every rank arrive where they belong and nothing else is touched; sums
 // are in rank order and in fp32. Ranks are threads with a GPU of the stand-in each.
-#include "device/nccl_mover.h"
+#include "device/collective_mover.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace fsccl {
 namespace {
 
-using Piece = NcclMover::Piece;
+using Piece = CollectiveMover::Piece;
 
 struct Shape {
   const char* name;
@@ -107,10 +107,11 @@ class Movers : public ::testing::TestWithParam<std::tuple<Shape, int>> {
   }
 };
 
-Result<std::unique_ptr<NcclMover>> make(Communicator& comm, const Slots& slots, std::vector<NcclMover::Piece> parameters,
-                                        std::vector<NcclMover::Piece> gradients) {
-  Result<std::unique_ptr<NcclMover>> made =
-      NcclMover::create({&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
+Result<std::unique_ptr<CollectiveMover>> make(Communicator& comm, const Slots& slots,
+                                              std::vector<CollectiveMover::Piece> parameters,
+                                              std::vector<CollectiveMover::Piece> gradients) {
+  Result<std::unique_ptr<CollectiveMover>> made =
+      CollectiveMover::create({&comm, comm.rank(), slots.memory, std::move(parameters), std::move(gradients)});
   if (made.ok()) FSCCL_TRY(made.value()->use_window(slots.arena.segment_bytes(0)));
   return made;
 }
@@ -119,7 +120,7 @@ TEST_P(Movers, GatherBringsEveryPieceToItsPlace) {
   const auto& [shape, ranks] = GetParam();
   run_ranks(ranks, [&, pieces = shape.pieces(ranks)](Communicator& comm) {
     Slots slots(comm.rank());
-    Result<std::unique_ptr<NcclMover>> made = make(comm, slots, pieces, {});
+    Result<std::unique_ptr<CollectiveMover>> made = make(comm, slots, pieces, {});
     ASSERT_TRUE(made.ok()) << made.status().text();
     EXPECT_THAT(made.value()->gathers_by(), ::testing::HasSubstr(shape.gathers_by));
     for (int turn = 0; turn < 3; turn++) {
@@ -154,7 +155,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
   const auto& [shape, ranks] = GetParam();
   run_ranks(ranks, [&, pieces = shape.pieces(ranks)](Communicator& comm) {
     Slots slots(comm.rank());
-    Result<std::unique_ptr<NcclMover>> made = make(comm, slots, {}, pieces);
+    Result<std::unique_ptr<CollectiveMover>> made = make(comm, slots, {}, pieces);
     ASSERT_TRUE(made.ok()) << made.status().text();
     const auto value = [](size_t i, uint64_t k, int q) {  // rounded as it is stored
       unsigned char bytes[4] = {};
@@ -165,7 +166,7 @@ TEST_P(Movers, ReduceSumsInFp32WhatBelongsToTheRank) {
       std::memcpy(&rounded, &bits, sizeof rounded);
       return rounded;
     };
-    std::vector<NcclMover::Sum> sums;
+    std::vector<CollectiveMover::Sum> sums;
     std::vector<float> wanted;
     // Behind the slot there is room.
     const cuda::DevicePointer results = slots.memory + (6u << 20);

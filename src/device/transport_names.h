@@ -1,0 +1,17 @@
+// FSCCL_DEVICE_TRANSPORT in words, for what ranks tell each other as numbers.
+#pragma once
+#include <cstddef>
+#include <iterator>
+
+#include "base/config.h"
+
+namespace fsccl {
+
+// Null: no such choice.
+inline const char* device_transport_name(size_t choice) {
+  constexpr const char* kNames[] = {"auto", "p2p", "nccl", "ucx", "staged"};
+  static_assert(std::size(kNames) == static_cast<size_t>(DeviceTransport::kStaged) + 1);
+  return choice < std::size(kNames) ? kNames[choice] : nullptr;
+}
+
+}  // namespace fsccl

@@ -1,0 +1,52 @@
+// Parts of memory, GPUs' or the host's, that the ranks of a communicator send each other from where they lie to where they are to
+// be. The caller waits. By UCX, where it was built for CUDA (ucx/exchange.h): then it finds for each pair of ranks the way between
+// their GPUs, with RDMA, CUDA IPC, or through host memory of its own.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+class Exchange {
+ public:
+  // This rank's; for connect() of all ranks.
+  const std::vector<uint8_t>& card() const { return card_; }
+  // By rank. Does not communicate.
+  virtual Status connect(const std::vector<std::vector<uint8_t>>& cards) = 0;
+
+  struct Part {
+    int peer;
+    std::byte* memory;
+    uint64_t bytes;  // not 0
+  };
+  struct Patience {
+    int64_t timeout_ms;
+    std::function<Status()> lost;  // asked now and then: an error when the others need not be waited for any more
+  };
+  // Until all parts have left and are there. Between two ranks they meet in the order of the calls, and within one of their lists;
+  // they are as long on both. Memory of GPUs: the caller holds its context, and the stream that made the bytes has come to them.
+  // After an error nothing touches the memory any more, and every later call is the same error. One thread at a time.
+  virtual Status run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) = 0;
+  virtual ~Exchange() = default;
+
+ protected:
+  std::vector<uint8_t> card_;
+};
+
+// What a machine can say of it before there is one; plain bytes.
+struct ExchangeTerms {
+  uint32_t version = 0;  // of UCX; ranks' must be the same. 0: it cannot be, and `why`
+  uint8_t rdma = 0;      // the machine has devices for that
+  char why[255] = "";
+};
+ExchangeTerms exchange_terms();
+// For parts that are memory of GPUs.
+Result<std::unique_ptr<Exchange>> make_exchange(int rank, int ranks);
+
+}  // namespace fsccl

@@ -1,0 +1,301 @@
+#include "transports/ucx/exchange.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/reactor.h"
+#include "transports/transports.h"
+#include "transports/ucx/context.h"
+#include "transports/ucx/ucx.h"
+
+namespace fsccl::ucx {
+namespace {
+
+constexpr int64_t kLookNs = 1'000'000;     // how often a wait looks for a loss and at its deadline
+constexpr int kTurns = 64;                 // without news, before the core is left to others
+constexpr int64_t kPatientNs = 2'000'000;  // without news, before the thread sleeps between turns
+constexpr int64_t kCloseMs = 2000;
+// The service thread's visits, soon after the last news and later.
+constexpr int64_t kSoonNs = 1'000'000, kAfterNs = 100'000'000, kRestNs = 20'000'000;
+
+// UCX has known since when virtual memory of a GPU is unmapped; before that its cache of registrations outlives it.
+constexpr unsigned kOldestMajor = 1, kOldestMinor = 18;
+
+struct CardHead {
+  uint32_t address_bytes = 0;
+  Nonce nonce{};
+};
+
+}  // namespace
+
+std::string why_not_device_memory(const UcxLibrary& ucx) {
+  unsigned major = 0, minor = 0, release = 0;
+  ucx.get_version(&major, &minor, &release);
+  if (major != kOldestMajor || minor < kOldestMinor)
+    return fmt::format("UCX is {}.{}.{}, and memory of GPUs needs {}.{} or a later {}.x", major, minor, release, kOldestMajor,
+                       kOldestMinor, kOldestMajor);
+  const Result<ucp_context_h> context = context_of(ucx, Use::tagged);
+  if (!context.ok()) return context.status().text();
+  ucp_context_attr_t attributes{};
+  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  if (const ucs_status_t status = ucx.context_query(context.value(), &attributes); status != UCS_OK)
+    return fmt::format("UCX does not say what memory it takes: {}", ucx.status_string(status));
+  if (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) return "";
+  return "this UCX has no CUDA (`ucx_info -d` shows no cuda_copy): it was built without, or UCX_TLS or UCX_MODULES leave it out";
+}
+
+TaggedExchange::TaggedExchange(const UcxLibrary& ucx, int rank, int ranks, bool device_memory)
+    : ucx_(ucx), rank_(rank), device_memory_(device_memory), peers_(static_cast<size_t>(ranks)) {
+  for (size_t peer = 0; peer < peers_.size(); peer++) {
+    peers_[peer].all = this;
+    peers_[peer].rank = static_cast<int>(peer);
+  }
+}
+
+Result<std::unique_ptr<Exchange>> TaggedExchange::create(const UcxLibrary& ucx, int rank, int ranks, bool device_memory) {
+  std::unique_ptr<TaggedExchange> made(new TaggedExchange(ucx, rank, ranks, device_memory));
+  FSCCL_TRY(made->start());
+  return std::unique_ptr<Exchange>(std::move(made));
+}
+
+TaggedExchange::~TaggedExchange() {
+  if (hook_ >= 0) Reactor::instance().remove_hook(hook_);
+  close();
+}
+
+Status TaggedExchange::start() {
+  FSCCL_ASSIGN(const ucp_context_h context, context_of(ucx_, Use::tagged));
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucx_.worker_create(context, &params, &worker_);
+  if (status != UCS_OK) return problem_of(ucx_, "a worker cannot be made", status);
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  status = ucx_.worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return problem_of(ucx_, "a worker has no address", status);
+  random_bytes(nonce_.data(), nonce_.size());
+  CardHead head;
+  head.address_bytes = static_cast<uint32_t>(bytes);
+  head.nonce = nonce_;
+  card_.resize(sizeof head + bytes);
+  std::memcpy(card_.data(), &head, sizeof head);
+  std::memcpy(card_.data() + sizeof head, address, bytes);
+  ucx_.worker_release_address(worker_, address);
+  hook_ = Reactor::instance().add_hook([this] { return visit(); });
+  return success();
+}
+
+ucp_tag_t TaggedExchange::tag(const Nonce& sender, const Nonce& receiver, int from, int to) const {
+  const int pair[] = {from, to};
+  const Digest digest =
+      authenticate(SecretKey(ByteView(sender.data(), sender.size())), "fsccl ucx part", ByteView(receiver.data(), receiver.size()),
+                   ByteView(reinterpret_cast<const uint8_t*>(pair), sizeof pair));
+  ucp_tag_t made;
+  std::memcpy(&made, digest.data(), sizeof made);
+  return made;
+}
+
+Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& cards) {
+  for (Peer& peer : peers_) {
+    const std::vector<uint8_t>& card = cards[static_cast<size_t>(peer.rank)];
+    CardHead head;
+    if (card.size() >= sizeof head) std::memcpy(&head, card.data(), sizeof head);
+    if (card.size() < sizeof head || head.address_bytes != card.size() - sizeof head)
+      return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an exchange by UCX", peer.rank, card.size());
+    peer.address.assign(card.begin() + sizeof head, card.end());
+    peer.to = tag(nonce_, head.nonce, rank_, peer.rank);
+    peer.from = tag(head.nonce, nonce_, peer.rank, rank_);
+  }
+  return success();
+}
+
+Status TaggedExchange::reach(Peer& peer) {
+  if (peer.endpoint) return success();
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = on_broken;
+  params.err_handler.arg = &peer;
+  const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
+  if (status == UCS_OK) return success();
+  peer.endpoint = nullptr;
+  return problem_of(
+      ucx_, fmt::format("no connection to rank {}; UCX_TLS and UCX_NET_DEVICES must leave a way to it", peer.rank).c_str(), status);
+}
+
+Status TaggedExchange::post(const Part& part, bool receives) {
+  Peer& peer = peers_[static_cast<size_t>(part.peer)];
+  if (!receives) FSCCL_TRY(reach(peer));
+  Pending& pending = pending_.emplace_back(Pending{this, &peer, part.bytes, receives});
+  ucp_request_param_t param{};
+  // Also what is over at once is told by the callback, which alone learns how many bytes came.
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.user_data = &pending;
+  if (device_memory_) {  // else UCX asks its own table, which may not know what was there before it
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type = UCS_MEMORY_TYPE_CUDA;
+  }
+  left_++;
+  ucs_status_ptr_t request;
+  if (receives) {
+    param.cb.recv = on_received;
+    request = ucx_.tag_recv_nbx(worker_, part.memory, part.bytes, peer.from, ~ucp_tag_t{0}, &param);
+  } else {
+    param.cb.send = on_sent;
+    request = ucx_.tag_send_nbx(peer.endpoint, part.memory, part.bytes, peer.to, &param);
+  }
+  if (!UCS_PTR_IS_PTR(request))
+    over(pending, nullptr, UCS_PTR_RAW_STATUS(request), part.bytes);
+  else if (!pending.over)
+    pending.request = request;
+  return trouble_.ok() ? success() : trouble_.clone();
+}
+
+void TaggedExchange::over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes) {
+  pending.over = true;
+  left_--;
+  if (request) ucx_.request_free(request);
+  if (!trouble_.ok()) return;
+  if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && bytes != pending.bytes))
+    trouble_ =
+        fail(FSCCL_ERR_MISMATCH, "rank {} sent another number of bytes than the {} of this call: ranks call different collectives",
+             pending.peer->rank, pending.bytes);
+  else if (status != UCS_OK)
+    trouble_ = fail(FSCCL_ERR_LINK, "UCX: a part of {} bytes {} rank {}: {}", pending.bytes, pending.receives ? "from" : "to",
+                    pending.peer->rank, ucx_.status_string(status));
+}
+
+void TaggedExchange::on_sent(void* request, ucs_status_t status, void* user) {
+  auto& pending = *static_cast<Pending*>(user);
+  pending.all->over(pending, request, status, pending.bytes);
+}
+void TaggedExchange::on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* user) {
+  auto& pending = *static_cast<Pending*>(user);
+  pending.all->over(pending, request, status, info->length);
+}
+void TaggedExchange::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
+  const auto& peer = *static_cast<Peer*>(user);
+  if (peer.all->trouble_.ok())
+    peer.all->trouble_ =
+        fail(FSCCL_ERR_LINK, "UCX: the connection to rank {} broke: {}", peer.rank, peer.all->ucx_.status_string(status));
+}
+
+std::string TaggedExchange::missing() const {
+  std::vector<int> ranks;
+  for (const Pending& pending : pending_)
+    if (!pending.over) ranks.push_back(pending.peer->rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return fmt::format("{}", fmt::join(ranks, ", "));
+}
+
+Status TaggedExchange::wait(const Patience& patience, const std::function<bool()>& done) {
+  const Deadline deadline = Deadline::in_ms(patience.timeout_ms);
+  int64_t news = now_ns(), looked = news;
+  while (trouble_.ok() && !done()) {
+    bool moved = false;
+    for (int turn = 0; turn < kTurns && trouble_.ok() && !done(); turn++) moved |= ucx_.worker_progress(worker_) != 0;
+    const int64_t now = now_ns();
+    if (moved) news = now;
+    if (now - looked >= kLookNs) {
+      looked = now;
+      FSCCL_TRY(patience.lost());
+      if (deadline.passed())
+        return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing", patience.timeout_ms,
+                    missing());
+    }
+    if (moved) continue;
+    const timespec nap{0, 50'000};
+    now - news > kPatientNs ? (void)nanosleep(&nap, nullptr) : (void)sched_yield();
+  }
+  return trouble_.ok() ? success() : trouble_.clone();
+}
+
+Status TaggedExchange::run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) {
+  const std::unique_lock lock(mutex_);
+  if (!trouble_.ok()) return trouble_.clone();
+  pending_.clear();
+  pending_.reserve(sends.size() + receives.size());
+  Status done;
+  for (size_t i = 0; i < receives.size() && done.ok(); i++) done = post(receives[i], true);
+  for (size_t i = 0; i < sends.size() && done.ok(); i++) done = post(sends[i], false);
+  if (done.ok()) done = wait(patience, [this] { return left_ == 0; });
+  news_ns_ = now_ns();
+  if (!done.ok()) {
+    trouble_ = done.clone();
+    close();
+  } else if (std::exchange(resting_, false)) {
+    Reactor::instance().kick();
+  }
+  return done;
+}
+
+// In the service thread. What UCX owes the others when a call is over, answers and what it has kept of small parts, leaves all the
+// same: they wait for it.
+int64_t TaggedExchange::visit() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !worker_) return kRestNs;
+  for (int turn = 0; turn < kTurns; turn++)
+    if (ucx_.worker_progress(worker_)) news_ns_ = now_ns();
+  resting_ = now_ns() - news_ns_ > kAfterNs;
+  return resting_ ? kRestNs : kSoonNs;
+}
+
+// By force where something went wrong: what is under way is over then, whatever the others do.
+void TaggedExchange::close() {
+  if (!worker_) return;
+  const Deadline deadline = Deadline::in_ms(kCloseMs);
+  const auto advance = [&](const auto& done) {
+    while (!done() && !deadline.passed()) (void)ucx_.worker_progress(worker_);
+  };
+  for (Pending& pending : pending_)
+    if (pending.receives && !pending.over) ucx_.request_cancel(worker_, pending.request);
+  std::vector<void*> closing;
+  for (Peer& peer : peers_) {
+    if (!peer.endpoint) continue;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = trouble_.ok() ? 0 : UCP_EP_CLOSE_FLAG_FORCE;
+    const ucs_status_ptr_t request = ucx_.ep_close_nbx(peer.endpoint, &param);
+    peer.endpoint = nullptr;
+    if (UCS_PTR_IS_PTR(request)) closing.push_back(request);
+  }
+  for (void* const request : closing) {
+    advance([&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; });
+    ucx_.request_free(request);
+  }
+  advance([&] { return left_ == 0; });
+  ucx_.worker_destroy(worker_);
+  worker_ = nullptr;
+}
+
+ExchangeTerms exchange_terms() {
+  ExchangeTerms terms;
+  terms.rdma = has_rdma();
+  std::string why;
+  const UcxLibrary* const ucx = ucx_library(&why);
+  if (ucx) why = why_not_device_memory(*ucx);
+  why.copy(terms.why, sizeof terms.why - 1);
+  if (!why.empty()) return terms;
+  unsigned major = 0, minor = 0, release = 0;
+  ucx->get_version(&major, &minor, &release);
+  terms.version = major << 16 | minor;
+  return terms;
+}
+
+Result<std::unique_ptr<Exchange>> make_exchange(int rank, int ranks) {
+  std::string why;
+  const UcxLibrary* const ucx = ucx_library(&why);
+  if (!ucx) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why);
+  return TaggedExchange::create(*ucx, rank, ranks, true);
+}
+
+}  // namespace fsccl::ucx

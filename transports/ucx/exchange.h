@@ -1,0 +1,71 @@
+// An exchange (../exchange.h) by UCX's tagged messages, each straight from and to where its part lies. UCX moves on while the
+// caller waits, and by nobody else.
+//
+// Trust. UCX lets in whoever can connect. A part is taken only with its tag, 64 bits that follow from a nonce of the sender's and
+// one of the receiver's, which only the communicator's ranks know.
+#pragma once
+#include <mutex>
+
+#include "transports/exchange.h"
+#include "transports/ucx/ucx_library.h"
+#include "wire/authentication.h"
+
+namespace fsccl::ucx {
+
+class TaggedExchange final : public Exchange {
+ public:
+  static Result<std::unique_ptr<Exchange>> create(const UcxLibrary& ucx, int rank, int ranks, bool device_memory);
+  ~TaggedExchange() override;
+
+  Status connect(const std::vector<std::vector<uint8_t>>& cards) override;
+  Status run(const std::vector<Part>& sends, const std::vector<Part>& receives, const Patience& patience) override;
+
+ private:
+  struct Peer {
+    TaggedExchange* all = nullptr;
+    int rank = 0;
+    std::vector<uint8_t> address;
+    ucp_tag_t to = 0, from = 0;
+    ucp_ep_h endpoint = nullptr;  // made when something is sent to it first
+  };
+  struct Pending {
+    TaggedExchange* all;
+    const Peer* peer;
+    uint64_t bytes;
+    bool receives;
+    bool over = false;
+    void* request = nullptr;  // until then
+  };
+  TaggedExchange(const UcxLibrary& ucx, int rank, int ranks, bool device_memory);
+  Status start();
+  ucp_tag_t tag(const Nonce& sender, const Nonce& receiver, int from, int to) const;
+  Status reach(Peer& peer);
+  Status post(const Part& part, bool receives);
+  Status wait(const Patience& patience, const std::function<bool()>& done);
+  std::string missing() const;
+  int64_t visit();
+  void over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes);
+  static void on_sent(void* request, ucs_status_t status, void* pending);
+  static void on_received(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info, void* pending);
+  static void on_broken(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+  void close();
+
+  const UcxLibrary& ucx_;
+  const int rank_;
+  const bool device_memory_;
+  Nonce nonce_{};
+  ucp_worker_h worker_ = nullptr;
+  std::vector<Peer> peers_;
+  std::vector<Pending> pending_;  // of the run under way; UCX has their addresses
+  size_t left_ = 0;               // of them, not over
+  Status trouble_;                // the first
+  std::mutex mutex_;              // of the worker
+  int64_t news_ns_ = 0;           // when UCX last had some
+  bool resting_ = true;           // the service thread
+  int hook_ = -1;
+};
+
+// Why UCX here cannot move memory of GPUs; empty: it can.
+std::string why_not_device_memory(const UcxLibrary& ucx);
+
+}  // namespace fsccl::ucx
