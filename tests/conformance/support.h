@@ -14,8 +14,6 @@
 
 namespace fsccl::testing {
 
-inline constexpr int64_t kPatienceMs = 60'000;  // deadline of communicators in tests where nothing is meant to time out
-
 fsccl_error_info_t last_error();
 
 // "FSCCL_ERR_...: text of the last error" of this thread.
@@ -28,6 +26,10 @@ std::string explain(fsccl_status_t status);
 // The status is `code`, and the last error says so with a text that holds every one of `words`.
 void expect_error(fsccl_status_t status, fsccl_status_t code, std::initializer_list<const char*> words, const char* file, int line);
 #define EXPECT_ERROR(call, code, ...) ::fsccl::testing::expect_error((call), code, {__VA_ARGS__}, __FILE__, __LINE__)
+
+unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
+// Deadline of communicators in tests where nothing is meant to time out: half of that, so that those fail and say why.
+inline const int64_t kPatienceMs = 500 * int64_t{seconds_of_a_test()};
 
 struct Rank {
   int rank = 0;
@@ -44,8 +46,6 @@ struct RanksOptions {
 
 // Runs body on `ranks` threads that are the ranks of one communicator; returns when all have ended.
 void run_ranks(int ranks, const std::function<void(Rank&)>& body, const RanksOptions& options = {});
-
-unsigned seconds_of_a_test();  // TEST_SECONDS, or 120: after them it has hung
 
 // The same as processes on several hosts (host_ranks.cpp), when there are some: run_ranks() does it then.
 size_t number_of_hosts();  // 0: none are given

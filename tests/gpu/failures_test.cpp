@@ -40,16 +40,31 @@ int gather(const Child& child) {
 TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++) processes.start("gather", rank, 2, job(rank, 2, 20340));
-  const bool ready = processes.wait_for_output(1, "ready", kRankLimitMs);
+  const bool ready = processes.wait_for_output(1, "ready", limit_ms(120'000));
   if (!ready) {
-    processes.finish(kRankLimitMs);
+    processes.finish(limit_ms(120'000));
     if (const std::string missing = what_is_missing(processes); !missing.empty()) GTEST_SKIP() << missing;
     FAIL() << processes.report();
   }
-  EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", kRankLimitMs)) << processes.report();
+  EXPECT_TRUE(processes.wait_for_output(0, "put on the stream", limit_ms(120'000))) << processes.report();
   processes.kill(1, SIGKILL);
-  processes.finish(kRankLimitMs);
+  processes.finish(limit_ms(120'000));
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
+}
+
+// Who says after how many seconds a test has hung, says how long its ranks wait.
+TEST(GpuFailures, WaitsEndBeforeTheirTest) {
+  const char* const given = std::getenv("TEST_SECONDS");
+  const std::string before = given ? given : "";
+  setenv("TEST_SECONDS", "40", 1);
+  EXPECT_EQ(limit_ms(120'000), 40'000);
+  EXPECT_EQ(limit_ms(30'000), 30'000);
+  EXPECT_EQ(patience_ms(50'000), 20'000);
+  EXPECT_EQ(patience_ms(8'000), 8'000);
+  EXPECT_THAT(job(0, 1, 1), ::testing::Contains(::testing::Pair("FSCCL_TIMEOUT_MS", "20000")));
+  unsetenv("TEST_SECONDS");
+  EXPECT_EQ(patience_ms(50'000), 50'000);
+  if (given) setenv("TEST_SECONDS", before.c_str(), 1);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 namespace fsccl::testing {
 
 inline constexpr int kNotThere = 77;
-inline constexpr int64_t kRankLimitMs = 120'000;
 
 // Ends the rank's program with what did not hold.
 #define MUST(condition)                                                                   \
@@ -91,7 +90,7 @@ inline void run_ranks(const char* role, int ranks, int port, Variables more = {}
     variables.insert(variables.end(), more.begin(), more.end());
     processes.start(role, rank, ranks, variables);
   }
-  const bool all = processes.finish(kRankLimitMs);
+  const bool all = processes.finish(limit_ms(120'000));
   if (const std::string missing = what_is_missing(processes); !missing.empty()) GTEST_SKIP() << missing;
   EXPECT_TRUE(all) << processes.report();
 }

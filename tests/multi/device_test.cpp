@@ -14,7 +14,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr int64_t kPatienceMs = 40'000;
+const int64_t kPatienceMs = limit_ms(40'000);
 constexpr int64_t kElements = 4096;
 constexpr int kNoKernels = 77;
 
@@ -269,11 +269,11 @@ int abort_it(const Child& child) {
   return status == FSCCL_ERR_ABORTED ? 0 : 1;
 }
 
-Variables on_gpus(int rank, int ranks, int port, const char* gpus, const char* timeout_ms = "50000") {
+Variables on_gpus(int rank, int ranks, int port, const char* gpus, const char* timeout_ms = nullptr) {
   Variables variables = job(rank, ranks, port);
   variables.emplace_back("FSCCL_STAND_IN_GPUS", gpus);
   for (auto& [name, value] : variables)
-    if (name == "FSCCL_TIMEOUT_MS") value = timeout_ms;
+    if (timeout_ms && name == "FSCCL_TIMEOUT_MS") value = timeout_ms;
   return variables;
 }
 

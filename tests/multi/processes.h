@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -57,6 +58,14 @@ inline std::optional<int> run_role(int argc, char** argv, const Roles& roles) {
   return found->second({argv[2], std::atoi(argv[3]), std::atoi(argv[4])});
 }
 
+// What a test may take, or less where TEST_SECONDS says after how many seconds one has hung: its processes are ended then.
+inline int64_t limit_ms(int64_t otherwise) {
+  const char* const given = std::getenv("TEST_SECONDS");
+  return given ? std::min<int64_t>(otherwise, 1000 * std::atoll(given)) : otherwise;
+}
+// What waits inside a test gives up after half of that, and can say for what.
+inline int64_t patience_ms(int64_t otherwise) { return std::min(otherwise, limit_ms(2 * otherwise) / 2); }
+
 // The environment of rank `rank` of a job of `ranks` ranks on this host.
 inline Variables job(int rank, int ranks, int port, const char* single_copy = "auto") {
   return {{"RANK", std::to_string(rank)},
@@ -67,7 +76,7 @@ inline Variables job(int rank, int ranks, int port, const char* single_copy = "a
           {"MASTER_PORT", std::to_string(port)},
           {"TORCHELASTIC_RUN_ID", std::to_string(getpid())},
           {"FSCCL_SINGLE_COPY", single_copy},
-          {"FSCCL_TIMEOUT_MS", "50000"}};
+          {"FSCCL_TIMEOUT_MS", std::to_string(patience_ms(50'000))}};
 }
 
 // `variables`, where those of `more` count.

@@ -12,7 +12,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr int64_t kLimitMs = 100'000;
+const int64_t kLimitMs = limit_ms(100'000);
 constexpr uint64_t kBytes = 3u << 20;
 
 int tell(const char* what, const Status& status) {
