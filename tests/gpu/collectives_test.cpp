@@ -117,13 +117,12 @@ int wrong_use(const Child&) {
   return place.gpu->wait(b.stream) && place.end() ? 0 : 1;
 }
 
-Variables by(const char* transport) { return {{"FSCCL_DEVICE_TRANSPORT", transport}}; }
-
 TEST(GpuCollectives, AsChosen) { run_ranks("all", 2, 20330); }
 TEST(GpuCollectives, AsChosenByThree) { run_ranks("all", 3, 20331); }
 TEST(GpuCollectives, Staged) { run_ranks("all", 2, 20332, by("staged")); }
 TEST(GpuCollectives, StagedUneven) { run_ranks("uneven", 3, 20333, by("staged")); }
 TEST(GpuCollectives, Nccl) { run_ranks("all", 2, 20334, by("nccl")); }
+TEST(GpuCollectives, NcclByFour) { run_ranks("all", 4, 20341, by("nccl")); }
 TEST(GpuCollectives, NcclUneven) { run_ranks("uneven", 3, 20335, by("nccl")); }
 TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("staged")); }
 

@@ -79,6 +79,8 @@ inline std::string what_is_missing(const Processes& processes) {
   return needed ? "" : said;
 }
 
+inline Variables by(const char* transport) { return {{"FSCCL_DEVICE_TRANSPORT", transport}}; }
+
 // Runs `role` on `ranks` ranks. Each rank is a host of its own to NCCL, which otherwise refuses two ranks on one GPU.
 inline void run_ranks(const char* role, int ranks, int port, Variables more = {}) {
   Processes processes;

@@ -276,12 +276,13 @@ int wrong_use(const Child&) {
 }
 
 TEST(GpuUnit, OneRankHasTheBitsOfTheHost) { run_ranks("equal_bits", 1, 20320); }
-TEST(GpuUnit, TwoRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 2, 20321); }
-TEST(GpuUnit, ThreeRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 3, 20322); }
-TEST(GpuUnit, FourRanksHaveTheBitsOfTheHost) { run_ranks("equal_bits", 4, 20323); }
+class GpuUnitRanks : public ::testing::TestWithParam<int> {};
+TEST_P(GpuUnitRanks, HaveTheBitsOfTheHost) { run_ranks("equal_bits", GetParam(), 20319 + GetParam()); }
+TEST_P(GpuUnitRanks, ByNcclHaveTheBitsOfTheHost) { run_ranks("equal_bits", GetParam(), 20340 + GetParam(), by("nccl")); }
+INSTANTIATE_TEST_SUITE_P(GpuUnit, GpuUnitRanks, ::testing::Values(2, 3, 4));
 TEST(GpuUnit, TwoReplicasHaveTheBitsOfTheHost) { run_ranks("replicas", 2, 20327); }
 TEST(GpuUnit, TwoReplicasOfTwoRanksHaveTheBitsOfTheHost) { run_ranks("replicas", 4, 20328); }
-TEST(GpuUnit, ReplicasByCollectivesHaveTheBitsOfTheHost) { run_ranks("replicas", 2, 20329, {{"FSCCL_DEVICE_TRANSPORT", "nccl"}}); }
+TEST(GpuUnit, ReplicasByCollectivesHaveTheBitsOfTheHost) { run_ranks("replicas", 2, 20329, by("nccl")); }
 TEST(GpuUnit, OneRankReadsLate) { run_ranks("pipeline", 1, 20324); }
 TEST(GpuUnit, TwoRanksReadLate) { run_ranks("pipeline", 2, 20325); }
 TEST(GpuUnit, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20326); }
