@@ -1,6 +1,6 @@
-// A gather by p2p between two ranks on one GPU, against one process's copy of as many bytes as both ranks receive, in turns. One
-// line of JSON: both times (medians), their ratio, and how many kernels CUPTI has seen during the gathers, or why nobody looked.
-// Without a GPU: a line that begins with SKIP.
+// A gather by p2p between two ranks on one GPU, against one process's copy of as many bytes as both ranks receive, in turns. Two
+// lines of JSON: both times (medians) and their ratio; and how many kernels CUPTI has seen during some more gathers of other
+// processes, since what is recorded takes longer, or why nobody looked. Without a GPU: a line that begins with SKIP.
 //
 //   gather_gpu [--megabytes N] [--rounds N]      the size of the unit: 436, about a layer of Llama 3 8B in bf16
 #include <fsccl/fsccl.h>
@@ -20,11 +20,12 @@ namespace {
 
 using fsccl::testing::Gpu;
 constexpr int kRanks = 2, kGathers = 8;  // between two looks at the clock
+constexpr int kWarmUp = 2;               // rounds that fill what is made once
 constexpr int64_t kColumns = 4096, kLimitMs = 240'000;
 constexpr int kPort = 20370;
 
 struct Setting {
-  int64_t megabytes = 436, rounds = 15;
+  int64_t megabytes = 436, rounds = 15, traced = 0;
 };
 
 bool good(const char* what, fsccl_status_t status) {
@@ -78,37 +79,45 @@ struct Bench {
   }
 };
 
-int measure(const Bench& bench, int rank, const Setting& setting, const char* untraced) {
+int measure(const Bench& bench, int rank, int64_t rounds) {
   char* const to = static_cast<char*>(bench.gpu.allocate(bench.bytes));
   char* const from = static_cast<char*>(bench.gpu.allocate(bench.bytes));
   std::vector<double> gathers, copies;
-  fsccl::perf::Traced before, after;
-  uint64_t kernels = 0, traced_copies = 0;
-  for (int64_t round = 0; round < setting.rounds + 2; round++) {
+  for (int64_t round = 0; round < rounds + kWarmUp; round++) {
     double gather = 0, copy = 0;
-    if (!untraced) before = fsccl::perf::traced();
-    if (!bench.gather(&gather)) return 1;
-    if (!untraced) after = fsccl::perf::traced();
-    if (!bench.copy(rank, to, from, &copy)) return 1;
-    if (round < 2) continue;  // the first fill what is made once
+    if (!bench.gather(&gather) || !bench.copy(rank, to, from, &copy)) return 1;
+    if (round < kWarmUp) continue;
     gathers.push_back(gather), copies.push_back(copy);
-    kernels += after.kernels - before.kernels, traced_copies += after.copies - before.copies;
   }
-  if (rank != 0) return 0;
   const double gather = median(gathers), copy = median(copies);
-  std::printf("{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f, ",
-              static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather);
-  if (untraced)
-    std::printf("\"kernels\": null, \"missing\": \"CUPTI\", \"why\": \"%s\"}\n", untraced);
-  else
-    std::printf("\"kernels\": %llu, \"copies\": %llu}\n", static_cast<unsigned long long>(kernels),
-                static_cast<unsigned long long>(traced_copies));
+  if (rank == 0)
+    std::printf(
+        "{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f}\n",
+        static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather);
+  return 0;
+}
+
+int count(const Bench& bench, int rank, int64_t rounds) {
+  fsccl::perf::Traced before, after;
+  double us = 0;
+  for (int64_t round = 0; round < rounds + kWarmUp; round++) {
+    if (round == kWarmUp) before = fsccl::perf::traced();
+    if (!bench.gather(&us)) return 1;
+  }
+  after = fsccl::perf::traced();
+  if (rank == 0)
+    std::printf("{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"kernels\": %llu, \"copies\": %llu}\n",
+                static_cast<unsigned long long>(after.kernels - before.kernels),
+                static_cast<unsigned long long>(after.copies - before.copies));
   return 0;
 }
 
 int run(int rank, const Setting& setting) {
-  std::string why, no_trace;
-  const bool traced = fsccl::perf::trace_kernels(&no_trace);
+  std::string why;
+  if (setting.traced && !fsccl::perf::trace_kernels(&why)) {
+    if (rank == 0) std::printf("{\"kernels\": null, \"missing\": \"CUPTI\", \"why\": \"%s\"}\n", why.c_str());
+    return 0;
+  }
   const Gpu* gpu = Gpu::open(&why);
   if (!gpu) return rank == 0 ? std::printf("SKIP: %s\n", why.c_str()), 0 : 0;
   fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
@@ -127,24 +136,41 @@ int run(int rank, const Setting& setting) {
   void* stream = gpu->make_stream();
   if (!good("unit", made) || !good("stream", fsccl_unit_set_stream(unit, stream))) return 1;
   const Bench bench{*gpu, config.shard_comm, unit, stream, static_cast<uint64_t>(param.shape[0] * param.shape[1] * 2)};
-  if (const int code = measure(bench, rank, setting, traced ? nullptr : no_trace.c_str())) return code;
+  if (const int code = setting.traced ? count(bench, rank, setting.rounds) : measure(bench, rank, setting.rounds)) return code;
   return good("unit", fsccl_unit_destroy(unit)) && good("pool", fsccl_pool_destroy(config.pool)) &&
                  good("comm", fsccl_comm_destroy(config.shard_comm))
              ? 0
              : 1;
 }
 
+// Both ranks, as copies of this program, which have the setting in their environment.
+bool run_both(const Setting& setting) {
+  using namespace fsccl::testing;
+  Processes processes;
+  for (int i = 0; i < kRanks; i++) {
+    Variables variables = job(i, kRanks, kPort);
+    variables.insert(variables.end(), {{"GATHER_MEGABYTES", std::to_string(setting.megabytes)},
+                                       {"GATHER_ROUNDS", std::to_string(setting.rounds)},
+                                       {"GATHER_TRACED", std::to_string(setting.traced)}});
+    processes.start("rank", i, kRanks, variables);
+  }
+  const bool ended = processes.finish(kLimitMs);
+  std::fputs(ended ? processes.output(0).c_str() : processes.report().c_str(), ended ? stdout : stderr);
+  std::fflush(stdout);
+  return ended;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  // A rank is a copy of this program, which has the setting in its environment.
   const auto from_environment = [](const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);
     return text ? std::atoll(text) : otherwise;
   };
   const auto rank = [&](const Child& child) {
-    return run(child.rank, {from_environment("GATHER_MEGABYTES", 1), from_environment("GATHER_ROUNDS", 1)});
+    return run(child.rank, {from_environment("GATHER_MEGABYTES", 1), from_environment("GATHER_ROUNDS", 1),
+                            from_environment("GATHER_TRACED", 0)});
   };
   if (const auto code = run_role(argc, argv, {{"rank", rank}})) return *code;
   Setting setting;
@@ -157,14 +183,6 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  Processes processes;
-  for (int i = 0; i < kRanks; i++) {
-    Variables variables = job(i, kRanks, kPort);
-    variables.insert(variables.end(),
-                     {{"GATHER_MEGABYTES", std::to_string(setting.megabytes)}, {"GATHER_ROUNDS", std::to_string(setting.rounds)}});
-    processes.start("rank", i, kRanks, variables);
-  }
-  const bool ended = processes.finish(kLimitMs);
-  std::fputs(ended ? processes.output(0).c_str() : processes.report().c_str(), ended ? stdout : stderr);
-  return ended ? 0 : 1;
+  const Setting counted{setting.megabytes, std::min<int64_t>(setting.rounds, 3), 1};
+  return run_both(setting) && run_both(counted) ? 0 : 1;
 }
