@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 WIDTH, HEADS, KEY_HEADS, HIDDEN, WORDS, LENGTH = 64, 4, 2, 176, 96, 16
+STEPS, RATE = 6, 0.5  # of what trains it
 
 
 class Norm(nn.Module):

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TOOLS = ('units_test.py', 'torch_test.py', 'compute-sanitizer')
+TOOLS = ('units_test.py', 'fsdp2_test.py', 'torch_test.py', 'compute-sanitizer')
 
 
 def main():

@@ -12,9 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
-from llama import Llama, batch, loss_of
-
-STEPS, RATE = 6, 0.5
+from llama import RATE, STEPS, Llama, batch, loss_of
 
 
 def load_capi():
