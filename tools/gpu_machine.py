@@ -6,20 +6,23 @@ same places. Nothing is taken from anywhere else, and nothing is installed.
 import contextlib
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CUPTI = '/usr/local/cuda/extras/CUPTI/lib64'
+IMPORT_S = 200  # of torch, when it is read for the first time
 NEEDED_TO_BUILD = ('meson', 'ninja', 'c++', 'pkg-config')
 
 
 def gpu():
-    """(name, memory and driver of the first GPU, '') or (None, why there is none)."""
+    """(the first GPU in words: name, memory, driver and modes, '') or (None, why there is none). SystemExit where its mode does not
+    let several processes use it, as ranks of one GPU do."""
     if not shutil.which('nvidia-smi'):
         return None, 'no GPU: nvidia-smi is not installed'
-    query = ['nvidia-smi', '--query-gpu=name,memory.total,driver_version', '--format=csv,noheader']
+    query = ['nvidia-smi', '--query-gpu=name,memory.total,driver_version,compute_mode,mig.mode.current', '--format=csv,noheader']
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
@@ -27,7 +30,10 @@ def gpu():
     lines = answer.stdout.strip().splitlines()
     if answer.returncode != 0 or not lines:
         return None, f'no GPU: nvidia-smi: {" ".join((answer.stdout + answer.stderr).split()) or answer.returncode}'
-    return lines[0], ''
+    name, memory, driver, mode, mig = (lines[0].split(', ') + ['?'] * 5)[:5]
+    if mode.lower().startswith(('exclusive', 'prohibited')):
+        sys.exit(f'{name} is in compute mode {mode}: ranks are several processes that share it, as `nvidia-smi -c DEFAULT` allows')
+    return f'{name}, {memory}, driver {driver}, compute mode {mode}, MIG {mig}, {" ".join(platform.libc_ver())}', ''
 
 
 def build(given, targets):
@@ -70,7 +76,7 @@ def python_with_torch(given):
     why = 'no Python with torch'
     for candidate in candidates:
         try:
-            answer = subprocess.run([str(candidate), '-c', question], capture_output=True, text=True, timeout=120, check=False)
+            answer = subprocess.run([str(candidate), '-c', question], capture_output=True, text=True, timeout=IMPORT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f'{candidate}: {error}'
             continue
@@ -84,7 +90,9 @@ def python_with_torch(given):
 def environment(folder, python=None):
     """Variables under which the programs of a build run: its library, the libraries packed with it, torch's NCCL, and CUPTI."""
     found = dict(os.environ, FSCCL_TORCH_LIBRARY=str(folder / 'libfsccl.so.0'), OMP_NUM_THREADS='1',
-                 CUDA_DEVICE_MAX_CONNECTIONS='32')  # ranks of one process wait on streams of one GPU: each needs a queue of its own
+                 # Ranks of one process wait on streams of one GPU: each needs a queue of its own, as do their copies, for which
+                 # newer CUDA has a number apart.
+                 CUDA_DEVICE_MAX_CONNECTIONS='32', CUDA_DEVICE_MAX_COPY_CONNECTIONS='32')
     folders = [str(folder / 'lib')] if (folder / 'lib').is_dir() else []
     if python:
         question = 'import importlib.util as u; print(*u.find_spec("nvidia").submodule_search_locations, sep="\\n")'

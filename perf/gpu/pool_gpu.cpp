@@ -240,6 +240,7 @@ int main(int argc, char** argv) {
     for (const perf::PoolStep& step : steps) std::printf("%s\n", step.json().c_str());
     return 0;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // who ends it for taking too long has what was measured until then
   size_t pairs = 0;
   if (std::from_chars(given.data(), given.data() + given.size(), pairs).ec != std::errc() || !pairs)
     stop("how many pairs? a number above 0");

@@ -30,12 +30,13 @@ def expect(condition, what):
 
 
 def run(command, folder, *arguments):
-    env = dict(os.environ, PATH=f'{folder / "bin"}:{os.environ["PATH"]}')
+    env = {name: value for name, value in os.environ.items() if name not in ('TEST_SECONDS', 'OUT')}
+    env.update(PATH=f'{folder / "bin"}:{os.environ["PATH"]}')
     done = subprocess.run([ROOT / command, *map(str, arguments)], capture_output=True, text=True, env=env, timeout=100, check=False)
     return done.returncode, (done.stdout + done.stderr).strip().splitlines()
 
 
-def machine(folder, smi='echo "A GPU, 80000 MiB, 580.1"'):
+def machine(folder, smi='echo "A GPU, 80000 MiB, 580.1, Default, Disabled"'):
     script(folder / 'bin/nvidia-smi', smi)
     build = folder / 'build'
     build.mkdir()
@@ -80,6 +81,14 @@ def check_refused(folder):
         expect(status != 0 and 'no libfsccl.so.0' in lines[-1], f'an empty build: {lines}')
     status, lines = run('tools/pack_gpu', folder, folder / 'empty', folder / 'packed')
     expect(status != 0 and 'no build of FSCCL' in lines[-1], f'an empty build: {lines}')
+
+
+def check_machine_refused(folder):
+    for mode in ('Exclusive_Process', 'Prohibited'):
+        script(folder / 'bin/nvidia-smi', f'echo "A GPU, 80000 MiB, 580.1, {mode}, Disabled"')
+        for command in ('tests/gpu/run', 'perf/gpu/run'):
+            status, lines = run(command, folder)
+            expect(status == 1 and len(lines) == 1 and f'compute mode {mode}' in lines[0], f'for one process alone: {lines}')
 
 
 def kernels(build, **us):
@@ -183,11 +192,11 @@ def check_beside_others(folder):
         expect(found.get(what) == values, f'{what}: {found.get(what)} of {found}')
 
 
-def main():
-    for check in (check_no_gpu, check_counts, check_refused, check_table, check_beside_others):
+def main(*checks):
+    for check in checks:
         with tempfile.TemporaryDirectory() as folder:
             check(pathlib.Path(folder))
 
 
 if __name__ == '__main__':
-    main()
+    main(check_no_gpu, check_counts, check_refused, check_machine_refused, check_table, check_beside_others)

@@ -17,12 +17,12 @@ def main():
     build, kernels, *libraries = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         smi = pathlib.Path(folder, 'nvidia-smi')
-        smi.write_text('#!/bin/sh\necho "a stand-in, 1024 MiB, 580.1"\n', encoding='utf-8')
+        smi.write_text('#!/bin/sh\necho "a stand-in, 1024 MiB, 580.1, Default, Disabled"\n', encoding='utf-8')
         smi.chmod(0o755)
         env = dict(os.environ, PATH=f'{folder}:{os.environ["PATH"]}', FSCCL_STAND_IN_GPUS='1', CUDA_VISIBLE_DEVICES='0',
                    FSCCL_STAND_IN_KERNELS=kernels,
                    LD_LIBRARY_PATH=':'.join(str(pathlib.Path(library).resolve().parent) for library in libraries))
-        command = [ROOT / 'tests/gpu/run', '--build', build, '--python', 'no-python']
+        command = [ROOT / 'tests/gpu/run', '--build', build, '--python', 'no-python', '--seconds', '300']
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=env, check=False)
     print(done.stdout)
     skipped = [line for line in done.stdout.splitlines() if line.startswith('skipped: ')]
