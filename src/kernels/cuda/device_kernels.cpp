@@ -130,8 +130,9 @@ Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base, De
   launch.destination_base = table.base == CastBase::sources ? 0 : destination_base;
   launch.tile_count = table.tile_count;
   const Current current(device_);
-  const auto most = static_cast<uint32_t>(device_.multiprocessors()) * kBlocksPerMultiprocessor;
-  return this->launch(cast_, even_grid(table.tile_count, most), kCastThreads, &launch, "launch of fsccl_cast", stream);
+  const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
+  const uint32_t blocks = even_grid(table.tile_count, multiprocessors, multiprocessors * kBlocksPerMultiprocessor);
+  return this->launch(cast_, blocks, kCastThreads, &launch, "launch of fsccl_cast", stream);
 }
 
 Result<std::shared_ptr<const ReduceTable>> DeviceKernels::make_reduces(const std::vector<ReducePiece>& pieces, int sources) const {
@@ -172,8 +173,8 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
       FSCCL_TRY(this->launch(put_bases_, 1, kBasesPut, &put, "launch of fsccl_put_bases", stream));
     }
   }
-  const auto most = static_cast<uint32_t>(device_.multiprocessors()) * kBlocksPerMultiprocessor;
-  const uint32_t blocks = even_grid(table.tile_count, most) + (norm != 0);
+  const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
+  const uint32_t blocks = even_grid(table.tile_count, multiprocessors, multiprocessors * kBlocksPerMultiprocessor) + (norm != 0);
   return this->launch(reduce_, blocks, kReduceThreads, &launch, "launch of fsccl_reduce", stream);
 }
 

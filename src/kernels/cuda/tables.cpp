@@ -53,10 +53,10 @@ Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces) {
   return cut;
 }
 
-uint32_t even_grid(uint32_t tiles, uint32_t most) {
+uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most) {
   if (tiles <= most) return tiles;
-  const uint32_t rounds = (tiles + most - 1) / most;
-  return (tiles + rounds - 1) / rounds;
+  const uint32_t rounds = (tiles + most - 1) / most, blocks = (tiles + rounds - 1) / rounds;
+  return std::min(most, (blocks + multiprocessors - 1) / multiprocessors * multiprocessors);
 }
 
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue) {

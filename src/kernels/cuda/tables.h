@@ -16,8 +16,9 @@ struct Cut {
 Result<Cut> cut_casts(const std::vector<CastPiece>& pieces);
 Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces);  // a tile is a block of the norm
 
-// Blocks for so many tiles: at most `most`, and of those as few as have no more rounds, so that all are busy to the end.
-uint32_t even_grid(uint32_t tiles, uint32_t most);
+// Blocks for so many tiles: at most `most`. As few as have no more rounds, so that all are busy to the end, and then as many more
+// as give each multiprocessor the same number: tiles are dealt to blocks in turn, and blocks to multiprocessors.
+uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most);
 
 // A launch as far as the table and the call say it. The bases lie within, if there are not too many.
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue);

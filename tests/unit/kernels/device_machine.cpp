@@ -48,7 +48,7 @@ class Emulated : public Machine {
     launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
     launch.source_base = call.base == CastBase::destinations ? 0 : begin + call.source_base;
     launch.destination_base = call.base == CastBase::sources ? 0 : begin + call.destination_base;
-    run(fsccl_emulated_fsccl_cast, even_grid(launch.tile_count, kBlocks), kCastThreads, &launch);
+    run(fsccl_emulated_fsccl_cast, even_grid(launch.tile_count, 1, kBlocks), kCastThreads, &launch);
   }
 
   void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) override {
@@ -62,7 +62,7 @@ class Emulated : public Machine {
     launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
     launch.sums = sums.data(), launch.more_bases = more.data(), launch.norm = norm;
     for (int time = 0; time < call.times; time++)
-      run(fsccl_emulated_fsccl_reduce, even_grid(launch.tile_count, kBlocks) + (norm != nullptr), kReduceThreads, &launch);
+      run(fsccl_emulated_fsccl_reduce, even_grid(launch.tile_count, 1, kBlocks) + (norm != nullptr), kReduceThreads, &launch);
     EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
   }
 };

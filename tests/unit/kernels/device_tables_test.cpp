@@ -1,6 +1,7 @@
 // Tables and launches of the kernels for GPUs: tiles, grids, the image that is loaded, what a driver refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <set>
@@ -23,14 +24,24 @@ TEST(DeviceTables, EachElementIsInOneTile) {
   EXPECT_EQ(tiles, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 0}, {0, 1}, {0, 2}, {2, 0}}));
 }
 
+// The tiles of the multiprocessor that has most, where blocks are dealt to them in turn.
+uint32_t most_tiles(uint32_t tiles, uint32_t grid, uint32_t multiprocessors) {
+  std::vector<uint32_t> found(multiprocessors);
+  for (uint32_t tile = 0; tile < tiles; tile++) found[tile % grid % multiprocessors]++;
+  return *std::max_element(found.begin(), found.end());
+}
+
 TEST(DeviceTables, GridsAreFullToTheEnd) {
-  EXPECT_EQ(even_grid(0, 660), 0u);
-  EXPECT_EQ(even_grid(300, 660), 300u);  // small parameters: one wave
-  EXPECT_EQ(even_grid(661, 660), 331u);  // not 660 and then one
+  EXPECT_EQ(even_grid(0, 132, 660), 0u);
+  EXPECT_EQ(even_grid(300, 132, 660), 300u);   // small parameters: one wave
+  EXPECT_EQ(even_grid(661, 132, 660), 396u);   // not 660 and then one
+  EXPECT_EQ(even_grid(4096, 132, 660), 660u);  // not 586, of which some multiprocessors have five and some four
+  EXPECT_EQ(even_grid(4096, 132, 659), 659u);
   for (uint32_t tiles = 1; tiles < 5000; tiles += 7) {
-    const uint32_t grid = even_grid(tiles, 660), rounds = (tiles + 659) / 660;
+    const uint32_t grid = even_grid(tiles, 132, 660), rounds = (tiles + 659) / 660;
     EXPECT_LE(grid, 660u);
     EXPECT_EQ((tiles + grid - 1) / grid, rounds) << tiles;
+    EXPECT_EQ(most_tiles(tiles, grid, 132), (tiles + 131) / 132) << tiles;
   }
 }
 
