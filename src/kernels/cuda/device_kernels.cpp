@@ -174,8 +174,8 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
     }
   }
   const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
-  const uint32_t blocks = even_grid(table.tile_count, multiprocessors, multiprocessors * kBlocksPerMultiprocessor) + (norm != 0);
-  return this->launch(reduce_, blocks, kReduceThreads, &launch, "launch of fsccl_reduce", stream);
+  const Grid grid = reduce_grid(table.tile_count, norm != 0, multiprocessors, multiprocessors * kBlocksPerMultiprocessor);
+  return this->launch(reduce_, grid.blocks, grid.threads, &launch, "launch of fsccl_reduce", stream);
 }
 
 }  // namespace fsccl::cuda

@@ -2,7 +2,8 @@
 //
 // A tile is a block of the norm. Its squares must be added in a fixed order, 16 chains side by side, which takes longer than
 // loading it: so a warp of the block does nothing else, one stage (what the other threads hold at once) behind them. And tiles'
-// sums must be added in the order of the tiles, one chain more: the last block of the grid does only that, while the others still
+// sums must be added in the order of the tiles, one chain more: the first block of the grid does only that, while the others work.
+// The first, since blocks start in their order: the last would start when the others are nearly done, and its chain be behind their
 // work. It waits for blocks that wait for nobody.
 #pragma once
 #include "kernels/cuda/elements.cuh"
@@ -243,16 +244,16 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
   __syncwarp(0xffff);  // until then the chains are not written again
 }
 
-// Tile after tile, from blockIdx.x on, every `step`.
-__device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared, unsigned step) {
+// Tile after tile, from `first` on, every `step`.
+__device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared, unsigned first, unsigned step) {
   const bool worker = threadIdx.x < kWorkers, chain = !worker && threadIdx.x < kWorkers + kChains;
   if (!worker && !launch.norm) return;
   unsigned turn = 0;
   bool before = false;  // there is a deposit
   Tile next = {};
-  if (blockIdx.x < launch.tile_count) next = launch.tiles[blockIdx.x];
+  if (first < launch.tile_count) next = launch.tiles[first];
   FSCCL_ROLLED
-  for (unsigned i = blockIdx.x; i < launch.tile_count; i += step) {
+  for (unsigned i = first; i < launch.tile_count; i += step) {
     const Tile tile = next;
     if (i + step < launch.tile_count) next = launch.tiles[i + step];
     const Piece* const piece = launch.pieces + tile.piece;
@@ -320,15 +321,15 @@ __device__ __forceinline__ void add_tiles(const ReduceLaunch& launch, ReduceShar
 
 }  // namespace fsccl::cuda
 
-// With a norm, the grid has a block more than work on tiles.
+// With a norm, the first block adds what the others leave.
 extern "C" __global__ void __launch_bounds__(fsccl::cuda::kReduceThreads, fsccl::cuda::kBlocksPerMultiprocessor)
     fsccl_reduce(const __grid_constant__ fsccl::cuda::ReduceLaunch launch) {
   __shared__ fsccl::cuda::ReduceShared shared;
-  const unsigned working = launch.norm ? gridDim.x - 1 : gridDim.x;
-  if (blockIdx.x < working) {
-    fsccl::cuda::reduce_tiles(launch, shared, working);
-  } else {
+  const unsigned adding = launch.norm ? 1 : 0;
+  if (blockIdx.x < adding) {
     fsccl::cuda::add_tiles(launch, shared);
+  } else {
+    fsccl::cuda::reduce_tiles(launch, shared, blockIdx.x - adding, gridDim.x - adding);
   }
 }
 

@@ -59,6 +59,11 @@ uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most) {
   return std::min(most, (blocks + multiprocessors - 1) / multiprocessors * multiprocessors);
 }
 
+Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t most) {
+  const uint32_t adding = norm ? 1 : 0;
+  return {even_grid(tiles, multiprocessors, most - adding) + adding, kReduceThreads};
+}
+
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue) {
   ReduceLaunch launch{};
   launch.scale = epilogue.scale;

@@ -20,6 +20,12 @@ Result<Cut> cut_reduces(const std::vector<ReducePiece>& pieces);  // a tile is a
 // as give each multiprocessor the same number: tiles are dealt to blocks in turn, and blocks to multiprocessors.
 uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most);
 
+struct Grid {
+  uint32_t blocks, threads;
+};
+// Of a reduce. With a norm one of the blocks, `most` at most, is the one that adds what the others leave.
+Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t most);
+
 // A launch as far as the table and the call say it. The bases lie within, if there are not too many.
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue);
 

@@ -36,7 +36,7 @@ void run(void (*kernel)(const unsigned*, const unsigned*, void**), uint32_t bloc
 }
 
 // Few blocks, so that each has several tiles.
-constexpr uint32_t kBlocks = 3;
+constexpr uint32_t kBlocks = 4;
 
 class Emulated : public Machine {
  public:
@@ -61,8 +61,8 @@ class Emulated : public Machine {
     launch.pieces = cut.pieces.data(), launch.tiles = cut.tiles.data();
     launch.tile_count = static_cast<uint32_t>(cut.tiles.size());
     launch.sums = sums.data(), launch.more_bases = more.data(), launch.norm = norm;
-    for (int time = 0; time < call.times; time++)
-      run(fsccl_emulated_fsccl_reduce, even_grid(launch.tile_count, 1, kBlocks) + (norm != nullptr), kReduceThreads, &launch);
+    const Grid grid = reduce_grid(launch.tile_count, norm != nullptr, 1, kBlocks);
+    for (int time = 0; time < call.times; time++) run(fsccl_emulated_fsccl_reduce, grid.blocks, grid.threads, &launch);
     EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
   }
 };

@@ -45,6 +45,15 @@ TEST(DeviceTables, GridsAreFullToTheEnd) {
   }
 }
 
+// It is one of those that fit the device at once: one more would wait for its place until another ends.
+TEST(DeviceTables, ABlockOfAReduceAddsTheNorm) {
+  EXPECT_EQ(reduce_grid(0, true, 132, 660).blocks, 1u);
+  EXPECT_EQ(reduce_grid(300, false, 132, 660).blocks, 300u);
+  EXPECT_EQ(reduce_grid(300, true, 132, 660).blocks, 301u);
+  EXPECT_EQ(reduce_grid(659, true, 132, 660).blocks, 660u);
+  for (uint32_t tiles = 660; tiles < 5000; tiles++) EXPECT_LE(reduce_grid(tiles, true, 132, 660).blocks, 660u) << tiles;
+}
+
 TEST(DeviceTables, WhatNoKernelConvertsIsRefused) {
   EXPECT_EQ(cut_casts({{0, 0, 1, FSCCL_INT32, FSCCL_FLOAT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);
   EXPECT_EQ(cut_reduces({{0, 0, 1, FSCCL_INT32, FSCCL_INT32}}).status().code(), FSCCL_ERR_NOT_AVAILABLE);

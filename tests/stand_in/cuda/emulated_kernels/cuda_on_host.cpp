@@ -156,7 +156,7 @@ void run_grid(const unsigned grid[3], const unsigned block[3], bool barriers, vo
   if (grid[1] != 1 || grid[2] != 1 || block[1] != 1 || block[2] != 1) stop("grids and blocks of one dimension only");
   gridDim = {grid[0], 1, 1};
   blockDim = {block[0], 1, 1};
-  for (unsigned i = 0; i < grid[0]; i++) {
+  for (unsigned i = grid[0]; i-- > 0;) {
     blockIdx = {i, 0, 0};
     if (barriers) {
       Block running(block[0], thread, launch);

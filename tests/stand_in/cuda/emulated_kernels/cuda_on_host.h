@@ -1,6 +1,6 @@
 // As much of CUDA's C++ as the library's kernels use, for a CPU: the same source is compiled by the host's compiler, and a launch
 // runs block after block in the calling thread. The threads of a block are fibers, which change hands at barriers only; where a
-// kernel has none, each runs to its end. Blocks run in the order of their numbers: one that waits for a later one would wait for
+// kernel has none, each runs to its end. Blocks run from the last to the first: one that waits for an earlier one would wait for
 // ever.
 //
 // Arithmetic is the CPU's: build without contraction. What a GPU's hardware converts is spelled out in integers here.
