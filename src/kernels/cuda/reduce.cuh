@@ -188,27 +188,49 @@ __device__ __forceinline__ void reduce_stage(const ReduceLaunch& launch, const P
     reduce_held<false>(launch, piece, first + done, count - done, stored + done);
 }
 
-template <class A>
-__device__ __forceinline__ void add_squares(const A* stored, unsigned count, unsigned chain, double& sum, bool& finite) {
-  constexpr int kAtOnce = 8;
-  unsigned i = chain;
-  FSCCL_ROLLED
-  for (; i + (kAtOnce - 1) * kChains < count; i += kAtOnce * kChains) {
-    double x[kAtOnce];
+// add(x) for `count` elements, every kStep-th, in their order. Eight are read ahead, so that who adds waits for the sum before, and
+// not for memory. Volatile, or the compiler reads them where they are added.
+template <unsigned kStep, class T, class Add>
+__device__ __forceinline__ void add_in_order(const volatile T* from, unsigned count, Add&& add) {
+  constexpr unsigned kAhead = 8;
+  if (count >= kAhead) {
+    T next[kAhead];
     FSCCL_UNROLL
-    for (int k = 0; k < kAtOnce; k++) x[k] = stored[i + static_cast<unsigned>(k) * kChains];
-    FSCCL_UNROLL
-    for (int k = 0; k < kAtOnce; k++) {
-      sum += x[k] * x[k];
-      finite = finite && fabs(x[k]) <= 1.7976931348623157e308;
+    for (unsigned k = 0; k < kAhead; k++) next[k] = from[k * kStep];
+    FSCCL_ROLLED
+    for (; count >= kAhead; count -= kAhead) {
+      T now[kAhead];
+      FSCCL_UNROLL
+      for (unsigned k = 0; k < kAhead; k++) now[k] = next[k];
+      const volatile T* const ahead = count >= 2 * kAhead ? from + kAhead * kStep : from;  // the last ones once more, for nobody
+      FSCCL_UNROLL
+      for (unsigned k = 0; k < kAhead; k++) next[k] = ahead[k * kStep];
+      FSCCL_UNROLL
+      for (unsigned k = 0; k < kAhead; k++) add(now[k]);
+      from += kAhead * kStep;
     }
   }
   FSCCL_ROLLED
-  for (; i < count; i += kChains) {
-    const double x = stored[i];
-    sum += x * x;
-    finite = finite && fabs(x) <= 1.7976931348623157e308;
-  }
+  for (; count; count--, from += kStep) add(*from);
+}
+
+__device__ __forceinline__ bool is_finite(double x) { return fabs(x) <= 1.7976931348623157e308; }
+
+// The square of a float is exact in double, so that fusing it with the sum changes no bit; and sums of such squares are finite
+// exactly where all elements are, so that nobody need look at them one by one.
+__device__ __forceinline__ void add_square(float x, double& sum, bool&) {
+  const double exact = x;
+  sum = __fma_rn(exact, exact, sum);
+}
+__device__ __forceinline__ void add_square(double x, double& sum, bool& finite) {
+  sum += x * x;
+  finite = finite && is_finite(x);
+}
+
+template <class A>
+__device__ __forceinline__ void add_squares(const A* stored, unsigned count, unsigned chain, double& sum, bool& finite) {
+  const unsigned mine = count > chain ? (count - chain + kChains - 1) / kChains : 0;
+  add_in_order<kChains>(stored + chain, mine, [&](A x) { add_square(x, sum, finite); });
 }
 
 template <unsigned kHalf>
@@ -238,6 +260,7 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
     FSCCL_UNROLL
     for (unsigned k = 0; k < kChains; k++) folded[k] = shared.chains[k], all = all && shared.finite[k];
     add_halves<kChains / 2>(folded);
+    if (!deposit.wide) all = is_finite(folded[0]);
     const auto bits = static_cast<uint64_t>(__double_as_longlong(plain(folded[0])));
     *const_cast<volatile uint64_t*>(launch.sums + deposit.tile) = bits | (all ? 0 : 1ull << 63);
   }

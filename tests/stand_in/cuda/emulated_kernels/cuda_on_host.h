@@ -62,6 +62,7 @@ To bits_as(From from) {
   std::memcpy(&to, &from, sizeof to);
   return to;
 }
+inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline float __uint_as_float(unsigned bits) { return bits_as<float>(bits); }
 inline unsigned __float_as_uint(float value) { return bits_as<unsigned>(value); }
 inline double __longlong_as_double(long long bits) { return bits_as<double>(bits); }
