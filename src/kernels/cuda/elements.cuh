@@ -6,7 +6,6 @@
 #ifdef __CUDACC__
 #define FSCCL_UNROLL _Pragma("unroll")
 #define FSCCL_ROLLED _Pragma("unroll 1")
-#define FSCCL_UNROLL_BY_8 _Pragma("unroll 8")
 namespace fsccl::cuda {
 // Round to nearest even, subnormals kept; the bits of NaN are the hardware's own.
 __device__ __forceinline__ float float_of_half(unsigned short bits) {

@@ -326,11 +326,10 @@ __device__ __forceinline__ void add_tiles(const ReduceLaunch& launch, ReduceShar
     } else if (threadIdx.x == kWorkers && first) {
       const auto* const row = reinterpret_cast<const double*>(shared.deposits[turn ^ 1].stored);
       const unsigned left = launch.tile_count - (first - kWorkers), count = left < kWorkers ? left : kWorkers;
-      FSCCL_UNROLL_BY_8
-      for (unsigned k = 0; k < count; k++) {
-        sum += fabs(row[k]);
-        finite = finite && __double_as_longlong(row[k]) >= 0;
-      }
+      add_in_order<1>(row, count, [&](double x) {
+        sum += fabs(x);
+        finite = finite && __double_as_longlong(x) >= 0;
+      });
     }
     __syncthreads();
   }

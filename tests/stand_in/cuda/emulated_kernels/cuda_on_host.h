@@ -16,7 +16,6 @@
 #define __launch_bounds__(...)
 #define __shared__ static thread_local
 #define FSCCL_UNROLL
-#define FSCCL_UNROLL_BY_8
 #define FSCCL_ROLLED
 
 struct Dimensions {
