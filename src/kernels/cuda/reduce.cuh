@@ -279,17 +279,17 @@ __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceS
   for (unsigned i = first; i < launch.tile_count; i += step) {
     const Tile tile = next;
     if (i + step < launch.tile_count) next = launch.tiles[i + step];
-    const Piece* const piece = launch.pieces + tile.piece;
-    const bool wide = piece->from == kFp64 || piece->to == kFp64;
-    const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile, left = piece->count - begin;
+    const Piece piece = launch.pieces[tile.piece];  // all of it, at once and before the elements
+    const bool wide = piece.from == kFp64 || piece.to == kFp64;
+    const uint64_t begin = static_cast<uint64_t>(tile.index) * kReduceTile, left = piece.count - begin;
     const auto length = static_cast<unsigned>(left < kReduceTile ? left : kReduceTile);
     const unsigned most = wide ? kStage<double> : kStage<float>;
     FSCCL_ROLLED
     for (unsigned done = 0; done < length; done += most, turn ^= 1) {
       const unsigned count = length - done < most ? length - done : most;
       Deposit& deposit = shared.deposits[turn];
-      if (worker && wide) reduce_stage<double>(launch, *piece, begin + done, count, deposit.stored);
-      if (worker && !wide) reduce_stage<float>(launch, *piece, begin + done, count, deposit.stored);
+      if (worker && wide) reduce_stage<double>(launch, piece, begin + done, count, deposit.stored);
+      if (worker && !wide) reduce_stage<float>(launch, piece, begin + done, count, deposit.stored);
       if (!launch.norm) continue;
       if (threadIdx.x == 0) {
         deposit.tile = i, deposit.count = count;
