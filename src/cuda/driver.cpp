@@ -82,6 +82,7 @@ Loaded load() {
   library.find(found.event_elapsed, "cuEventElapsedTime");
   library.find(found.copy_batch_v2, "cuMemcpyBatchAsync_v2");
   library.find(found.function_load, "cuFuncLoad");
+  library.find(found.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
   Code code = found.driver_version(&found.version);
   if (code == kSuccess && found.version < kOldest)
     return {std::nullopt, fmt::format("the driver is for CUDA {}.{}: install one for 12.0 or later", found.version / 1000,

@@ -155,6 +155,8 @@ struct Driver {
   Code (*module_unload)(Module module);
   Code (*module_function)(Function* function, Module module, const char* name);
   Code (*function_load)(Function function);  // may be null: from 12.4 on
+  // May be null. Blocks of so many threads that a multiprocessor has at once.
+  Code (*occupancy)(int* blocks, Function function, int threads, size_t shared_bytes);
   Code (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                  unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments, void** extra);
 

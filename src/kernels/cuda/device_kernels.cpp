@@ -54,6 +54,15 @@ Status DeviceKernels::find(const char* name, Function& function) const {
   return driver.function_load ? device_.check("cuFuncLoad", driver.function_load(function)) : success();
 }
 
+// What the driver says of this GPU: without a norm, blocks have fewer threads, and more of them may fit. Else those that are known
+// to.
+uint32_t DeviceKernels::blocks_at_once(Function function, uint32_t threads) const {
+  const Driver& driver = device_.driver();
+  int blocks = 0;
+  const bool said = driver.occupancy && driver.occupancy(&blocks, function, static_cast<int>(threads), 0) == kSuccess && blocks > 0;
+  return static_cast<uint32_t>(device_.multiprocessors()) * (said ? static_cast<uint32_t>(blocks) : kBlocksPerMultiprocessor);
+}
+
 Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (!kKernelImage.bytes)
     return fail(FSCCL_ERR_NOT_AVAILABLE,
@@ -76,7 +85,12 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (status.ok()) status = made->find("fsccl_cast", made->cast_);
   if (status.ok()) status = made->find("fsccl_reduce", made->reduce_);
   if (status.ok()) status = made->find("fsccl_put_bases", made->put_bases_);
-  if (status.ok()) return made.release();  // kept: as the device is
+  if (status.ok()) {
+    made->cast_blocks_ = made->blocks_at_once(made->cast_, kCastThreads);
+    made->reduce_blocks_ = made->blocks_at_once(made->reduce_, kWorkers);
+    made->norm_blocks_ = made->blocks_at_once(made->reduce_, kReduceThreads);
+    return made.release();  // kept: as the device is
+  }
   if (made->module_) (void)driver.module_unload(made->module_);
   (void)driver.stream_destroy(uploads);
   return status;
@@ -131,7 +145,7 @@ Status DeviceKernels::cast(const CastTable& table, DevicePointer source_base, De
   launch.tile_count = table.tile_count;
   const Current current(device_);
   const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
-  const uint32_t blocks = even_grid(table.tile_count, multiprocessors, multiprocessors * kBlocksPerMultiprocessor);
+  const uint32_t blocks = even_grid(table.tile_count, multiprocessors, cast_blocks_);
   return this->launch(cast_, blocks, kCastThreads, &launch, "launch of fsccl_cast", stream);
 }
 
@@ -174,7 +188,7 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
     }
   }
   const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
-  const Grid grid = reduce_grid(table.tile_count, norm != 0, multiprocessors, multiprocessors * kBlocksPerMultiprocessor);
+  const Grid grid = reduce_grid(table.tile_count, norm != 0, multiprocessors, reduce_blocks(norm != 0));
   return this->launch(reduce_, grid.blocks, grid.threads, &launch, "launch of fsccl_reduce", stream);
 }
 

@@ -65,12 +65,15 @@ class DeviceKernels {
   // which is written. One launch of a table at a time.
   Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
                 Stream stream) const;
+  // Blocks of a reduce that the device has at once: of more tiles, each has several.
+  uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
 
  private:
   DeviceKernels(const Device& device, Stream uploads)
       : device_(device), uploads_(uploads), memory_(std::make_unique<TableMemory>(device)) {}
   static Result<const DeviceKernels*> load(const Device& device);
   Status find(const char* name, Function& function) const;
+  uint32_t blocks_at_once(Function function, uint32_t threads) const;
   Status upload(const std::vector<std::byte>& bytes, DevicePointer to) const;
   Status launch(Function function, uint32_t blocks, uint32_t threads, void* argument, const char* name, Stream stream) const;
 
@@ -79,6 +82,7 @@ class DeviceKernels {
   std::unique_ptr<TableMemory> memory_;
   Module module_ = nullptr;
   Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr;
+  uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // at once
 };
 
 }  // namespace fsccl::cuda

@@ -20,9 +20,9 @@ struct Tile {
 };
 
 inline constexpr uint32_t kCastThreads = 256, kCastTile = 4096, kCopyTile = 16384;  // elements; bytes
-// Those that fold, and one more warp, which adds the squares of what they stored before. A tile is a block of the norm.
+// Those that fold, and with a norm one more warp, which adds the squares of what they stored before. A tile is a block of the norm.
 inline constexpr uint32_t kWorkers = 128, kReduceThreads = kWorkers + 32, kReduceTile = 4096;
-inline constexpr uint32_t kBlocksPerMultiprocessor = 5;  // of either kernel, by their registers
+inline constexpr uint32_t kBlocksPerMultiprocessor = 5;  // of either kernel, at least: registers leave room for them
 
 struct CastLaunch {
   const Piece* pieces;

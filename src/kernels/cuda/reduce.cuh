@@ -270,7 +270,6 @@ __device__ __forceinline__ void take_deposit(const ReduceLaunch& launch, ReduceS
 // Tile after tile, from `first` on, every `step`.
 __device__ __forceinline__ void reduce_tiles(const ReduceLaunch& launch, ReduceShared& shared, unsigned first, unsigned step) {
   const bool worker = threadIdx.x < kWorkers, chain = !worker && threadIdx.x < kWorkers + kChains;
-  if (!worker && !launch.norm) return;
   unsigned turn = 0;
   bool before = false;  // there is a deposit
   Tile next = {};

@@ -61,7 +61,7 @@ uint32_t even_grid(uint32_t tiles, uint32_t multiprocessors, uint32_t most) {
 
 Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t most) {
   const uint32_t adding = norm ? 1 : 0;
-  return {even_grid(tiles, multiprocessors, most - adding) + adding, kReduceThreads};
+  return {even_grid(tiles, multiprocessors, most - adding) + adding, norm ? kReduceThreads : kWorkers};
 }
 
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue) {

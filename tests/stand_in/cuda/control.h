@@ -8,7 +8,7 @@
 #include <string>
 
 extern "C" {
-// Calls since the process began: "cuMemCreate", or "kernel NAME" for launches; null: of all functions.
+// Calls since the process began: "cuMemCreate", or for launches "kernel NAME" and "NAME<<<BLOCKS, THREADS>>>"; null: of all.
 uint64_t fsccl_stand_in_calls(const char* name);
 // The nth call from now (1: the next) returns `code`.
 void fsccl_stand_in_fail(const char* function, int nth, int code);

@@ -109,6 +109,17 @@ Code cuFuncLoad(FunctionHandle* function) {
   return kSuccess;
 }
 
+// By threads alone, of which a multiprocessor has 2048.
+Code cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, FunctionHandle* function, int threads, size_t) {
+  constexpr const char* kName = "cuOccupancyMaxActiveBlocksPerMultiprocessor";
+  if (const Code code = enter(kName, Needs::context)) return code;
+  const std::lock_guard lock(all().mutex);
+  if (!all().functions.count(function)) return refuse(kName, kInvalidHandle, "function %p", static_cast<void*>(function));
+  if (!blocks || threads < 1) return refuse(kName, kInvalidValue, "blocks of %d threads", threads);
+  *blocks = threads > 1024 ? 0 : 2048 / threads;
+  return kSuccess;
+}
+
 Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                     unsigned block_z, unsigned shared_bytes, StreamHandle handle, void** arguments, void** extra) {
   if (const Code code = enter("cuLaunchKernel", Needs::context)) return code;
@@ -129,6 +140,7 @@ Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, 
   // The driver loads a function when it is first launched, which may wait for the whole device: here it always does.
   if (!std::exchange(function->loaded, true)) synchronise(stream->device);
   count_call("kernel " + function->name);
+  count_call(function->name + "<<<" + std::to_string(grid_x) + ", " + std::to_string(block_x) + ">>>");
   submit(stream, {},
          [run = function->run, copies = std::move(copies), grid_x, grid_y, grid_z, block_x, block_y, block_z]() mutable {
            const unsigned grid[3] = {grid_x, grid_y, grid_z}, block[3] = {block_x, block_y, block_z};

@@ -176,6 +176,7 @@ SAME(module_function, cuModuleGetFunction);
 #if CUDA_VERSION >= 12040
 SAME(function_load, cuFuncLoad);
 #endif
+SAME(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor);
 SAME(launch, cuLaunchKernel);
 
 // Of the driver's own pool, which is measured beside ours.

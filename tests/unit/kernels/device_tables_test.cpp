@@ -90,6 +90,11 @@ TEST_F(DeviceKernelsErrors, ADriverThatCannotLoadThem) {
     EXPECT_EQ(control_.live("streams"), streams);
     EXPECT_EQ(control_.live("modules"), modules) << function;
   }
+  control_.fail("cuOccupancyMaxActiveBlocksPerMultiprocessor", 2, 801);  // then it is what is known to fit
+  const auto kernels = DeviceKernels::of(*device.value());
+  ASSERT_TRUE(kernels.ok()) << kernels.status().text();
+  EXPECT_EQ(kernels.value()->reduce_blocks(false), 4u * kBlocksPerMultiprocessor);
+  EXPECT_EQ(kernels.value()->reduce_blocks(true), 4u * 12);
 }
 
 // The memory of a table that is gone, or could not be filled, is the next one's: nothing is freed, which would wait for the device.
@@ -143,6 +148,29 @@ TEST_F(DeviceKernelsErrors, NoneIsMoreThanOneLaunch) {
     EXPECT_EQ(launches() - before, 2u);
     EXPECT_TRUE(kernels.value()->reduce(*many.value(), bases.data(), {}, 0, stream).ok());
     EXPECT_EQ(launches() - before, 4u);
+    ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
+  }
+  EXPECT_EQ(device_->driver().stream_destroy(stream), kSuccess);
+  EXPECT_EQ(device_->driver().free(memory), kSuccess);
+  EXPECT_EQ(control_.broken_rules(), "");
+}
+
+TEST_F(DeviceKernelsErrors, AsManyBlocksAsFit) {
+  const auto kernels = DeviceKernels::of(*device_);
+  ASSERT_TRUE(kernels.ok()) << kernels.status().text();
+  const Current current(*device_);
+  DevicePointer memory = 0;
+  ASSERT_EQ(device_->driver().allocate(&memory, 4 << 20), kSuccess);
+  Stream stream = nullptr;
+  ASSERT_EQ(device_->driver().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
+  {
+    const auto table = kernels.value()->make_reduces({{0, memory, 100 * kReduceTile, FSCCL_FLOAT32, FSCCL_FLOAT32}}, 1);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    ASSERT_EQ(device_->multiprocessors(), 4);
+    EXPECT_TRUE(kernels.value()->reduce(*table.value(), &memory, {}, 0, stream).ok());
+    EXPECT_EQ(control_.calls("fsccl_reduce<<<52, 128>>>"), 1u);  // of 64, 16 a multiprocessor
+    EXPECT_TRUE(kernels.value()->reduce(*table.value(), &memory, {}, memory + 2'000'000, stream).ok());
+    EXPECT_EQ(control_.calls("fsccl_reduce<<<37, 160>>>"), 1u);  // of 48, 12 a multiprocessor
     ASSERT_EQ(device_->driver().stream_synchronize(stream), kSuccess);
   }
   EXPECT_EQ(device_->driver().stream_destroy(stream), kSuccess);
