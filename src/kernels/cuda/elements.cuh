@@ -55,6 +55,10 @@ __device__ __forceinline__ To widen(double x) {
   return static_cast<To>(x);
 }
 
+// One NaN for all: the bits of others differ between machines.
+__device__ __forceinline__ float plain(float x) { return x == x ? x : __uint_as_float(0x7fc00000u); }
+__device__ __forceinline__ double plain(double x) { return x == x ? x : __longlong_as_double(0x7ff8ll << 48); }
+
 // ---- Any bits: convert(x, To()).
 
 __device__ __forceinline__ float convert(float x, float) { return x; }
