@@ -212,6 +212,25 @@ TEST_P(DeviceKernelsTest, NormOverManyBlocksIsInTheirOrder) {
   check(*machine_, arena, call, true);
 }
 
+// As many tiles as blocks work on, one more, and some times as many: of other reduces here, a GPU gives each block one at most.
+TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
+  Random random(223606);
+  const size_t working = machine_->blocks() - 1;
+  for (const size_t count : {working * kNormBlock, (working + 1) * kNormBlock, working * 33 / 10 * kNormBlock + 1001}) {
+    ReduceCall call;
+    call.epilogue = {0.7, true};
+    call.times = 2;
+    Arena arena(count * 8 + 4096);
+    for (int s = 0; s < 2; s++) {
+      call.bases.push_back(arena.take(count * 2, 0));
+      fill(random, FSCCL_BFLOAT16, arena.data() + call.bases.back(), count, false);
+    }
+    call.pieces.push_back({0, arena.take(count * 4, 0), count, FSCCL_BFLOAT16, FSCCL_FLOAT32});
+    check(*machine_, arena, call, true);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // One element of one piece that is not finite, or overflows when it is rounded or squared.
 TEST_P(DeviceKernelsTest, FiniteSpeaksOfWhatWasStored) {
   const double kBig[] = {65504, 3.3e38, 3e38, 1e300};

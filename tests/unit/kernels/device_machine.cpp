@@ -65,18 +65,19 @@ class Emulated : public Machine {
     for (int time = 0; time < call.times; time++) run(fsccl_emulated_fsccl_reduce, grid.blocks, grid.threads, &launch);
     EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
   }
+
+  uint32_t blocks() const override { return kBlocks; }
 };
 
 class OnDriver : public Machine {
  public:
   OnDriver(const Device& device, const DeviceKernels& kernels) : device_(device), kernels_(kernels) {
     const Current current(device_);
-    check(device_.check("cuMemAlloc", device_.driver().allocate(&begin_, kBytes)));
     check(device_.check("cuStreamCreate", device_.driver().stream_create(&stream_, kNonBlockingStream, 0)));
   }
   ~OnDriver() override {
     const Current current(device_);
-    (void)device_.driver().free(begin_);
+    if (begin_) (void)device_.driver().free(begin_);
     (void)device_.driver().stream_destroy(stream_);
   }
 
@@ -93,15 +94,16 @@ class OnDriver : public Machine {
     const std::vector<DevicePointer> bases = bases_at(call, begin_);
     const auto table = kernels_.make_reduces(placed(call, begin_), static_cast<int>(bases.size()));
     ASSERT_TRUE(table.ok()) << table.status().text();
-    const DevicePointer norm_at = begin_ + kBytes - 256;
+    const DevicePointer norm_at = begin_ + bytes_;
     for (int time = 0; time < call.times; time++)
       check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0, stream_));
     if (norm) copy(reinterpret_cast<DevicePointer>(norm), norm_at, sizeof *norm);
     fetch(arena);
   }
 
+  uint32_t blocks() const override { return kernels_.reduce_blocks(true); }
+
  private:
-  static constexpr size_t kBytes = 64 << 20;
   static void check(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
   void copy(DevicePointer to, DevicePointer from, size_t bytes) {
     const Current current(device_);
@@ -109,7 +111,12 @@ class OnDriver : public Machine {
     check(device_.check("cuStreamSynchronize", device_.driver().stream_synchronize(stream_)));
   }
   void bring(const Arena& arena) {
-    ASSERT_LE(arena.used(), kBytes - 256);
+    if (arena.used() > bytes_) {
+      const Current current(device_);
+      if (begin_) check(device_.check("cuMemFree", device_.driver().free(begin_)));
+      bytes_ = (arena.used() + 255) / 256 * 256;
+      check(device_.check("cuMemAlloc", device_.driver().allocate(&begin_, bytes_ + sizeof(DeviceNorm))));
+    }
     copy(begin_, reinterpret_cast<DevicePointer>(arena.data()), arena.used());
   }
   void fetch(Arena& arena) { copy(reinterpret_cast<DevicePointer>(arena.data()), begin_, arena.used()); }
@@ -117,6 +124,7 @@ class OnDriver : public Machine {
   const Device& device_;
   const DeviceKernels& kernels_;
   DevicePointer begin_ = 0;
+  size_t bytes_ = 0;  // and a norm behind them
   Stream stream_ = nullptr;
 };
 
