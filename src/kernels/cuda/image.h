@@ -7,7 +7,7 @@ namespace fsccl::cuda {
 struct KernelImage {
   const void* bytes;          // null: the library was built without nvcc
   size_t size;                // bytes
-  const char* architectures;  // "sm_80 sm_90 sm_100 compute_100", the last as PTX
+  const char* architectures;  // "sm_80 sm_90 sm_100 compute_80 compute_100", the last two as PTX
 };
 extern const KernelImage kKernelImage;
 
