@@ -1,6 +1,6 @@
-// The kernels for GPUs against a copy of as many bytes by the driver, in the same run: a line of JSON each, with the ratio of both
-// bandwidths. Bytes are those that must be read and written; of consecutive launches each has other memory, so that what one left
-// in the cache is not what the next one finds. Without a GPU: a line that begins with SKIP.
+// The kernels for GPUs against a copy of as many bytes by the driver, by turns in the same run: a line of JSON each, with the ratio
+// of both bandwidths. Bytes are those that must be read and written; of consecutive launches each has other memory, so that what
+// one left in the cache is not what the next one finds. Without a GPU: a line that begins with SKIP.
 //
 //   kernels_gpu [--small] [DEVICE]     --small: a 256th of the elements, to see that it runs
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ struct Case {
   fsccl_dtype_t from, to;
   int sources = 0;  // 0: a cast
   bool accumulate = false, norm = false;
-  uint64_t ranks = 1;  // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
+  uint64_t ranks = 1;        // of a cast: so many parts of each piece, which lie rank by rank, and then piece by piece
+  uint64_t alignment = 256;  // of what is written, bytes
 
   uint64_t elements() const {
     uint64_t sum = 0;
@@ -76,14 +77,26 @@ std::vector<Case> all_cases(uint64_t divide) {
           {"reduce_300_small" + rest, divided(small, static_cast<uint64_t>(sources)), kBf16, kFp32, sources, false, norm});
     }
   }
+  for (const bool norm : {false, true})  // a unit of 64 MiB of bf16 on 8 ranks: a rank's part of it
+    cases.push_back({fmt::format("reduce_part_of_64_mib_8_sources{}", norm ? "_norm" : ""),
+                     {(uint64_t{4} << 20) / divide},
+                     kBf16,
+                     kFp32,
+                     8,
+                     false,
+                     norm});
+  // Behind an odd number of elements no vector that is written begins where one that is read does.
+  cases.push_back({.name = "cast_64_mib_misaligned", .counts = {1001, mib_64[0]}, .from = kFp32, .to = kBf16, .alignment = 2});
   cases.push_back({"reduce_fp32_64_mib_2_sources_norm", mib_64, kFp32, kFp32, 2, false, true});
   return cases;
 }
 
-// Offsets of pieces of `parts` such counts each, at a multiple of 256 bytes; the last is the end.
-std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t parts = 1) {
+uint64_t rounded(uint64_t bytes, uint64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+
+// Offsets of pieces of `parts` such counts each; the last is the end.
+std::vector<uint64_t> offsets(const Case& c, fsccl_dtype_t type, uint64_t alignment, uint64_t parts = 1) {
   std::vector<uint64_t> result{0};
-  for (const uint64_t count : c.counts) result.push_back((result.back() + parts * count * dtype_size(type) + 255) / 256 * 256);
+  for (const uint64_t count : c.counts) result.push_back(rounded(result.back() + parts * count * dtype_size(type), alignment));
   return result;
 }
 
@@ -94,54 +107,55 @@ class Bench {
       : device_(device), kernels_(kernels), timed_(timed), footprint_(footprint) {}
 
   Status run(const Case& c) {
-    const auto sources = offsets(c, c.from), destinations = offsets(c, c.to, c.ranks);
+    const auto sources = offsets(c, c.from, 256), destinations = offsets(c, c.to, c.alignment, c.ranks);
     const uint64_t used = static_cast<uint64_t>(std::max(c.sources, 1)) * c.ranks * sources.back() + destinations.back();
-    const uint64_t set = std::max(used, (c.bytes() + 255) / 256 * 256);  // the copy's, too
-    const uint64_t sets = std::max<uint64_t>(1, footprint_ / set);
+    const uint64_t set = rounded(std::max(used, c.bytes()), 256), sets = std::max<uint64_t>(1, footprint_ / set);
     FSCCL_ASSIGN(const auto memory, Memory::allocate(device_, sets * set + 256));
+    // Memory of its own: what a copy left there, the kernel would read as numbers of another type.
+    FSCCL_ASSIGN(const auto copied, Memory::allocate(device_, sets * set));
     const auto begin = [&](size_t i) { return memory->begin() + 256 + i % sets * set; };
-    FSCCL_ASSIGN(const double copy, copy_time(c, begin));
-    FSCCL_ASSIGN(const double time, c.sources ? reduce_time(c, sources, destinations, memory->begin(), begin, sets)
-                                              : cast_time(c, sources, destinations, begin));
+    const auto copied_begin = [&](size_t i) { return copied->begin() + i % sets * set; };
+    FSCCL_ASSIGN(const Put put, c.sources ? reduces(c, sources, destinations, memory->begin(), begin, sets)
+                                          : casts(c, sources, destinations, begin));
+    FSCCL_ASSIGN(const auto times, timed_.beside_copies(put, copies(c, copied_begin)));
     const auto bytes = static_cast<double>(c.bytes());
     fmt::print(
         "{{\"case\": \"{}\", \"pieces\": {}, \"from\": \"{}\", \"to\": \"{}\", \"sources\": {}, \"accumulate\": {}, \"norm\": {}, "
         "\"bytes\": {}, \"us\": {:.2f}, \"gb_per_s\": {:.1f}, \"copy_us\": {:.2f}, \"copy_gb_per_s\": {:.1f}, "
         "\"ratio_to_copy\": {:.3f}}}\n",
         c.name, c.ranks * c.counts.size(), dtype_name(c.from), dtype_name(c.to), std::max(c.sources, 1), c.accumulate, c.norm,
-        c.bytes(), time, bytes / time / 1e3, copy, bytes / copy / 1e3, copy / time);
+        c.bytes(), times.us, bytes / times.us / 1e3, times.copy_us, bytes / times.copy_us / 1e3, times.ratio_to_copy);
     std::fflush(stdout);
     return success();
   }
 
  private:
   using Begin = std::function<DevicePointer(size_t)>;
+  using Put = TimedLaunches::Put;
 
   // Half of the bytes are read, half written.
-  Result<double> copy_time(const Case& c, const Begin& begin) {
+  Put copies(const Case& c, const Begin& begin) {
     const size_t bytes = c.bytes() / 2 / 256 * 256;
-    return timed_.microseconds([&](size_t i) {
+    return [=, this](size_t i) {
       return device_.check("cuMemcpyAsync", device_.driver().copy_async(begin(i), begin(i) + bytes, bytes, timed_.stream()));
-    });
+    };
   }
 
-  Result<double> cast_time(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
-                           const Begin& begin) {
+  Result<Put> casts(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
+                    const Begin& begin) {
     std::vector<cuda::CastPiece> pieces;
     for (uint64_t rank = 0; rank < c.ranks; rank++)
       for (size_t i = 0; i < c.counts.size(); i++)
         pieces.push_back({rank * sources.back() + sources[i], destinations[i] + rank * c.counts[i] * dtype_size(c.to), c.counts[i],
                           c.from, c.to});
     FSCCL_ASSIGN(const auto table, kernels_.make_casts(pieces, cuda::CastBase::both));
-    FSCCL_ASSIGN(const double time, timed_.microseconds([&](size_t i) {
-      return kernels_.cast(*table, begin(i), begin(i) + c.ranks * sources.back(), timed_.stream());
-    }));
-    return time;
+    const uint64_t all_sources = c.ranks * sources.back();
+    return Put([=, this](size_t i) { return kernels_.cast(*table, begin(i), begin(i) + all_sources, timed_.stream()); });
   }
 
   // A table has the destinations' addresses, so there is one for each set.
-  Result<double> reduce_time(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
-                             DevicePointer norm, const Begin& begin, uint64_t sets) {
+  Result<Put> reduces(const Case& c, const std::vector<uint64_t>& sources, const std::vector<uint64_t>& destinations,
+                      DevicePointer norm, const Begin& begin, uint64_t sets) {
     std::vector<std::shared_ptr<const cuda::ReduceTable>> tables;
     const uint64_t all_sources = static_cast<uint64_t>(c.sources) * sources.back();
     for (uint64_t set = 0; set < sets; set++) {
@@ -151,12 +165,13 @@ class Bench {
       FSCCL_ASSIGN(const auto table, kernels_.make_reduces(pieces, c.sources));
       tables.push_back(table);
     }
-    FSCCL_ASSIGN(const double time, timed_.microseconds([&](size_t i) {
+    const cuda::ReduceEpilogue epilogue{1.0 / c.sources, c.accumulate};
+    const DevicePointer norm_at = c.norm ? norm : 0;
+    return Put([=, this, count = c.sources, of_source = sources.back()](size_t i) {
       std::vector<DevicePointer> bases;
-      for (int s = 0; s < c.sources; s++) bases.push_back(begin(i) + static_cast<uint64_t>(s) * sources.back());
-      return kernels_.reduce(*tables[i % sets], bases.data(), {1.0 / c.sources, c.accumulate}, c.norm ? norm : 0, timed_.stream());
-    }));
-    return time;
+      for (int s = 0; s < count; s++) bases.push_back(begin(i) + static_cast<uint64_t>(s) * of_source);
+      return kernels_.reduce(*tables[i % sets], bases.data(), epilogue, norm_at, timed_.stream());
+    });
   }
 
   const cuda::Device& device_;

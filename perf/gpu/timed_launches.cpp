@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <vector>
 
 namespace fsccl::perf {
@@ -9,6 +10,25 @@ namespace {
 
 constexpr double kRowMicroseconds = 20'000;
 constexpr size_t kMostInRow = 2000;
+constexpr size_t kRandomBytes = 8 << 20;  // repeated
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Status fill(const cuda::Device& device, cuda::DevicePointer begin, size_t bytes) {
+  std::mt19937_64 random(316227);
+  std::vector<uint64_t> values(kRandomBytes / sizeof(uint64_t));
+  for (uint64_t& value : values) value = (random() & 0x83ff83ff83ff83ff) | 0x3c003c003c003c00;
+  size_t filled = std::min(kRandomBytes, bytes);
+  const auto copy = [&](cuda::DevicePointer to, cuda::DevicePointer from, size_t size) {
+    return device.check("cuMemcpyAsync", device.driver().copy_async(to, from, size, nullptr));
+  };
+  FSCCL_TRY(copy(begin, reinterpret_cast<cuda::DevicePointer>(values.data()), filled));
+  for (; filled < bytes; filled *= 2) FSCCL_TRY(copy(begin + filled, begin, std::min(filled, bytes - filled)));
+  return device.check("cuStreamSynchronize", device.driver().stream_synchronize(nullptr));
+}
 
 }  // namespace
 
@@ -16,8 +36,7 @@ Result<std::unique_ptr<Memory>> Memory::allocate(const cuda::Device& device, siz
   std::unique_ptr<Memory> made(new Memory(device));
   const cuda::Current current(device);
   FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&made->begin_, bytes)));
-  FSCCL_TRY(device.check("cuMemsetD8Async", device.driver().fill_async(made->begin_, 0, bytes, nullptr)));
-  FSCCL_TRY(device.check("cuStreamSynchronize", device.driver().stream_synchronize(nullptr)));
+  FSCCL_TRY(fill(device, made->begin_, bytes));
   return made;
 }
 
@@ -43,7 +62,7 @@ TimedLaunches::~TimedLaunches() {
 }
 
 // A driver without times of events is none of NVIDIA's: then it is the clock, and no figure of a GPU.
-Result<double> TimedLaunches::row(const std::function<Status(size_t i)>& put, size_t count) {
+Result<double> TimedLaunches::row(const Put& put, size_t count) {
   const cuda::Driver& driver = device_.driver();
   const cuda::Current current(device_);
   const auto start = std::chrono::steady_clock::now();
@@ -58,17 +77,23 @@ Result<double> TimedLaunches::row(const std::function<Status(size_t i)>& put, si
   return static_cast<double>(milliseconds) * 1e3 / static_cast<double>(count);
 }
 
-Result<double> TimedLaunches::microseconds(const std::function<Status(size_t i)>& put) {
+// How many are a row.
+Result<size_t> TimedLaunches::count_of(const Put& put) {
   FSCCL_ASSIGN(double once, row(put, 1));  // what is slow the first time
   FSCCL_ASSIGN(once, row(put, 1));
-  const size_t count = std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1, kMostInRow);
-  std::vector<double> times;
+  return std::clamp<size_t>(static_cast<size_t>(kRowMicroseconds / std::max(once, 1.0)), 1, kMostInRow);
+}
+
+Result<TimedLaunches::Times> TimedLaunches::beside_copies(const Put& put, const Put& copy) {
+  FSCCL_ASSIGN(const size_t count, count_of(put));
+  FSCCL_ASSIGN(const size_t copies, count_of(copy));
+  std::vector<double> times, copy_times, ratios;
   for (size_t i = 0; i < rows_; i++) {
+    FSCCL_ASSIGN(const double copy_time, row(copy, copies));
     FSCCL_ASSIGN(const double time, row(put, count));
-    times.push_back(time);
+    times.push_back(time), copy_times.push_back(copy_time), ratios.push_back(copy_time / time);
   }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return Times{median(times), median(copy_times), median(ratios)};
 }
 
 }  // namespace fsccl::perf

@@ -7,7 +7,8 @@
 
 namespace fsccl::perf {
 
-// So many bytes of a device, filled with zeros, until this goes.
+// So many bytes of a device until this goes, filled with random bits that are finite numbers of about 1 in fp16, bf16 and fp32: of
+// zeros, wires and caches that compress have less to do than of gradients.
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> allocate(const cuda::Device& device, size_t bytes);
@@ -25,12 +26,19 @@ class TimedLaunches {
   static Result<std::unique_ptr<TimedLaunches>> make(const cuda::Device& device, size_t rows);
   ~TimedLaunches();
   cuda::Stream stream() const { return stream_; }
-  // Microseconds of one `put(i)`: the median of rows of back-to-back ones, i counting up.
-  Result<double> microseconds(const std::function<Status(size_t i)>& put);
+  using Put = std::function<Status(size_t i)>;
+  struct Times {
+    double us, copy_us;    // of one
+    double ratio_to_copy;  // of bandwidths
+  };
+  // Medians of rows of back-to-back ones, i counting up. Rows of `put` and `copy` take turns, and the ratio is of neighbours:
+  // clocks and temperatures that change meanwhile change both.
+  Result<Times> beside_copies(const Put& put, const Put& copy);
 
  private:
   TimedLaunches(const cuda::Device& device, size_t rows) : device_(device), rows_(rows) {}
-  Result<double> row(const std::function<Status(size_t i)>& put, size_t count);
+  Result<double> row(const Put& put, size_t count);
+  Result<size_t> count_of(const Put& put);
   const cuda::Device& device_;
   size_t rows_;
   cuda::Stream stream_ = nullptr;
