@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What PyTorch does in place of this library's kernels and pools, on the same GPU: one line of JSON each, times are medians.
 
-  cast_*, pack_*       torch._foreach_copy_ into parts of one tensor, as FSDP2 packs shards before it gathers
+  cast_*, pack_*       torch._foreach_copy_ into parts of one tensor: the least that PyTorch can do
+  copy_in_*            what FSDP2 does in place of cast_* before it gathers: shards are cast into a tensor made for that, and its
+                       parts are copied to where the gather reads (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+                       foreach_all_gather(), which calls _get_param_all_gather_inputs() and then all_gather_copy_in)
   reduce_*_N_sources   torch._chunk_cat of a rank's gradients (bf16) into fp32 for N ranks, as FSDP2 does before it reduces, and the
                        mean of N such chunks behind it: what a reduce-scatter does, without what it sends. Of which
   chunk_cat_*          is the first half alone
@@ -58,10 +61,19 @@ def kernels():
             shards = [[torch.rand(count, device="cuda").to(source) for count in counts] for _ in range(sets)]
             us = microseconds(lambda i: torch._foreach_copy_(parts[i], shards[i]), sets)
             say(f"{case}_{name}", us, total * (source.itemsize + target.itemsize))
+            if case == "cast":
+                us = microseconds(lambda i: copy_in(shards[i], counts, flat[i]), sets)
+                say(f"copy_in_{name}", us, total * (source.itemsize + 3 * target.itemsize))
             del flat, parts, shards
         for ranks in (2, 8):
             reduction(name, counts, ranks)
         unpack(name, counts, 2)
+
+
+def copy_in(shards, counts, gathered):
+    between = torch.split(torch.empty(sum(counts), dtype=gathered.dtype, device="cuda"), counts)
+    torch._foreach_copy_(between, shards)
+    torch._foreach_copy_(torch.split(gathered, counts), between)
 
 
 def reduction(name, counts, ranks):
