@@ -10,12 +10,14 @@
   chunk_cat_*          is the first half alone
   unpack_*             torch.split_with_sizes_copy, as FSDP2 does with what it has gathered
   pairs                bytes from and to the allocator that the environment chooses (perf/gpu/run starts one process each): its
-                       raw_alloc and raw_delete, as tensors call them, and two calls of Python; not the tensor around it
+                       raw_alloc and raw_delete, as tensors call them; not the tensor around it. `python_ns` is what the same loop
+                       takes with calls that do nothing
   traces               the training steps of `pool_gpu --steps`, likewise: time of a pair, most reserved, and the most live
 
 Cases and sizes are those of kernels_gpu.cpp and pool_gpu.cpp. Usage: torch_beside.py kernels | allocator NAME STEPS
 """
 import json
+import operator
 import pathlib
 import statistics
 import sys
@@ -29,6 +31,7 @@ CASES = {"llama_3_8b_layer": [SQUARE, NARROW, NARROW, SQUARE, WIDE, WIDE, WIDE, 
 ACCUMULATED = ("llama_3_8b_layer",)
 SIZES = (64 << 10, 16 << 20, 256 << 20)
 ROUNDS, REPEATS, PAIRS = 15, 10, 2000
+STREAM = 0  # the default one
 FOOTPRINT = 256 << 20  # consecutive launches use other memory, so that none finds its own in the cache
 
 
@@ -106,41 +109,62 @@ def unpack(name, counts, ranks):
     say(f"unpack_{name}", us, gathered[0].nbytes * 2)
 
 
-def replay(name, trace, events):
-    """Blocks are the allocator's own, without a tensor around them."""
-    take, give, stream = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete, 0
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    held, live, bound, times, sizes = {}, 0, 0, [], {}
+def idle(take, give):
+    """The two calls where they do nothing: for no bytes. Of an allocator that refuses those, two of Python itself."""
+    try:
+        give(take(0, STREAM))
+        return take, give
+    except RuntimeError:
+        return operator.or_, operator.index
+
+
+def replayed_ns(take, give, events):
+    """Nanoseconds of a pair. Blocks are the allocator's own, without a tensor around them."""
+    held, times = {}, []
     for _ in range(ROUNDS):
         torch.cuda.synchronize()
         begin = time.perf_counter_ns()
         for takes, key, size in events:
             if takes:
-                held[key] = take(size, stream)
+                held[key] = take(size, STREAM)
             else:
                 give(held[key])
         times.append((time.perf_counter_ns() - begin) / (len(events) / 2))
+    return statistics.median(times)
+
+
+def replay(name, trace, events):
+    take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
+    python_ns = replayed_ns(*idle(take, give), [(takes, key, 0) for takes, key, _ in events])
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    ns, live, bound, sizes = replayed_ns(take, give, events), 0, 0, {}
     for takes, key, size in events:
         live += size if takes else -sizes[key]
         sizes[key] = size
         bound = max(bound, live)
     peak = torch.cuda.max_memory_reserved()
-    print(json.dumps({"what": "trace", "trace": trace, "allocator": name, "ns": round(statistics.median(times), 1),
+    print(json.dumps({"what": "trace", "trace": trace, "allocator": name, "ns": round(ns, 1), "python_ns": round(python_ns, 1),
                       "peak_reserved_bytes": peak, "bound_bytes": bound, "ratio": round(peak / bound, 4)}), flush=True)
+
+
+def pair_ns(take, give, size):
+    times = []
+    for _ in range(ROUNDS):
+        begin = time.perf_counter_ns()
+        for _ in range(PAIRS):
+            give(take(size, STREAM))
+        times.append((time.perf_counter_ns() - begin) / PAIRS)
+        torch.cuda.synchronize()
+    return statistics.median(times)
 
 
 def pairs(name, size):
     take, give = torch._C._cuda_cudaCachingAllocator_raw_alloc, torch._C._cuda_cudaCachingAllocator_raw_delete
-    stream, times = 0, []
-    for _ in range(ROUNDS):
-        begin = time.perf_counter_ns()
-        for _ in range(PAIRS):
-            give(take(size, stream))
-        times.append((time.perf_counter_ns() - begin) / PAIRS)
-        torch.cuda.synchronize()
-    print(json.dumps({"what": "pair", "allocator": name, "bytes": size, "ns": round(statistics.median(times), 1)}), flush=True)
+    python_ns, ns = pair_ns(*idle(take, give), 0), pair_ns(take, give, size)
+    print(json.dumps({"what": "pair", "allocator": name, "bytes": size, "ns": round(ns, 1), "python_ns": round(python_ns, 1)}),
+          flush=True)
 
 
 def allocator(name, steps):

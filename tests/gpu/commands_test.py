@@ -103,9 +103,9 @@ def pool(build, *rows):
         ['if [ "$1" = --steps ]; then echo "what all are given"; exit 0; fi', *(f"echo '{row}'" for row in rows)]))
 
 
-def trace(allocator, ns, peak, bound=1000, name='equal_layers_flat'):
-    return (f'{{"what": "trace", "trace": "{name}", "allocator": "{allocator}", "ns": {ns}, "peak_reserved_bytes": {peak}, '
-            f'"bound_bytes": {bound}, "ratio": {peak / bound}}}')
+def trace(allocator, ns, peak, bound=1000, name='equal_layers_flat', python_ns=0):
+    return (f'{{"what": "trace", "trace": "{name}", "allocator": "{allocator}", "ns": {ns}, "python_ns": {python_ns}, '
+            f'"peak_reserved_bytes": {peak}, "bound_bytes": {bound}, "ratio": {peak / bound}}}')
 
 
 def slot(size, ns, driver_ns, streams=1):
@@ -163,13 +163,13 @@ def check_beside_others(folder):
            """echo '{"case": "g", "us": 7, "copy_us": 7, "ratio_to_copy": 1}'; echo '{"case": "g, recorded", "kernels": 0}'""")
     rows = [f'{{"case": "{case}", "us": {us}}}' for case, us in (
         ('cast_llama_3_8b_layer', 120), ('copy_in_llama_3_8b_layer', 160), ('reduce_llama_3_8b_layer_2_sources', 140),
-        ('chunk_cat_llama_3_8b_layer_2', 120),
-        ('reduce_300_small_2_sources', 101), ('unpack_300_small', 35))]
-    pairs = '{{"what": "pair", "allocator": "{}", "bytes": 65536, "ns": {}}}'
+        ('chunk_cat_llama_3_8b_layer_2', 120), ('reduce_300_small_2_sources', 101), ('unpack_300_small', 35))]
+    pairs = '{{"what": "pair", "allocator": "{}", "bytes": 65536, "ns": {}, "python_ns": 200}}'
     python = torch(folder, rows, {
-        'torch default': ('expandable_segments:False', [trace('torch default', 600, 1300), pairs.format('torch default', 1000)]),
+        'torch default': ('expandable_segments:False', [trace('torch default', 600, 1300, python_ns=200),
+                                                       pairs.format('torch default', 1000)]),
         'torch expandable': ('expandable_segments:True', [trace('torch expandable', 400, 1200, bound=900),
-                                                          pairs.format('torch expandable', 400)]),
+                                                          pairs.format('torch expandable', 500)]),
         'torch async': ('backend:cudaMallocAsync', [trace('torch async', 1000, 1400)])})
     status, lines = run('perf/gpu/run', folder, '--build', build, '--python', python)
     wanted = {"cast_llama_3_8b_layer: FSDP2's cast and copy take times as long": 'PASS',
@@ -179,13 +179,14 @@ def check_beside_others(folder):
               'planned take + give back: of cudaMallocAsync, at worst': 'PASS',
               'planned take + give back between two streams: of cudaMallocAsync, at worst': 'short',
               'planned take + give back: of torch default, at worst': 'PASS',
-              'planned take + give back: of torch expandable, at worst': 'short',
-              'equal_layers_flat: a pair, of cudaMallocAsync': 'short', 'equal_layers_flat: a pair, of torch default': 'PASS',
+              'planned take + give back: of torch expandable, at worst': 'short',  # 0.3 of what is not Python's
+              'equal_layers_flat: a pair, of cudaMallocAsync': 'short', 'equal_layers_flat: a pair, of torch default': 'short',
               'equal_layers_flat: a pair, of torch expandable': 'not measured',  # it was given something else
               'equal_layers_flat: most reserved, of the bound': 'PASS', 'llama_3_8b_copies: most reserved, of the bound': 'short'}
     expect(status == 0 and wanted.items() <= verdicts(lines).items(), f'the table: {verdicts(lines)} of {lines}')
     found = beside(lines)
-    for what, values in (('cast_llama_3_8b_layer: one torch._foreach_copy_ takes times as long', ['1.200']),
+    for what, values in (('equal_layers_flat, torch default: ns a pair, most reserved of the bound', ['400.000', '1.300']),
+                         ('cast_llama_3_8b_layer: one torch._foreach_copy_ takes times as long', ['1.200']),
                          ('equal_layers_flat, rmm: ns a pair, most reserved of the bound', ['80.000', '1.700']),
                          ('equal_layers_flat, torch async: ns a pair, most reserved of the bound', ['1000.000', '1.400']),
                          ('llama_3_8b_copies, cudaMallocAsync: ns a pair, most reserved of the bound', ['-', '-']),
