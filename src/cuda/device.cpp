@@ -10,8 +10,14 @@
 #include <utility>
 
 #include "base/immortal.h"
+#include "base/threads.h"
 
 namespace fsccl::cuda {
+namespace {
+
+constexpr int64_t kNapNs = 50'000;  // between two questions to the driver
+
+}  // namespace
 
 Result<Device> Device::look(int ordinal) {
   std::string why;
@@ -124,5 +130,11 @@ Status OwnedEvent::make_wait(Stream stream) const {
 }
 
 bool OwnedEvent::complete() const { return device_->driver().event_query(event_) != kNotReady; }
+
+Status OwnedEvent::finish() const {
+  Code code = kSuccess;
+  while ((code = device_->driver().event_query(event_)) == kNotReady) sleep_ns(kNapNs);
+  return device_->check("cuEventQuery", code);
+}
 
 }  // namespace fsccl::cuda

@@ -90,6 +90,9 @@ class OwnedEvent {
   Status record(Stream stream) const;  // the caller holds a Current
   Status make_wait(Stream stream) const;
   bool complete() const;  // everything that it stands for is done, or it was never recorded
+  // By the host, until it is complete or the device has failed. It asks again and again: a call that waits in the driver may keep
+  // other threads out of it, and one of them may be a peer that the event waits for. The caller holds a Current.
+  Status finish() const;
 
  private:
   OwnedEvent(const Device& device, Event event) : device_(&device), event_(event) {}

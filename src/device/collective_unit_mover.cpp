@@ -120,9 +120,8 @@ Status CollectiveUnitMover::reduce(const Reduce& reduce) {
 }
 
 void CollectiveUnitMover::finish(Lane::Kind kind) const {
-  const cuda::Device& device = pool_.device();
-  const cuda::Current current(device);
-  (void)device.check("cuEventSynchronize", device.driver().event_synchronize(last(kind).get())).ok();
+  const cuda::Current current(pool_.device());
+  (void)last(kind).finish().ok();
 }
 
 }  // namespace fsccl

@@ -56,10 +56,6 @@ DeviceUnit::~DeviceUnit() {
   mover_.reset();  // waits
   for (std::byte* block : {shards_.block, sharded_grads_.block})
     if (block) (void)pool_.free(block, stream_).ok();
-  if (norm_) {
-    const cuda::Current current(pool_.device());
-    (void)pool_.device().driver().free(norm_);
-  }
   if (keep_) pool_.kept_bytes -= parameters_.bytes;
   for (const Slot* slot : {&parameters_, &gradients_}) pool_.forget_slot(slot->key);
   pool_.remove_unit(key_);
@@ -92,7 +88,7 @@ Status DeviceUnit::place() {
   }
   {
     const cuda::Current current(device);
-    FSCCL_TRY(device.check("cuMemAlloc", device.driver().allocate(&norm_, sizeof(cuda::DeviceNorm))));
+    FSCCL_ASSIGN(for_host_, cuda::HostMemory::of(device).take(bytes_for_host()));
   }
   FSCCL_TRY(name_shards(shards_.places));
   return name_sharded_grads(sharded_grads_.places);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/host_memory.h"
 #include "device/device_mover.h"
 #include "device/device_pool.h"
 #include "device/replica_sum.h"
@@ -69,6 +70,7 @@ class DeviceUnit {
 
   // creation
   Status refuse_what_is_missing() const;
+  size_t bytes_for_host() const;
   Status place();
   Status check_device_memory(const void* pointer, const char* what, size_t index) const;
 
@@ -89,7 +91,7 @@ class DeviceUnit {
   Status move_sharded_grads(void* const* places);
   Status prepare_pack(const void* const* grads);
   Status pack() const;
-  Status give_result(fsccl_reduce_result_t* result, cuda::DevicePointer norm) const;
+  Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;
   Status set_norm_of_nothing(cuda::DevicePointer norm) const;
 
   // HSDP, device_unit_replicas.cpp
@@ -98,6 +100,7 @@ class DeviceUnit {
   Status look_for_failure() const;  // of any of the unit's communicators
   Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm);
   Status send_state(int root);
+  Result<uint64_t> hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const;
 
   UnitSpec spec_;
   DevicePool& pool_;
@@ -111,8 +114,9 @@ class DeviceUnit {
   bool counted_ = false;  // as a unit of its pool and communicator
   ShardPlaces shards_, sharded_grads_;
   bool shards_named_ = false, sharded_grads_named_ = false;
-  bool reduces_here_ = false;     // this rank has pieces of gradients
-  cuda::DevicePointer norm_ = 0;  // of the last reduction whose result goes to the host
+  bool reduces_here_ = false;  // this rank has pieces of gradients
+  // For the host: the norm of a reduction whose result goes there, or pieces of shards that are compared.
+  std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
 
   cuda::Stream stream_ = nullptr;
   bool unsharded_ = false;

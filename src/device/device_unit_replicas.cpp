@@ -1,10 +1,20 @@
 // A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and the shards brought into step or compared.
+#include <algorithm>
+#include <cstring>
+
 #include "base/hash.h"
 #include "device/collectives.h"
 #include "device/device_unit.h"
 #include "unit/replica_check.h"
 
 namespace fsccl {
+namespace {
+
+constexpr size_t kPiece = 64 << 10;  // of a shard that is compared
+
+}  // namespace
+
+size_t DeviceUnit::bytes_for_host() const { return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm); }
 
 // What a stream is let go with when the shard_comm fails is garbage: replicas that would sum it must know first.
 Status DeviceUnit::join_replicas() {
@@ -82,22 +92,33 @@ Status DeviceUnit::send_state(int root) {
   return DeviceCollectives::of(replicas).run(calls);
 }
 
+// In pieces, in the order of the stream, which may wait for peers: so not straight into ordinary memory (host_memory.h).
+Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const {
+  const cuda::Device& device = pool_.device();
+  const uint64_t bytes = layout().piece(comm().rank(), index).count * dtype_size(spec_.params[layout().owner(index)].dtype);
+  const auto from = reinterpret_cast<cuda::DevicePointer>(shards_.places[index]);
+  std::vector<std::byte> copy(bytes);
+  for (uint64_t begin = 0; begin < bytes; begin += kPiece) {
+    const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(for_host_->device(), from + begin, here, stream_)));
+    FSCCL_TRY(copied.record(stream_));
+    FSCCL_TRY(copied.finish());
+    std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), here);
+  }
+  return hash_shard(copy.data(), bytes);
+}
+
 Status DeviceUnit::verify_replicas() {
   FSCCL_TRY(check_has_replicas(spec_, "compare"));
   FSCCL_TRY(look_for_failure());
-  const cuda::Device& device = pool_.device();
+  FSCCL_TRY(refuse_capture());
+  const cuda::Current current(pool_.device());
+  FSCCL_ASSIGN(const cuda::OwnedEvent copied, cuda::OwnedEvent::create(pool_.device()));
   std::vector<uint64_t> hashes(count());
   for (size_t i = 0; i < count(); i++) {
-    const uint64_t bytes = layout().piece(comm().rank(), i).count * dtype_size(spec_.params[layout().owner(i)].dtype);
-    std::vector<std::byte> copy(bytes);
-    const cuda::Current current(device);
-    if (bytes)
-      FSCCL_TRY(device.check("cuMemcpyAsync",
-                             device.driver().copy_async(reinterpret_cast<cuda::DevicePointer>(copy.data()),
-                                                        reinterpret_cast<cuda::DevicePointer>(shards_.places[i]), bytes, stream_)));
-    FSCCL_TRY(device.check("cuStreamSynchronize", device.driver().stream_synchronize(stream_)));
-    hashes[i] = hash_shard(copy.data(), bytes);
+    FSCCL_ASSIGN(hashes[i], hash_of_shard(i, copied));
   }
+  FSCCL_TRY(look_for_failure());
   return compare_replicas(spec_, hashes);
 }
 

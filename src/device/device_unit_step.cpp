@@ -201,14 +201,16 @@ Status DeviceUnit::set_norm_of_nothing(cuda::DevicePointer norm) const {
                       device.driver().fill_async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));  // little endian
 }
 
-Status DeviceUnit::give_result(fsccl_reduce_result_t* result, cuda::DevicePointer norm) const {
+// It is in host memory when the launch that has written it is over, which the host finds out without the driver: a call that waits
+// there for peers may keep them out, where ranks are threads of a process (host_memory.h).
+Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) const {
+  of_replicas ? replica_sum_->finish() : mover_->finish(Lane::Kind::gradients);
+  FSCCL_TRY(look_for_failure());
   const cuda::Device& device = pool_.device();
   const cuda::Current current(device);
-  cuda::DeviceNorm found{};
-  FSCCL_TRY(device.check("cuMemcpyAsync",
-                         device.driver().copy_async(reinterpret_cast<cuda::DevicePointer>(&found), norm, sizeof found, stream_)));
-  FSCCL_TRY(device.check("cuStreamSynchronize", device.driver().stream_synchronize(stream_)));
-  FSCCL_TRY(look_for_failure());
+  const cuda::Code code = device.driver().stream_query(stream_);
+  if (code != cuda::kNotReady) FSCCL_TRY(device.check("cuStreamQuery", code));
+  const cuda::DeviceNorm found = reduces_here_ ? *for_host_->as<cuda::DeviceNorm>() : cuda::DeviceNorm{0, 1, 0};
   *result = {found.sum, found.finite};
   return success();
 }
@@ -234,7 +236,9 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   const double contributions = static_cast<double>(comm().size()) * (replica_sum_ ? spec_.replicate_comm->size() : 1);
   reduce.run.epilogue.scale = request.scale != 0 ? request.scale : 1 / contributions;
   reduce.run.epilogue.accumulate = request.accumulate;
-  const cuda::DevicePointer norm = to_device ? reinterpret_cast<cuda::DevicePointer>(request.result) : request.result ? norm_ : 0;
+  const cuda::DevicePointer norm = to_device        ? reinterpret_cast<cuda::DevicePointer>(request.result)
+                                   : request.result ? for_host_->device()
+                                                    : 0;
   reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
   reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
   reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(reduce.run.epilogue.scale));
@@ -247,11 +251,11 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   FSCCL_TRY(std::move(done));
   FSCCL_TRY(std::move(given));
   if (!spec_.marks_changes) changed_ = true;
-  if (norm && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
+  if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
   for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)
     if (has_sharded_grad(i)) request.shard_ready(request.shard_ready_context, request.handle, i);
   *state = FSCCL_OK;
-  return request.result && !to_device ? give_result(request.result, norm) : success();
+  return request.result && !to_device ? give_result(request.result, final) : success();
 }
 
 }  // namespace fsccl

@@ -21,6 +21,7 @@ class P2pReplicaSum final : public ReplicaSum {
   Status place(const ShardPlaces& grads) override;
   Status add(Call call) override;
   std::vector<cuda::MemoryOperation> released() const override { return lane_->released(); }
+  void finish() const override { lane_->finish(); }
 
  private:
   P2pReplicaSum(const DeviceMover::Request& request, std::vector<cuda::DevicePointer> slots)

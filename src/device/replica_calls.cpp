@@ -18,9 +18,8 @@ ReplicaCalls::~ReplicaCalls() {
 }
 
 void ReplicaCalls::finish() const {
-  const cuda::Device& device = pool_.device();
-  const cuda::Current current(device);
-  (void)device.check("cuEventSynchronize", device.driver().event_synchronize(added_->get())).ok();
+  const cuda::Current current(pool_.device());
+  (void)added_->finish().ok();
 }
 
 // Gaps in the block are zeros, and stay so.

@@ -17,13 +17,13 @@ class ReplicaCalls final : public ReplicaSum {
   Status place(const ShardPlaces& grads) override;
   Status add(Call call) override;
   std::vector<cuda::MemoryOperation> released() const override { return {}; }
+  void finish() const override;
 
  private:
   explicit ReplicaCalls(const DeviceMover::Request& request)
       : spec_(request.spec), definition_(request.definition), pool_(request.pool) {}
   DeviceCollectives& on() const { return DeviceCollectives::of(*spec_.replicate_comm); }
   Status run(const Call& call);
-  void finish() const;
 
   const UnitSpec& spec_;
   const UnitDefinition& definition_;

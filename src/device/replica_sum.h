@@ -29,12 +29,14 @@ class ReplicaSum {
     cuda::Stream stream = nullptr;
     uint64_t slot = 0;                          // of the gradients, whose sums over the shard ranks the stream has been given
     std::vector<cuda::MemoryOperation> before;  // waits until shard ranks read it no more
-    cuda::DevicePointer norm = 0;               // null, or memory for a DeviceNorm
+    cuda::DevicePointer norm = 0;               // null, or memory for a DeviceNorm that the device reaches
     uint64_t hash = 0;                          // of what ranks must agree on
   };
   virtual Status add(Call call) = 0;
   // What must be over, beside the stream, before the slot is written again.
   virtual std::vector<cuda::MemoryOperation> released() const = 0;
+  // By the host: until all that was put on streams is over, or has failed.
+  virtual void finish() const = 0;
 };
 
 }  // namespace fsccl

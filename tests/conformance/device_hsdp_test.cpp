@@ -253,6 +253,37 @@ TEST_F(DeviceHsdp, AnEndOfTheShardCommEndsTheSumOverTheReplicas) {
   });
 }
 
+// A call that waits in the driver for a stream keeps others out, and those may be a peer's that the stream waits for, for ranks are
+// threads here.
+TEST_F(DeviceHsdp, WhoWaitsForNumbersKeepsNoPeerOutOfTheDriver) {
+  run_ranks(4, [](Rank& self) {
+    const Mesh mesh(self, 2);
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{64, 3}}, 2), mesh.shard, on.pool.get(), &unit, {}, {}, mesh.replicas));
+    ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    const auto be_late = [&] {
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      if (self.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    for (const bool deferred : {true, false}) {
+      fsccl_view_t grad{};
+      ASSERT_OK(fsccl_unit_grad(unit, 0, &grad));
+      fsccl_reduce_result_t result{};
+      fsccl_reduce_config_t config = FSCCL_REDUCE_CONFIG_INIT;
+      config.result = &result;
+      config.defer_replicas = deferred;
+      be_late();
+      ASSERT_OK(fsccl_unit_reduce_grads(unit, &config, nullptr));
+    }
+    be_late();
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    EXPECT_OK(fsccl_unit_verify_replicas(unit));
+    EXPECT_OK(fsccl_unit_reshard(unit));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 // Not by NCCL, which names nobody.
 TEST_F(DeviceHsdp, AReplicaThatIsLateIsNamed) {
   std::atomic<int> over{0};

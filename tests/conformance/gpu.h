@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace fsccl::testing {
@@ -52,6 +54,10 @@ class Gpu {
     return streams_.back();
   }
   void synchronize(CudaStream* stream) { check(function<int(CudaStream*)>("cuStreamSynchronize")(stream)); }
+  void settle(CudaStream* stream) {
+    while (function<int(CudaStream*)>("cuStreamQuery")(stream) == kNotReady)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   bool idle(CudaStream* stream) { return function<int(CudaStream*)>("cuStreamQuery")(stream) == 0; }
   // What `later` is given from now on follows what `first` was given so far.
   void order(CudaStream* first, CudaStream* later) {
@@ -68,8 +74,10 @@ class Gpu {
     memory_.push_back(reinterpret_cast<void*>(address));
     return memory_.back();
   }
-  // Any of the two on the host.
+  // Any of the two on the host. Where the driver would wait inside the call for what the stream still has to do, the stream is idle
+  // first: calls of other ranks, which are threads of this process, would wait for this one, and the stream may wait for them.
   void copy(void* to, const void* from, size_t bytes, CudaStream* stream) {
+    if (ordinary(to) || (ordinary(from) && bytes > kStaged)) settle(stream);
     if (bytes)
       check(function<int(unsigned long long, unsigned long long, size_t, CudaStream*)>("cuMemcpyAsync")(
           reinterpret_cast<uintptr_t>(to), reinterpret_cast<uintptr_t>(from), bytes, stream));
@@ -85,6 +93,15 @@ class Gpu {
   }
 
  private:
+  static constexpr size_t kStaged = 64 << 10;  // up to so much of a source the driver copies aside at once
+  static constexpr int kNotReady = 600;
+
+  // Memory of the host that the driver does not know.
+  static bool ordinary(const void* pointer) {
+    unsigned type = 0;
+    return function<int(void*, int, unsigned long long)>("cuPointerGetAttribute")(&type, 2, reinterpret_cast<uintptr_t>(pointer)) !=
+           0;
+  }
   static void* library() {
     static void* const opened = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     return opened;

@@ -36,7 +36,7 @@ struct ReduceEpilogue {
   bool accumulate = false;
 };
 
-// What a reduce leaves in device memory, in stream order.
+// What a reduce leaves in memory that the device reaches, in stream order.
 struct DeviceNorm {
   double sum;
   int finite, unused;
@@ -61,8 +61,8 @@ class DeviceKernels {
 
   // Pieces of fp16, bf16, fp32 and fp64. Integers are not gradients: FSCCL_ERR_NOT_AVAILABLE.
   Result<std::shared_ptr<const ReduceTable>> make_reduces(const std::vector<ReducePiece>& pieces, int sources) const;
-  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or device memory for a DeviceNorm,
-  // which is written. One launch of a table at a time.
+  // `bases`: of the sources, as many as the table was made for; they are copied. norm: null, or memory for a DeviceNorm, of the
+  // device or registered, which is written. One launch of a table at a time.
   Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
                 Stream stream) const;
   // Blocks of a reduce that the device has at once: of more tiles, each has several.

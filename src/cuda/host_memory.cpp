@@ -1,0 +1,60 @@
+#include "cuda/host_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "base/immortal.h"
+
+namespace fsccl::cuda {
+namespace {
+
+constexpr size_t kLine = 64, kPage = 4096, kRegistered = 64 << 10;
+
+}  // namespace
+
+HostMemory& HostMemory::of(const Device& device) {
+  static std::mutex mutex;
+  static Immortal<std::map<const Device*, HostMemory>> all;
+  const std::lock_guard lock(mutex);
+  return all.get().try_emplace(&device, device).first->second;
+}
+
+// Small ones many at a time.
+Status HostMemory::add(size_t size) {
+  const size_t bytes = std::max(size, kRegistered);
+  void* const memory = std::aligned_alloc(kPage, bytes);
+  if (!memory) return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes for a device to write to", bytes);
+  const Driver& driver = device_.driver();
+  DevicePointer device = 0;
+  Status status = device_.check("cuMemHostRegister", driver.register_host(memory, bytes, kHostPortable | kHostMapped));
+  if (!status.ok()) {
+    std::free(memory);
+    return status;
+  }
+  status = device_.check("cuMemHostGetDevicePointer", driver.host_device_pointer(&device, memory, 0));
+  if (!status.ok()) {
+    (void)driver.unregister_host(memory);
+    std::free(memory);
+    return status;
+  }
+  for (size_t at = 0; at < bytes; at += size) spare_.emplace(size, Place{static_cast<std::byte*>(memory) + at, device + at});
+  return success();
+}
+
+Result<std::unique_ptr<HostMemory::Bytes>> HostMemory::take(size_t bytes) {
+  const size_t size = std::bit_ceil(std::max(bytes, kLine));
+  const std::lock_guard lock(mutex_);
+  if (!spare_.contains(size)) FSCCL_TRY(add(size));
+  const auto found = spare_.find(size);
+  auto taken = std::make_unique<Bytes>(*this, found->second.host, found->second.device, size);
+  spare_.erase(found);
+  return taken;
+}
+
+void HostMemory::give_back(const Bytes& bytes) {
+  const std::lock_guard lock(mutex_);
+  spare_.emplace(bytes.bytes_, Place{bytes.host_, bytes.device_});
+}
+
+}  // namespace fsccl::cuda

@@ -1,0 +1,61 @@
+// Host memory that a device writes to: results for the host, and words that say how far a stream has got. What was given back is
+// kept for the next: to register memory, or to end that, may wait for all that the device was given, and a stream of this process
+// may wait for a peer that waits for what comes behind the call.
+//
+// A copy to ordinary memory of the host takes another way: the driver makes it, and until the stream has come to it the call stays
+// inside, where other threads' calls wait for it. So nothing is copied there that is behind a wait for a peer.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "cuda/device.h"
+
+namespace fsccl::cuda {
+
+class HostMemory {
+ public:
+  // The device's; kept as that is.
+  static HostMemory& of(const Device& device);
+  explicit HostMemory(const Device& device) : device_(device) {}
+  HostMemory(const HostMemory&) = delete;
+
+  // Given back with this: then nothing that was put on a stream may use it any more.
+  class Bytes {
+   public:
+    Bytes(HostMemory& from, std::byte* host, DevicePointer device, size_t bytes)
+        : from_(from), host_(host), device_(device), bytes_(bytes) {}
+    ~Bytes() { from_.give_back(*this); }
+    Bytes(const Bytes&) = delete;
+
+    template <class T>
+    T* as() const {
+      return reinterpret_cast<T*>(host_);
+    }
+    DevicePointer device() const { return device_; }
+
+   private:
+    friend class HostMemory;
+    HostMemory& from_;
+    std::byte* const host_;
+    const DevicePointer device_;
+    const size_t bytes_;
+  };
+  // At least so many, and lines of their own. The caller holds a Current. Any thread.
+  Result<std::unique_ptr<Bytes>> take(size_t bytes);
+
+ private:
+  struct Place {
+    std::byte* host = nullptr;
+    DevicePointer device = 0;
+  };
+  Status add(size_t bytes);
+  void give_back(const Bytes& bytes);
+
+  const Device& device_;
+  std::mutex mutex_;
+  std::multimap<size_t, Place> spare_;  // by size, which is a power of two
+};
+
+}  // namespace fsccl::cuda
