@@ -23,6 +23,7 @@ enum : Code {
   kNotReady = 600,
   kCaptureUnsupported = 900,
   kCaptureIsolation = 905,
+  kCaptureImplicit = 906,
   kCapturedEvent = 907,
   kIllegalAddress = 700,
   kAlreadyRegistered = 712,

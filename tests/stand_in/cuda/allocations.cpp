@@ -68,6 +68,9 @@ Code cuMemGetInfo_v2(size_t* free, size_t* total) {
 
 Code cuCtxSynchronize() {
   if (const Code code = enter("cuCtxSynchronize", Needs::unhindered)) return code;
+  for (const auto& stream : streams_of(*current()))
+    if (stream->capturing)
+      return refuse("cuCtxSynchronize", kCaptureUnsupported, "while a stream of the context is being captured");
   synchronise(*current());
   return kSuccess;
 }

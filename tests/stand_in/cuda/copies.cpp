@@ -27,6 +27,12 @@ struct Copy {
 
 void* pointer(DevicePointer address) { return reinterpret_cast<void*>(address); }
 
+std::vector<Range> ranges(const std::vector<Copy>& copies) {
+  std::vector<Range> all;
+  for (const Copy& copy : copies) all.insert(all.end(), {{copy.destination, copy.bytes}, {copy.source, copy.bytes}});
+  return all;
+}
+
 Code run(const Copy& copy, const Device& device) {
   return memory().touch(device, copy.destination, copy.source, copy.bytes,
                         [&] { std::memmove(pointer(copy.destination), pointer(copy.source), copy.bytes); });
@@ -58,12 +64,13 @@ Code copy_batch(const char* function, const std::vector<Copy>& copies, StreamHan
   auto shuffled = copies;
   static std::atomic<unsigned> batches{0};
   std::shuffle(shuffled.begin(), shuffled.end(), std::minstd_rand(++batches));
-  const Ticket put = submit(stream, {}, [shuffled = std::move(shuffled), &device] {
+  const auto work = [shuffled = std::move(shuffled), &device] {
     for (const Copy& copy : shuffled)
       if (const Code code = run(copy, device)) return code;
     return Code{kSuccess};
-  });
-  if (any_waits) put.stream->wait(put.number);
+  };
+  const Ticket put = submit(stream, {}, work, ranges(copies));
+  if (any_waits) occupy(function, put);
   return kSuccess;
 }
 
@@ -106,8 +113,13 @@ bool met(const MemoryOperation& operation) {
 }
 
 // Others write the value, maybe of another process: it is looked at again and again, and less often the longer it takes.
-Code wait_for(const MemoryOperation& operation, Device& device) {
+Code wait_for(const MemoryOperation& operation, Device& device, Stream& stream) {
   const uint64_t bytes = is_wide(operation) ? 8 : 4;
+  struct Waits {
+    explicit Waits(Stream& in) : stream(in) { stream.waits_for_value = true; }
+    ~Waits() { stream.waits_for_value = false; }
+    Stream& stream;
+  } const waits(stream);
   for (long round = 0; device.broken == kSuccess; round++) {
     bool over = false;
     const auto look = [&] { over = is_wide(operation) ? met<uint64_t, int64_t>(operation) : met<uint32_t, int32_t>(operation); };
@@ -122,8 +134,8 @@ Code wait_for(const MemoryOperation& operation, Device& device) {
   return kSuccess;
 }
 
-Code run(const MemoryOperation& operation, Device& device) {
-  if (is_wait(operation)) return wait_for(operation, device);
+Code run(const MemoryOperation& operation, Device& device, Stream& stream) {
+  if (is_wait(operation)) return wait_for(operation, device, stream);
   return memory().touch(device, operation.address, 0, is_wide(operation) ? 8 : 4, [&] {
     if (is_wide(operation))
       __atomic_store_n(static_cast<uint64_t*>(pointer(operation.address)), operation.value, __ATOMIC_RELEASE);
@@ -156,6 +168,7 @@ Code cuMemcpyAsync(DevicePointer destination, DevicePointer source, size_t bytes
   if (const Code code = enter("cuMemcpyAsync", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuMemcpyAsync", kInvalidHandle, "stream %p", handle);
+  if (const Code code = usable("cuMemcpyAsync", stream)) return code;
   if (!bytes) return kSuccess;
   bool waits = false, host_source = false;
   const Copy copy{destination, source, bytes};
@@ -163,14 +176,16 @@ Code cuMemcpyAsync(DevicePointer destination, DevicePointer source, size_t bytes
   if (const Code code = look("cuMemcpyAsync", copy, device, &waits, &host_source)) return code;
   if (host_source && !waits) {
     const auto* const first = static_cast<const char*>(pointer(source));
-    submit(stream, {}, [copy, &device, staged = std::vector<char>(first, first + bytes)] {
+    const auto work = [copy, &device, staged = std::vector<char>(first, first + bytes)] {
       return memory().touch(device, copy.destination, 0, copy.bytes,
                             [&] { std::memcpy(pointer(copy.destination), staged.data(), staged.size()); });
-    });
+    };
+    submit(stream, {}, work, {{destination, bytes}});
     return kSuccess;
   }
-  const Ticket put = submit(stream, {}, [copy, &device] { return run(copy, device); });
-  if (waits) put.stream->wait(put.number);
+  const Ticket put = submit(
+      stream, {}, [copy, &device] { return run(copy, device); }, ranges({copy}));
+  if (waits) occupy("cuMemcpyAsync", put);
   return kSuccess;
 }
 
@@ -191,13 +206,16 @@ Code cuMemsetD8Async(DevicePointer address, unsigned char value, size_t bytes, S
   if (const Code code = enter("cuMemsetD8Async", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream) return refuse("cuMemsetD8Async", kInvalidHandle, "stream %p", handle);
+  if (const Code code = usable("cuMemsetD8Async", stream)) return code;
   if (!bytes) return kSuccess;
   Device& device = stream->device;
   const Kind kind = memory().kind(address, bytes, device, true);
   if (kind != Kind::device && kind != Kind::registered)
     return refuse("cuMemsetD8Async", kInvalidValue, "%zu bytes at %llx", bytes, address);
-  submit(stream, {},
-         [=, &device] { return memory().touch(device, address, 0, bytes, [&] { std::memset(pointer(address), value, bytes); }); });
+  const auto work = [=, &device] {
+    return memory().touch(device, address, 0, bytes, [&] { std::memset(pointer(address), value, bytes); });
+  };
+  submit(stream, {}, work, {{address, bytes}});
   return kSuccess;
 }
 
@@ -206,14 +224,19 @@ Code cuStreamBatchMemOp_v2(StreamHandle handle, unsigned count, MemoryOperation*
   const auto stream = stream_of(handle);
   if (!stream || !count || count >= 256 || !operations || flags)
     return refuse("cuStreamBatchMemOp_v2", kInvalidValue, "%u operations on stream %p", count, handle);
+  if (const Code code = usable("cuStreamBatchMemOp_v2", stream)) return code;
   Device& device = stream->device;
-  for (unsigned i = 0; i < count; i++)
+  std::vector<Range> touched;
+  for (unsigned i = 0; i < count; i++) {
     if (const Code code = look(operations[i], device)) return code;
-  submit(stream, {}, [all = std::vector<MemoryOperation>(operations, operations + count), &device] {
+    touched.push_back({operations[i].address, is_wide(operations[i]) ? 8u : 4u});
+  }
+  const auto work = [all = std::vector<MemoryOperation>(operations, operations + count), &device, &on = *stream] {
     for (const MemoryOperation& operation : all)
-      if (const Code code = run(operation, device)) return code;
+      if (const Code code = run(operation, device, on)) return code;
     return Code{kSuccess};
-  });
+  };
+  submit(stream, {}, work, std::move(touched));
   return kSuccess;
 }
 

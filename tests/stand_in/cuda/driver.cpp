@@ -157,7 +157,16 @@ Code enter(const char* function, Needs needs) {
   if (needs == Needs::initialised) return kSuccess;
   if (const Code code = needs == Needs::unhindered ? hindered(function) : Code{kSuccess}) return code;
   if (!current()) return refuse(function, kInvalidContext, "no context is current");
+  wait_for_driver(*current());
   return current()->broken;
+}
+
+void wait_for_driver(Device& device) {
+  Occupied& occupied = device.occupied;
+  std::unique_lock lock(occupied.mutex);
+  occupied.held_up++;
+  occupied.changed.wait(lock, [&] { return !occupied.now; });
+  occupied.held_up--;
 }
 
 Code hindered(const char* function) {

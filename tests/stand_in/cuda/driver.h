@@ -2,6 +2,7 @@
 // rule gets the error that CUDA has for it, and a line in the list of broken rules, because callers may ignore an error.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdarg>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,16 @@ namespace fsccl::stand_in {
 
 class Stream;
 
+// A call that copies from or to ordinary host memory keeps the driver to itself until it is through: calls of other threads wait
+// for that. Only for a while where the stream waits for a value, for whose coming one of them may have to be made: then a rule is
+// broken, and they go on.
+struct Occupied {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool now = false;
+  int held_up = 0;  // calls
+};
+
 // A GPU with its primary context. All live until the process ends.
 struct Device {
   int ordinal = 0;
@@ -24,7 +35,9 @@ struct Device {
   std::atomic<Code> broken{kSuccess};  // by work that failed: every later call does, too
   std::mutex order;                    // of what is put on its streams
   std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<std::shared_ptr<Stream>> ended;  // that were destroyed, and may still have something to do
   std::shared_ptr<Stream> null_stream;
+  Occupied occupied;
 
   // False: there is no room.
   bool charge(uint64_t amount);
@@ -51,6 +64,8 @@ Device* current();
 // relaxed mode themselves.
 std::atomic<int>& captures();
 Code hindered(const char* function);
+// Until no other thread occupies the driver.
+void wait_for_driver(Device& device);
 
 // Meanwhile calls of this thread are not permitted: it runs a function of launch_host.
 class InHostFunction {

@@ -127,6 +127,7 @@ Code cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, 
   const std::lock_guard lock(all().mutex);
   if (!stream || !all().functions.count(function) || extra)
     return refuse("cuLaunchKernel", kInvalidHandle, "function %p, stream %p", static_cast<void*>(function), handle);
+  if (const Code code = usable("cuLaunchKernel", stream)) return code;
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (!grid_x || !grid_y || !grid_z || grid_x > 0x7fffffffu || grid_y > 65535 || grid_z > 65535 || !threads || threads > 1024 ||
       block_z > 64 || shared_bytes > (48u << 10) || (function->sizes[0] && !arguments))

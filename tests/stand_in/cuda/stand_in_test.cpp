@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -169,6 +170,48 @@ TEST_F(StandIn, OrdinaryMemoryMakesACopyWaitUnlessItIsASmallSource) {
   EXPECT_EQ(back, 11u) << "and it is there when the call returns";
 }
 
+// What the call waits for may need one of another thread's: such a pair never ends on a GPU.
+TEST_F(StandIn, ACopyToOrdinaryMemoryKeepsOtherThreadsOutOfTheDriver) {
+  for (const bool another_calls : {false, true}) {
+    gates[0] = 0;
+    close(a, 0);
+    uint32_t back = 0;
+    const uint64_t before = control.calls("cuMemcpyAsync");
+    std::thread copying([&] {
+      const Current own(*device);
+      EXPECT_EQ(d().copy_async(address_of(&back), memory, 4, a), kSuccess);
+    });
+    while (control.calls("cuMemcpyAsync") == before) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (another_calls)
+      EXPECT_EQ(d().stream_query(b), kSuccess);  // once the rule is broken: it would not come back else
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const std::string broken = control.broken_rules();
+    gates[0] = 1;
+    copying.join();
+    EXPECT_EQ(broken.find("ordinary host memory") != std::string::npos, another_calls) << broken;
+  }
+}
+
+TEST_F(StandIn, AQueueIsFiniteAndAStreamThatIsDestroyedIsWorkedOff) {
+  Stream stream = nullptr;
+  ASSERT_EQ(d().stream_create(&stream, kNonBlockingStream, 0), kSuccess);
+  close(stream, 0);
+  for (int i = 0; i < 300; i++) ASSERT_EQ(d().fill_async(memory, 7, 4, stream), kSuccess);
+  EXPECT_EQ(control.broken_rules(), "");
+  for (int i = 0; i < 300; i++) ASSERT_EQ(d().fill_async(memory, 8, 4, stream), kSuccess);
+  EXPECT_NE(control.broken_rules(), "");
+  ASSERT_EQ(d().stream_destroy(stream), kSuccess);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    gates[0] = 1;
+  });
+  EXPECT_EQ(d().synchronize(), kSuccess);
+  EXPECT_EQ(*words(memory), 0x08080808u);
+  opener.join();
+}
+
 TEST_F(StandIn, ForeignMemoryInACopyIsRefused) {
   DevicePointer reserved = 0;
   ASSERT_EQ(d().reserve_addresses(&reserved, kUnit, 0, 0, 0), kSuccess);
@@ -190,7 +233,9 @@ TEST_F(StandIn, MemoryThatIsGoneWhenItsCopyRunsBreaksTheDevice) {
   ASSERT_EQ(d().set_access(pointer, kUnit, &access, 1), kSuccess);
   close(a, 0);
   ASSERT_EQ(d().copy_async(pointer, memory, 4, a), kSuccess);
+  control.broken_rules();
   ASSERT_EQ(d().unmap_memory(pointer, kUnit), kSuccess);
+  EXPECT_NE(control.broken_rules().find("that a stream has still to use"), std::string::npos);
   gates[0] = 1;
   EXPECT_EQ(d().stream_synchronize(a), kIllegalAddress);
   EXPECT_NE(control.broken_rules().find("not there any more"), std::string::npos);
@@ -418,6 +463,29 @@ TEST_F(StandIn, WhatACaptureForbidsIsRefused) {
   EXPECT_NE(control.broken_rules(), "");
   EXPECT_EQ(d().event_destroy(before), kSuccess);
   EXPECT_EQ(d().event_destroy(within), kSuccess);
+}
+
+TEST_F(StandIn, WhileABlockingStreamIsCapturedTheDefaultOneCannotBeUsed) {
+  Stream blocking = nullptr;
+  ASSERT_EQ(d().stream_create(&blocking, 0, 0), kSuccess);
+  int status = 0;
+  {
+    const testing::Capture other(0, a);
+    EXPECT_EQ(d().stream_capturing(nullptr, &status), kSuccess) << "one that does not block";
+    EXPECT_EQ(d().synchronize(), 900) << "the context has a stream that is captured";
+    control.broken_rules();
+  }
+  {
+    const testing::Capture capture(0, blocking);
+    EXPECT_EQ(d().stream_capturing(nullptr, &status), 906);
+    EXPECT_EQ(control.broken_rules(), "") << "it may be asked";
+    EXPECT_EQ(d().fill_async(memory, 1, 4, nullptr), 906);
+    EXPECT_NE(control.broken_rules(), "");
+    EXPECT_EQ(d().fill_async(memory, 1, 4, a), kSuccess);
+  }
+  EXPECT_EQ(d().stream_capturing(nullptr, &status), kSuccess);
+  EXPECT_EQ(d().synchronize(), kSuccess);
+  ASSERT_EQ(d().stream_destroy(blocking), kSuccess);
 }
 
 TEST_F(StandIn, CallsFailWhenToldAndAreCounted) {

@@ -4,6 +4,12 @@
 #include <thread>
 
 namespace fsccl::stand_in {
+namespace {
+
+constexpr size_t kMostUnfinished = 512;  // a GPU's queue has room for some more
+constexpr std::chrono::milliseconds kLook{5}, kMostStood{200};
+
+}  // namespace
 
 std::shared_ptr<Stream> Stream::start(Device& device, bool blocking) {
   auto stream = std::make_shared<Stream>(device, blocking);
@@ -11,10 +17,10 @@ std::shared_ptr<Stream> Stream::start(Device& device, bool blocking) {
   return stream;
 }
 
-void Stream::put(std::vector<Ticket> after, Work work, uint64_t number) {
+void Stream::put(std::vector<Ticket> after, Work work, uint64_t number, std::vector<Range> touched) {
   const std::lock_guard lock(mutex_);
   last = number;
-  queue_.push_back({std::move(after), std::move(work)});
+  queue_.push_back({std::move(after), std::move(work), std::move(touched)});
   changed_.notify_all();
 }
 
@@ -34,28 +40,70 @@ void Stream::wait(uint64_t number) {
   changed_.wait(lock, [&] { return done_ >= number; });
 }
 
+bool Stream::wait_for(uint64_t number, std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return done_ >= number; });
+}
+
+bool Stream::idle() { return unfinished() == 0; }
+
+size_t Stream::unfinished() {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
+bool Stream::touches(Range range) {
+  const std::lock_guard lock(mutex_);
+  return std::any_of(queue_.begin(), queue_.end(), [&](const Item& item) {
+    return std::any_of(item.touched.begin(), item.touched.end(), [&](const Range& one) {
+      return one.begin < range.begin + range.bytes && range.begin < one.begin + one.bytes;
+    });
+  });
+}
+
+bool Stream::stands() {
+  if (waits_for_value) return true;
+  std::shared_ptr<Stream> behind;
+  {
+    const std::lock_guard lock(mutex_);
+    behind = behind_;
+  }
+  return behind && behind->stands();
+}
+
 // After an error nothing of the device runs any more, but what waits for it goes on, and learns of it.
 void Stream::run(const std::shared_ptr<Stream>& self) {
   for (;;) {
-    Item item;
+    std::vector<Ticket> after;
+    Work work;
     {
       std::unique_lock lock(self->mutex_);
       self->changed_.wait(lock, [&] { return self->ending_ || !self->queue_.empty(); });
       if (self->queue_.empty()) return;
-      item = std::move(self->queue_.front());
-      self->queue_.pop_front();
+      after = std::move(self->queue_.front().after);
+      work = std::move(self->queue_.front().work);
     }
-    for (const Ticket& ticket : item.after) ticket.stream->wait(ticket.number);
-    if (item.work && self->device.broken == kSuccess)
-      if (const Code code = item.work()) self->device.broken = code;
-    item = {};
+    const auto stand_behind = [&](std::shared_ptr<Stream> other) {
+      const std::lock_guard lock(self->mutex_);
+      self->behind_ = std::move(other);
+    };
+    for (const Ticket& ticket : after) {
+      stand_behind(ticket.stream);
+      ticket.stream->wait(ticket.number);
+    }
+    stand_behind(nullptr);
+    if (work && self->device.broken == kSuccess)
+      if (const Code code = work()) self->device.broken = code;
+    after.clear();
+    work = nullptr;
     const std::lock_guard lock(self->mutex_);
+    self->queue_.pop_front();
     self->done_++;
     self->changed_.notify_all();
   }
 }
 
-Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work) {
+Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work, std::vector<Range> touched) {
   Device& device = stream->device;
   const std::lock_guard lock(device.order);
   if (stream == device.null_stream) {
@@ -68,18 +116,65 @@ Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, 
                              [&](const Ticket& ticket) { return !ticket.stream || ticket.stream == stream || !ticket.number; }),
               after.end());
   const uint64_t number = stream->last + 1;
-  stream->put(std::move(after), std::move(work), number);
+  stream->put(std::move(after), std::move(work), number, std::move(touched));
+  if (stream->unfinished() == kMostUnfinished)
+    refuse("work in a stream", kInvalidValue, "%zu pieces of it wait: one more, and the call would wait, too", kMostUnfinished);
   return {stream, number};
 }
 
+bool in_capture_of_another(const std::shared_ptr<Stream>& stream) {
+  Device& device = stream->device;
+  const std::lock_guard lock(device.order);
+  return stream == device.null_stream && std::any_of(device.streams.begin(), device.streams.end(),
+                                                     [](const auto& other) { return other->blocking && other->capturing; });
+}
+
+Code usable(const char* function, const std::shared_ptr<Stream>& stream) {
+  return in_capture_of_another(stream) ? refuse(function, kCaptureImplicit, "the default stream, while one that blocks is captured")
+                                       : Code{kSuccess};
+}
+
+std::vector<std::shared_ptr<Stream>> streams_of(Device& device) {
+  const std::lock_guard lock(device.order);
+  std::vector<std::shared_ptr<Stream>> all = device.streams;
+  all.insert(all.end(), device.ended.begin(), device.ended.end());
+  if (device.null_stream) all.push_back(device.null_stream);
+  return all;
+}
+
 void synchronise(Device& device) {
-  std::vector<Ticket> all;
-  {
-    const std::lock_guard lock(device.order);
-    for (const auto& stream : device.streams) all.push_back({stream, stream->last});
-    if (device.null_stream) all.push_back({device.null_stream, device.null_stream->last});
+  for (const auto& stream : streams_of(device)) {
+    uint64_t last = 0;
+    {
+      const std::lock_guard lock(device.order);
+      last = stream->last;
+    }
+    stream->wait(last);
   }
-  for (const Ticket& ticket : all) ticket.stream->wait(ticket.number);
+}
+
+void occupy(const char* function, const Ticket& until) {
+  Occupied& occupied = until.stream->device.occupied;
+  const auto say = [&](bool now) {
+    const std::lock_guard lock(occupied.mutex);
+    occupied.now = now;
+    occupied.changed.notify_all();
+  };
+  const auto others = [&] {
+    const std::lock_guard lock(occupied.mutex);
+    return occupied.held_up > 0;
+  };
+  say(true);
+  for (std::chrono::milliseconds stood{0}; !until.stream->wait_for(until.number, kLook);) {
+    stood = until.stream->stands() && others() ? stood + kLook : std::chrono::milliseconds{0};
+    if (stood < kMostStood) continue;
+    refuse(function, kInvalidValue,
+           "ordinary host memory, on a stream that waits for a value: calls of other threads wait for this one, and may be those "
+           "that the value needs");
+    break;
+  }
+  say(false);
+  until.stream->wait(until.number);
 }
 
 std::shared_ptr<Stream> stream_of(StreamHandle handle) {

@@ -3,6 +3,7 @@
 // circle.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -20,31 +21,44 @@ struct Ticket {
   uint64_t number = 0;
 };
 
+// Memory that work touches, as far as it is known: that of kernels is not.
+struct Range {
+  uint64_t begin = 0, bytes = 0;
+};
+
 class Stream {
  public:
   using Work = std::function<Code()>;
   Stream(Device& on, bool blocks) : device(on), blocking(blocks) {}
 
   static std::shared_ptr<Stream> start(Device& device, bool blocking);
-  void put(std::vector<Ticket> after, Work work, uint64_t number);
+  void put(std::vector<Ticket> after, Work work, uint64_t number, std::vector<Range> touched);
   void end();  // once the queue is empty
   bool done(uint64_t number);
   void wait(uint64_t number);
+  bool wait_for(uint64_t number, std::chrono::milliseconds time);
+  bool idle();
+  size_t unfinished();
+  bool touches(Range range);  // what it has still to do
+  bool stands();              // it waits for a value, or for a stream that does
 
   Device& device;
   const bool blocking;  // against the legacy default stream
   uint64_t last = 0;    // the number of what was put last; under the device's order
   std::atomic<bool> capturing{false};
+  std::atomic<bool> waits_for_value{false};
 
  private:
   struct Item {
     std::vector<Ticket> after;
     Work work;
+    std::vector<Range> touched;
   };
   static void run(const std::shared_ptr<Stream>& self);
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> queue_;
+  std::deque<Item> queue_;  // the first is being worked off
+  std::shared_ptr<Stream> behind_;
   uint64_t done_ = 0;
   bool ending_ = false;
 };
@@ -54,9 +68,17 @@ using StreamHandle = void*;
 std::shared_ptr<Stream> stream_of(StreamHandle handle);
 
 // Puts work on a stream, behind what the rules of the legacy default stream say too.
-Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work);
+Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, Stream::Work work, std::vector<Range> touched = {});
+// Whether the stream is the legacy default one while one that blocks is captured.
+bool in_capture_of_another(const std::shared_ptr<Stream>& stream);
+// That it is not: nothing can be put on it then.
+Code usable(const char* function, const std::shared_ptr<Stream>& stream);
 
 // Waits for everything that the device's streams were given.
 void synchronise(Device& device);
+// All of a device, those that were destroyed among them.
+std::vector<std::shared_ptr<Stream>> streams_of(Device& device);
+// Waits for the work in the driver, which other threads of the process cannot enter meanwhile.
+void occupy(const char* function, const Ticket& until);
 
 }  // namespace fsccl::stand_in

@@ -58,6 +58,8 @@ Code cuStreamDestroy_v2(StreamHandle handle) {
   const std::lock_guard lock(stream->device.order);
   auto& all = stream->device.streams;
   all.erase(std::remove(all.begin(), all.end(), stream), all.end());
+  std::erase_if(stream->device.ended, [](const auto& one) { return one->idle(); });
+  stream->device.ended.push_back(stream);
   count("streams", -1);
   stream->end();
   return kSuccess;
@@ -91,6 +93,7 @@ Code cuStreamQuery(StreamHandle handle) {
 Code cuStreamIsCapturing(StreamHandle handle, int* status) {
   if (const Code code = enter("cuStreamIsCapturing")) return code;
   if (!status || !stream_of(handle)) return refuse("cuStreamIsCapturing", kInvalidHandle, "stream %p", handle);
+  if (in_capture_of_another(stream_of(handle))) return kCaptureImplicit;
   *status = stream_of(handle)->capturing ? 1 : 0;
   return kSuccess;
 }
@@ -103,6 +106,7 @@ Code cuStreamWaitEvent(StreamHandle handle, EventHandle event, unsigned flags) {
   bool in_capture = false;
   if (!stream || flags > 1 || !find(event, &device, &recorded, &in_capture))
     return refuse("cuStreamWaitEvent", kInvalidHandle, "stream %p, event %p", handle, static_cast<void*>(event));
+  if (const Code code = usable("cuStreamWaitEvent", stream)) return code;
   if (stream->capturing && recorded.stream && !in_capture)
     return refuse("cuStreamWaitEvent", kCaptureIsolation, "a stream that is being captured, an event from before");
   if (recorded.stream) submit(stream, {recorded}, nullptr);
@@ -113,6 +117,7 @@ Code cuLaunchHostFunc(StreamHandle handle, void (*function)(void*), void* contex
   if (const Code code = enter("cuLaunchHostFunc", Needs::context)) return code;
   const auto stream = stream_of(handle);
   if (!stream || !function) return refuse("cuLaunchHostFunc", kInvalidHandle, "stream %p", handle);
+  if (const Code code = usable("cuLaunchHostFunc", stream)) return code;
   submit(stream, {}, [=] {
     const InHostFunction here;
     function(context);
@@ -148,6 +153,7 @@ Code cuEventRecord(EventHandle event, StreamHandle handle) {
   const std::lock_guard lock(events_mutex());
   if (!stream || !events().count(event) || event->device != &stream->device)
     return refuse("cuEventRecord", kInvalidHandle, "event %p, stream %p, or of two devices", static_cast<void*>(event), handle);
+  if (const Code code = usable("cuEventRecord", stream)) return code;
   event->recorded = submit(stream, {}, nullptr);
   event->in_capture = stream->capturing;
   return kSuccess;
@@ -156,6 +162,7 @@ Code cuEventRecord(EventHandle event, StreamHandle handle) {
 Code cuEventQuery(EventHandle event) {
   if (const Code code = enter("cuEventQuery")) return code;
   if (const Code code = hindered("cuEventQuery")) return code;
+  if (current()) wait_for_driver(*current());
   Device* device = nullptr;
   Ticket recorded;
   bool in_capture = false;

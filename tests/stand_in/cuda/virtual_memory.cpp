@@ -180,8 +180,14 @@ Code cuMemMap(DevicePointer address, size_t bytes, size_t offset, MemoryHandle h
   return kSuccess;
 }
 
+// Waits for nothing, whatever CUDA's does: its documentation promises no more. What is still to be done there is a broken rule at
+// once, and an access to nothing when it comes to be done.
 Code cuMemUnmap(DevicePointer address, size_t bytes) {
   if (const Code code = enter("cuMemUnmap")) return code;
+  for (Device* const device : devices())
+    for (const auto& stream : streams_of(*device))
+      if (stream->touches({address, bytes}))
+        refuse("cuMemUnmap", kInvalidValue, "%zu bytes at %llx that a stream has still to use", bytes, address);
   Memory& m = memory();
   const std::unique_lock lock(m.mutex);
   if (!whole(bytes) || !exactly(m, address, bytes))
