@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "allocators/cuda/device_arena.h"
+#include "base/fork.h"
 
 namespace fsccl {
 namespace {
@@ -12,6 +13,11 @@ namespace {
 class DeviceSource : public EndSource {
  public:
   explicit DeviceSource(const cuda::Device& device) : device_(device) {}
+  // With blocks that could not be waited for when they were given back.
+  ~DeviceSource() override {
+    if (blocks_.empty() || forked() || finish(nullptr).ok()) return;
+    for (auto& [pointer, arena] : blocks_) (void)new DeviceArena(std::move(arena));
+  }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device() const override { return device_.ordinal(); }
   bool is_system() const override { return true; }  // segments of a pool are mapped by others, at places of its own
@@ -26,10 +32,26 @@ class DeviceSource : public EndSource {
     blocks_.emplace(pointer, std::move(arena));
     return pointer;
   }
-  Status give_back(void* pointer, const MemoryRequest&) override {
-    const std::lock_guard lock(mutex_);
-    if (blocks_.erase(pointer) == 1) return success();
+  // What cannot be waited for stays while the source does.
+  Status give_back(void* pointer, const MemoryRequest& request) override {
+    FSCCL_TRY(finish(static_cast<cuda::Stream>(request.stream)));
+    std::unique_lock lock(mutex_);
+    const auto ended = blocks_.extract(pointer);
+    lock.unlock();
+    if (!ended.empty()) return success();
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of device {}, or was given back before", pointer, device_.ordinal());
+  }
+  Status finish(cuda::Stream stream) const {
+    const cuda::Current current(device_);
+    const cuda::Driver& driver = device_.driver();
+    FSCCL_ASSIGN(const bool capturing, device_.capturing(stream));
+    if (capturing)
+      return fail(
+          FSCCL_ERR_NOT_AVAILABLE,
+          "a block of device {} is given back on stream {} while that is being captured, and cannot be waited for: it stays",
+          device_.ordinal(), static_cast<void*>(stream));
+    return cuda::is_legacy(stream) ? device_.check("cuCtxSynchronize", driver.synchronize())
+                                   : device_.check("cuStreamSynchronize", driver.stream_synchronize(stream));
   }
 
   const cuda::Device& device_;

@@ -3,10 +3,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
+#include "capture.h"
 #include "refusing_source.h"
-#include "tests/stand_in/cuda/control.h"
+#include "tests/unit/device/on_device.h"
 
 namespace fsccl::testing {
 namespace {
@@ -78,6 +81,42 @@ TEST_F(CudaSource, ServesPyTorch) {
   EXPECT_EQ(last_error().code, FSCCL_ERR_OUT_OF_MEMORY);
   fsccl_torch_free(block, 1000, 1, nullptr);
   EXPECT_EQ(control.used_bytes(1), 0u);
+}
+
+// PyTorch frees as if cudaFree waited for what streams still have to do there.
+TEST_F(CudaSource, WhatAStreamHasStillToDoIsWaitedFor) {
+  ASSERT_OK(fsccl_torch_use(1, &table));
+  const cuda::Device& device = gpu(1);
+  HostPage page(device);
+  TestStream a(device);
+  uint32_t gate = 0;
+  for (const cuda::Stream stream : {a.get(), cuda::Stream(nullptr)}) {
+    void* const block = fsccl_torch_malloc(1000, 1, stream);
+    ASSERT_NE(block, nullptr);
+    page.word(0) = gate++;
+    page.hold(a, 0, gate);
+    a.fill(reinterpret_cast<cuda::DevicePointer>(block), 1, 1000);
+    std::thread opener([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      page.word(0) = gate;
+    });
+    fsccl_torch_free(block, 1000, 1, stream);
+    EXPECT_TRUE(a.idle());
+    opener.join();
+    EXPECT_EQ(control.used_bytes(1), 0u);
+  }
+}
+
+TEST_F(CudaSource, ABlockThatCannotBeWaitedForStaysAndIsSaid) {
+  TestStream a(gpu(1));
+  void* block = nullptr;
+  ASSERT_OK(get(table, 1000, &block));
+  const auto give_on = [&](void* stream) { return table.deallocate(table.context, block, 1000, stream); };
+  {
+    const Capture capture(1, a.get());
+    EXPECT_ERROR(give_on(a.get()), FSCCL_ERR_NOT_AVAILABLE, "being captured", "stays");
+  }
+  EXPECT_EQ(control.used_bytes(1), kPage);  // until the source ends
 }
 
 TEST_F(CudaSource, AChildOfForkIsTold) {
