@@ -94,7 +94,7 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   }
   for (const cuda::Stream stream : streams) {
     FSCCL_TRY(reached_.record(stream));
-    FSCCL_TRY(device_.check("cuEventSynchronize", device_.driver().event_synchronize(reached_.get())));
+    FSCCL_TRY(reached_.finish());
   }
   const Exchange::Patience patience{comm_.timeout_ms(), [this] { return lost(); }};
   for (const Round* round : {&first, &second})

@@ -66,8 +66,7 @@ Staging::~Staging() {
   if (!memory_) return;
   const cuda::Current current(device_);
   for (const Half& half : halves_)
-    for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out})
-      (void)device_.driver().event_synchronize(event->get());
+    for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out}) (void)event->finish().ok();
   (void)device_.driver().unregister_host(memory_);
   std::free(memory_);
 }
@@ -111,7 +110,7 @@ Status Staging::begin(const DeviceCall& call, const Round& round, Half& half) {
 }
 
 Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
-  FSCCL_TRY(device_.check("cuEventSynchronize", device_.driver().event_synchronize(half.copied_in.get())));
+  FSCCL_TRY(half.copied_in.finish());
   CollectiveCall host;
   host.op = call.op;
   host.input = half.memory;
