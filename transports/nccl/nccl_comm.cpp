@@ -7,6 +7,8 @@
 namespace fsccl::nccl {
 namespace {
 
+constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does what join() is for
+
 // NCCL has nothing to wait on, only a state to ask for: often at first, then each millisecond.
 void nap(int turn) {
   const timespec pause{0, turn < 50 ? 20'000 : 1'000'000};
@@ -63,7 +65,10 @@ void Communicator::free_comm() {
 Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms) {
   const Deadline deadline = Deadline::in_ms(timeout_ms);
   for (int turn = 0; code == kInProgress; turn++) {
-    if (ended()) return why_ended();
+    if (ended()) {
+      if (library().version < kJoinsJobs) stop();  // which joins, too
+      return why_ended();
+    }
     Status lost = request_.lost ? request_.lost() : success();
     if (lost.ok() && deadline.passed())
       lost = fail(FSCCL_ERR_TIMEOUT,
@@ -77,10 +82,21 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
     if (turn) nap(turn);
     code = state();
   }
-  if (code == kSuccess) return success();
+  if (code == kSuccess) {
+    join();
+    return success();
+  }
   Status status = failed(library(), operation, code, comm_);
   give_up(status);
   return status;
+}
+
+// The lock is held, in the thread of the call that is over. Before 2.27 NCCL keeps that call's job in the thread's memory, and the
+// thread's next group on another communicator goes astray in it (NVIDIA/nccl#1605) unless a call that wants the communicator ready,
+// as this one, has joined it.
+void Communicator::join() const {
+  int ranks = 0;
+  if (library().version < kJoinsJobs && library().count) (void)library().count(comm_, &ranks);
 }
 
 // The lock is held. What NCCL still does, or has found out.

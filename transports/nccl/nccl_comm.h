@@ -27,8 +27,8 @@ class Communicator {
     int rank = 0, ranks = 1;
     bool copy_engines = false;  // prefer them to kernels
     bool can_revoke = false;
-    int64_t timeout_ms = 0, start_ms = 0;  // of every wait; of that of create()
-    std::function<Status()> lost;          // an error when the others need not be waited for any more; any thread
+    int64_t timeout_ms = 0, start_ms = 0;        // of every wait; of that of create()
+    std::function<Status()> lost;                // an error when the others need not be waited for any more; any thread
     std::function<void(const Status&)> refused;  // told of a group that has ended the communicator: the others may wait for it
   };
   static Result<UniqueId> make_id(const Library& library);
@@ -69,6 +69,7 @@ class Communicator {
   Status enqueue(const std::function<Status()>& issue);
   Status settle(const char* operation, Code code, int64_t timeout_ms);
   Code state() const;
+  void join() const;
   void give_up(const Status& why) noexcept;
   void close();
   void stop();
@@ -88,7 +89,7 @@ class Communicator {
   bool refused_ = false;  // a window, and so all that would come
   std::vector<Registered> windows_;
   Window new_window_ = nullptr;  // of a registration under way
-  std::thread ender_;  // of end(), where NCCL's abort may block
+  std::thread ender_;            // of end(), where NCCL's abort may block
 };
 
 }  // namespace fsccl::nccl

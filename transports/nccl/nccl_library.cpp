@@ -65,6 +65,7 @@ Result<Library> load(const char* file) {
   opened.find(found.group_start, "ncclGroupStart");
   opened.find(found.group_end, "ncclGroupEnd");
   if (opened.missing()) return fail(FSCCL_ERR_NOT_AVAILABLE, "{} has no {}: install NCCL 2.19 or later", file, opened.missing());
+  opened.find(found.count, "ncclCommCount");
   opened.find(found.revoke, "ncclCommRevoke");
   opened.find(found.window_register, "ncclCommWindowRegister");
   opened.find(found.window_deregister, "ncclCommWindowDeregister");

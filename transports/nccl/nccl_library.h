@@ -71,6 +71,7 @@ struct Library {
   const char* (*error_string)(Code code);
   const char* (*last_error)(Comm comm);
   Code (*async_error)(Comm comm, Code* code);
+  Code (*count)(Comm comm, int* ranks);                                                       // or null
   Code (*window_register)(Comm comm, void* memory, size_t bytes, Window* window, int flags);  // or null
   Code (*window_deregister)(Comm comm, Window window);                                        // or null
   Code (*make_scaled_sum)(Operator* made, void* scale, Type type, int residence, Comm comm);

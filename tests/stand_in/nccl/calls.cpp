@@ -20,6 +20,9 @@ struct Group {
 };
 thread_local Group group;
 
+// The job of this thread that was begun last; one for all communicators of a group.
+thread_local std::shared_ptr<Job> last_job;
+
 struct Launched {
   std::shared_ptr<Comm> comm;  // also after the handle was freed
   ncclComm* handle;
@@ -51,6 +54,8 @@ int end_group() {
     (void)launched.release();
     if (comm.blocking) continue;
     comm.settling = true;
+    if (result != kInProgress) begin_job(comm);
+    comm.group_job = last_job;
     result = kInProgress;
   }
   return result;
@@ -81,6 +86,7 @@ int issue(Operation op, ncclComm* handle, void* stream) {
   if (comm.job == kInProgress) return broken(std::string(name) + " before the communicator is ready");
   if (comm.stopped) return broken(std::string(name) + " on a communicator that was aborted or revoked");
   if (comm.error != kSuccess) return comm.error;
+  if (const int bad = check_job(comm, name); bad != kSuccess) return bad;
   if (op.type < 0 || op.type >= kTypes) return broken(std::string(name) + " of a type that is none");
   if (op.root < -1 || op.root >= comm.ranks) return broken(std::string(name) + " with a root or peer that is none");
   if (op.fold >= kMade) {
@@ -148,6 +154,14 @@ ncclComm* new_handle(std::shared_ptr<Comm> comm) {
   handles().push_back(std::make_unique<ncclComm>());
   handles().back()->comm = std::move(comm);
   return handles().back().get();
+}
+
+void begin_job(Comm& comm) { last_job = comm.group_job = std::make_shared<Job>(); }
+
+int check_job(const Comm& comm, const char* function) {
+  if (version() >= 22700 || !last_job || last_job->joined || comm.group_job == last_job) return kSuccess;
+  return broken(std::string(function) +
+                " while a job of the thread's on another communicator is not joined (ncclCommCount does so)");
 }
 
 void forget(ncclComm* handle) {

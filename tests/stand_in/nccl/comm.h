@@ -28,6 +28,11 @@ struct Operation {
   uint64_t place = kNoPlace;
 };
 
+// Of a non-blocking call, in NCCL before 2.27: its thread's, until somebody joins it.
+struct Job {
+  std::atomic<bool> joined{false};
+};
+
 struct Comm {
   std::shared_ptr<Region> region;
   int rank = 0, ranks = 1;
@@ -39,6 +44,7 @@ struct Comm {
   std::atomic<bool> settling{false};     // says once more that it is in progress
   std::atomic<uint64_t> collectives{0};  // run so far
   uint64_t meetings = 0;
+  std::shared_ptr<Job> group_job;
   std::map<int, std::pair<double, Type>> operators;
   int next_operator = kMade;
   struct Window {
@@ -56,6 +62,7 @@ struct Comm {
   bool leaves_window(const void* memory, size_t bytes) const;
 };
 
+int version();  // as ncclGetVersion says
 size_t size_of(Type type);
 const char* name_of(Operation::Kind kind);
 

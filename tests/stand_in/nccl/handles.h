@@ -17,6 +17,9 @@ ncclComm* new_handle(std::shared_ptr<Comm> comm);
 void forget(ncclComm* handle);
 // Not one of ours, or freed: an error, and a line.
 int check(ncclComm* handle, const char* function);
+// A non-blocking call of this thread on the communicator is under way; what the thread's last one was.
+void begin_job(Comm& comm);
+int check_job(const Comm& comm, const char* function);
 Code in_background(Comm& comm, std::function<int()> job);
 
 }  // namespace fsccl::stand_in_nccl

@@ -11,6 +11,11 @@ using namespace fsccl::stand_in_nccl;
 
 namespace fsccl::stand_in_nccl {
 
+int version() {
+  const char* const text = std::getenv("FSCCL_STAND_IN_NCCL_VERSION");
+  return text ? std::atoi(text) : 22809;
+}
+
 size_t size_of(Type type) {
   constexpr size_t kSizes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return kSizes[type];
@@ -79,8 +84,15 @@ void close_down(ncclComm* handle) {
 extern "C" {
 
 int ncclGetVersion(int* version) {
-  const char* const text = std::getenv("FSCCL_STAND_IN_NCCL_VERSION");
-  *version = text ? std::atoi(text) : 22809;
+  *version = fsccl::stand_in_nccl::version();
+  return kSuccess;
+}
+
+int ncclCommCount(ncclComm* handle, int* ranks) {
+  if (const int bad = check(handle, "ncclCommCount"); bad != kSuccess) return bad;
+  if (handle->comm->job == kInProgress) return broken("ncclCommCount before the communicator is ready");
+  if (const std::shared_ptr<Job> job = std::move(handle->comm->group_job)) job->joined = true;
+  *ranks = handle->comm->ranks;
   return kSuccess;
 }
 
@@ -119,6 +131,7 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
   comm->blocking = config->blocking != 0;
   comm->zero_ctas = config->cta_policy == kZeroCtas;
   *made = new_handle(comm);
+  if (!comm->blocking) begin_job(*comm);
   return in_background(*comm, [comm = comm.get(), fault] {
     Region& shared = *comm->region;
     uint32_t none = 0;
@@ -146,6 +159,7 @@ int ncclCommFinalize(ncclComm* handle) {
   if (const int bad = check(handle, "ncclCommFinalize"); bad != kSuccess) return bad;
   if (handle->comm->stopped) return broken("ncclCommFinalize after ncclCommRevoke");
   if (handle->comm->job == kInProgress) return broken("ncclCommFinalize before the communicator is ready");
+  if (!handle->comm->blocking) begin_job(*handle->comm);
   // Like the real one, it waits for what streams were given: the caller need not.
   return in_background(*handle->comm, [handle] {
     return static_cast<int>(
@@ -164,6 +178,7 @@ int ncclCommAbort(ncclComm* handle) {
   if (const int bad = check(handle, "ncclCommAbort"); bad != kSuccess) return bad;
   (void)called("ncclCommAbort", handle->comm->rank);
   handle->comm->stopped = true;
+  if (handle->comm->group_job) handle->comm->group_job->joined = true;
   close_down(handle);
   return kSuccess;
 }

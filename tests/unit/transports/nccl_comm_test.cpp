@@ -176,6 +176,21 @@ TEST(NcclComm, WhatNcclFindsOutLater) {
   });
 }
 
+// NCCL before 2.27 keeps a call's job in its thread's memory, where the next one on another communicator would find it.
+TEST(NcclComm, OneThreadServesSeveral) {
+  for (const char* const version : {"21903", "22602", "22809"})
+    stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {
+      std::vector<Member> first = make(1, 60'000), second = make(1, 60'000);
+      {
+        Gathering one(*first[0].comm), other(*second[0].comm);
+        for (int turn = 0; turn < 3; turn++) EXPECT_TRUE(one.start().ok() && other.start().ok());
+      }
+      first.clear();
+      Gathering last(*second[0].comm);
+      EXPECT_TRUE(last.start().ok());
+    });
+}
+
 // Of the driver's virtual memory, which alone windows can be on.
 struct Page {
   static constexpr size_t kBytes = 2u << 20;
