@@ -124,6 +124,7 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   terms.has_windows = library->window_register && library->window_deregister;
   terms.has_all_to_all = library->all_to_all != nullptr;
   terms.has_revoke = library->revoke != nullptr;
+  terms.copy_engines = nccl::wants_copy_engines(library->version);
   return terms;
 }
 
@@ -132,6 +133,7 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::
   DeviceDecision decision;
   decision.by_placement = terms[0].reproducible == static_cast<uint8_t>(Reproducible::kPlacement);
   decision.kernels = decision.facts.has_windows = decision.facts.has_all_to_all = decision.facts.has_revoke = true;
+  decision.facts.copy_engines = true;
   decision.facts.version = terms[0].version;
   decision.facts.ranks = static_cast<int>(terms.size());
   decision.facts.hosts = hosts_of_nccl(terms, hosts);
@@ -141,6 +143,7 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::
     decision.facts.has_windows &= one.has_windows != 0;
     decision.facts.has_all_to_all &= one.has_all_to_all != 0;
     decision.facts.has_revoke &= one.has_revoke != 0;
+    decision.facts.copy_engines &= one.copy_engines != 0;
     decision.facts.driver = std::min(decision.facts.driver, one.driver);
   }
   const auto choice = static_cast<DeviceTransport>(terms[0].choice);

@@ -2,8 +2,9 @@
 // slot has one layout on all ranks: a piece of it is one rank's part of one parameter, and lies at the same offset everywhere, so
 // what a rank sends is where it is to arrive.
 //
-//   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can; large pieces: each broadcast to its
-//            place, in one group; many small ones: packed, gathered and unpacked, with one launch each
+//   gather   equal parts end to end: one all-gather in place, by copy engines where NCCL can and is asked to; large
+//            pieces: each broadcast to its place, in one group; many small ones: packed, gathered and unpacked, with one launch
+//            each
 //   reduce   the pieces of each rank go to it (packed first where they are small), and one launch sums them there: in rank order,
 //            in fp32, scaled, cast, with the norm
 //

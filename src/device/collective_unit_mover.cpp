@@ -32,8 +32,11 @@ Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& 
 }
 
 CollectiveUnitMover::~CollectiveUnitMover() {
-  for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients})
-    if (gathered_ && reduced_) finish(kind);
+  if (!gathered_ || !reduced_) return;
+  for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients}) finish(kind);
+  if (gathered_->complete() && reduced_->complete()) return;
+  (void)by_.release();  // streams still use their memory, and to free it would wait for them
+  (void)new auto(std::move(casts_));
 }
 
 // Rank by rank; what lies end to end is one piece.
@@ -75,7 +78,7 @@ Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) 
     pieces.push_back({reinterpret_cast<cuda::DevicePointer>(shards[i]),
                       definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count, spec_.params[i].dtype, wire});
   }
-  finish(Lane::Kind::parameters);  // the old ones may be in use
+  FSCCL_TRY(finished(Lane::Kind::parameters));  // the old ones may be in use
   casts_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(casts_, kernels_->make_casts(pieces, cuda::CastBase::destinations));
@@ -87,7 +90,7 @@ Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& g
   for (size_t i = 0; i < spec_.params.size(); i++)
     if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
       sums.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), spec_.grad_dtype});
-  finish(Lane::Kind::gradients);
+  FSCCL_TRY(finished(Lane::Kind::gradients));
   return by_->place_sums(sums);
 }
 
@@ -119,9 +122,6 @@ Status CollectiveUnitMover::reduce(const Reduce& reduce) {
   return end(Lane::Kind::gradients, reduce.stream, by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
 }
 
-void CollectiveUnitMover::finish(Lane::Kind kind) const {
-  const cuda::Current current(pool_.device());
-  (void)last(kind).finish().ok();
-}
+Status CollectiveUnitMover::finished(Lane::Kind kind) const { return DeviceCollectives::of(*spec_.shard_comm).finish(last(kind)); }
 
 }  // namespace fsccl

@@ -23,7 +23,7 @@ class CollectiveUnitMover final : public DeviceMover {
   Status gather(const Gather& gather) override;
   Status reduce(const Reduce& reduce) override;
   std::vector<cuda::MemoryOperation> released(Lane::Kind) const override { return {}; }
-  void finish(Lane::Kind kind) const override;
+  void finish(Lane::Kind kind) const override { (void)finished(kind).ok(); }
 
  private:
   explicit CollectiveUnitMover(const Request& request)
@@ -33,6 +33,7 @@ class CollectiveUnitMover final : public DeviceMover {
   std::vector<CollectiveMover::Piece> gradient_pieces() const;
   bool reduced(size_t param) const { return !spec_.params[param].frozen && !definition_.layout->tied(param); }
   const cuda::OwnedEvent& last(Lane::Kind kind) const { return kind == Lane::Kind::parameters ? *gathered_ : *reduced_; }
+  Status finished(Lane::Kind kind) const;
   Status end(Lane::Kind kind, cuda::Stream stream, Status outcome) const;
 
   const UnitSpec& spec_;

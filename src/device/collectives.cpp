@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <set>
 #include <system_error>
@@ -16,7 +17,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kScratchBytes = 8;
-constexpr int64_t kLongestStartMs = 120'000;
+constexpr int64_t kLongestStartMs = 120'000, kDrainMs = 10'000;
 
 // How it went on this rank; for the others.
 struct Outcome {
@@ -34,13 +35,16 @@ DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
 
 DeviceCollectives::~DeviceCollectives() {
   watch_.reset();
-  folded_.reset();
   exchanges_.reset();
+  bool over = true;
   for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
     if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
+    if (*one) over &= (*one)->finish();
     one->reset();
   }
-  if (!scratch_) return;
+  if (!over) (void)folded_.release();  // what frees memory waits for the device
+  folded_.reset();
+  if (!scratch_ || !over) return;
   const cuda::Current current(*device_);
   (void)device_->driver().free(scratch_);
 }
@@ -48,6 +52,20 @@ DeviceCollectives::~DeviceCollectives() {
 Status DeviceCollectives::lost() const {
   comm_.engine().look_for_failure();  // nobody else may be looking
   return comm_.engine().failed() ? comm_.engine().failure() : success();
+}
+
+Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
+  const cuda::Current current(*device_);
+  Deadline drained = Deadline::never();
+  for (bool draining = false; !event.complete();) {
+    const Status gone = lost();
+    if (!gone.ok() && drained.passed()) return gone.clone();
+    if (!gone.ok() && !draining) drained = Deadline::in_ms(kDrainMs);
+    draining = !gone.ok();
+    const timespec pause{0, 100'000};
+    nanosleep(&pause, nullptr);
+  }
+  return success();
 }
 
 Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {

@@ -58,6 +58,9 @@ class DeviceCollectives : public Companion {
   bool can_gather_in_place(const std::byte* memory, uint64_t bytes) const;
   // An all_gather of equal parts end to end, this rank's in its place. Prepared.
   Status gather_in_place(const DeviceCall& call);
+  // When the event has come: an error where that does not come any more. After a failure streams are let go, but for copy engines
+  // that wait for a rank that has died: what they use is then left to them.
+  Status finish(const cuda::OwnedEvent& event) const;
   // What was decided, as a JSON object; empty before.
   std::string explain() const;
 

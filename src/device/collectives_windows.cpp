@@ -50,16 +50,19 @@ Result<nccl::UniqueId> DeviceCollectives::share_id() {
 
 // Every rank comes to every exchange.
 Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes) {
-  if (!nccl_ || !features_.windows.usable) return success();
+  if (!nccl_ || (!features_.windows.usable && !features_.copy_gather.usable)) return success();
   window_users_[memory]++;
-  if (nccl_->in_window(reinterpret_cast<void*>(memory), bytes)) return success();
+  auto* const begin = reinterpret_cast<void*>(memory);
   bool lasting = false;
-  FSCCL_ASSIGN(std::string why, agree_on(nccl_->register_window(reinterpret_cast<void*>(memory), bytes), &lasting));
-  if (!why.empty()) {
-    features_.windows = features_.copy_gather = {false, why};
-    return lasting ? restart_nccl(why) : success();
+  std::string why;
+  if (features_.windows.usable && !nccl_->in_window(begin, bytes)) {
+    FSCCL_ASSIGN(why, agree_on(nccl_->register_window(begin, bytes), &lasting));
+    if (!why.empty()) {
+      features_.windows = features_.copy_gather = {false, why};
+      return lasting ? restart_nccl(why) : success();
+    }
   }
-  if (!features_.copy_gather.usable) return success();
+  if (!features_.copy_gather.usable || (copier_ && copier_->in_window(begin, bytes))) return success();
   FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
   FSCCL_ASSIGN(why, agree_on(make_copier(memory, bytes, id), &lasting));
   if (why.empty()) return success();

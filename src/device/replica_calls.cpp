@@ -14,12 +14,7 @@ Result<std::unique_ptr<ReplicaSum>> ReplicaCalls::create(const DeviceMover::Requ
 }
 
 ReplicaCalls::~ReplicaCalls() {
-  if (added_) finish();
-}
-
-void ReplicaCalls::finish() const {
-  const cuda::Current current(pool_.device());
-  (void)added_->finish().ok();
+  if (added_ && !on().finish(*added_).ok()) (void)new auto(std::move(norms_));  // a stream still uses them
 }
 
 // Gaps in the block are zeros, and stay so.
@@ -49,7 +44,7 @@ Status ReplicaCalls::place(const ShardPlaces& grads) {
       add(place, count);
   }
   if (in_block) add(grads.block, grads.block_bytes / dtype_size(spec_.grad_dtype));
-  finish();  // the old ones may be in use
+  FSCCL_TRY(on().finish(*added_));  // the old ones may be in use
   norms_.reset();
   if (pieces.empty()) return success();
   FSCCL_ASSIGN(norms_, kernels_->make_reduces(pieces, 1));

@@ -1,13 +1,30 @@
 #include "transports/nccl/nccl_comm.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <system_error>
+
+#include "base/log.h"
 
 namespace fsccl::nccl {
 namespace {
 
 constexpr int kJoinsJobs = 22700;  // from here on ncclCommGetAsyncError does what join() is for
+
+constexpr int64_t kLongestEndMs = 30'000;  // that an abort gets: nothing that it can end takes longer
+
+// What may never return, in a thread that nobody waits for; here, where none is to be had.
+std::shared_future<void> apart(std::function<void()> work) {
+  const auto task = std::make_shared<std::packaged_task<void()>>(std::move(work));
+  std::shared_future<void> over = task->get_future();
+  try {
+    std::thread([task] { (*task)(); }).detach();
+  } catch (const std::system_error&) {
+    (*task)();
+  }
+  return over;
+}
 
 // NCCL has nothing to wait on, only a state to ask for: often at first, then each millisecond.
 void nap(int turn) {
@@ -40,25 +57,53 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
 }
 
 Communicator::~Communicator() {
+  if (!finish())
+    FSCCL_LOG(
+        kError,
+        "NCCL has not ended a communicator within {} ms: it waits for a rank that does not answer, and keeps memory of the GPU "
+        "until the process ends",
+        patience_ms());
+}
+
+bool Communicator::finish() {
   if (ender_.joinable()) ender_.join();
   const cuda::Current current(device());
   const std::lock_guard lock(mutex_);
   if (comm_ && !ended()) close();
   free_comm();
+  return in_time(freed_);
 }
 
 // The lock is held.
 void Communicator::close() {
-  for (const Registered& one : windows_) (void)library().window_deregister(comm_, one.window);
-  if (!settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok()) return;
+  const auto close_windows = [deregister = library().window_deregister, on = request_.device, comm = comm_, windows = windows_] {
+    const cuda::Current current(*on);
+    for (const Registered& one : windows) (void)deregister(comm, one.window);
+  };
+  if (!windows_.empty()) {
+    freed_ = apart(close_windows);
+    if (!in_time(freed_)) comm_ = nullptr;  // its thread uses it
+  }
+  if (!comm_ || !settle("ncclCommFinalize", library().finalize(comm_), request_.timeout_ms).ok()) return;
   (void)library().destroy(comm_);
   comm_ = nullptr;
 }
 
-// The lock is held.
+int64_t Communicator::patience_ms() const { return std::min(request_.timeout_ms, kLongestEndMs); }
+
+bool Communicator::in_time(const std::shared_future<void>& over) const {
+  return !over.valid() || over.wait_for(std::chrono::milliseconds(patience_ms())) == std::future_status::ready;
+}
+
+// The lock is held. Does not wait, but for a job that the thread's next call would find.
 void Communicator::free_comm() {
-  if (comm_) (void)library().abort(comm_);
+  if (!comm_) return;
+  freed_ = apart([abort = library().abort, on = request_.device, comm = comm_] {
+    const cuda::Current current(*on);
+    (void)abort(comm);
+  });
   comm_ = nullptr;
+  if (library().version < kJoinsJobs) (void)in_time(freed_);  // which joins, too
 }
 
 // The lock is held.
@@ -66,7 +111,7 @@ Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms
   const Deadline deadline = Deadline::in_ms(timeout_ms);
   for (int turn = 0; code == kInProgress; turn++) {
     if (ended()) {
-      if (library().version < kJoinsJobs) stop();  // which joins, too
+      if (library().version < kJoinsJobs) stop();  // which joins
       return why_ended();
     }
     Status lost = request_.lost ? request_.lost() : success();
@@ -106,7 +151,7 @@ Code Communicator::state() const {
   return asked == kSuccess ? code : asked;
 }
 
-// The lock is held, and it is safe to block.
+// The lock is held.
 void Communicator::give_up(const Status& why) noexcept {
   {
     const std::lock_guard lock(why_mutex_);

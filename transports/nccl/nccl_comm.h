@@ -2,10 +2,13 @@
 // wait; the same holds for every call after it: what NCCL says it is still doing is waited for here.
 //
 // It ends in one of two ways: by its destructor, when all its work is done, or by end(), at once, whatever hangs. After end() it
-// takes nothing more. Calls hold the lock of `use()`, so that nothing is freed under them.
+// takes nothing more. Neither waits without a bound: what NCCL cannot end (gathers by copy engines wait for a rank that has died)
+// is left behind with its communicator, in a thread that waits for it. Calls hold the lock of `use()`, so that nothing is freed
+// under them.
 #pragma once
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -35,6 +38,8 @@ class Communicator {
   // Collective over the ranks of the id, blocking.
   static Result<std::unique_ptr<Communicator>> create(Request request);
   ~Communicator();
+  // What the destructor does, before it. False: NCCL has not come back, and streams may still use memory.
+  bool finish();
   Communicator(const Communicator&) = delete;
 
   const Library& library() const { return *request_.library; }
@@ -74,6 +79,8 @@ class Communicator {
   void close();
   void stop();
   void free_comm();
+  int64_t patience_ms() const;
+  bool in_time(const std::shared_future<void>& over) const;
   struct Registered {
     const char* base;
     size_t bytes;
@@ -89,7 +96,8 @@ class Communicator {
   bool refused_ = false;  // a window, and so all that would come
   std::vector<Registered> windows_;
   Window new_window_ = nullptr;  // of a registration under way
-  std::thread ender_;            // of end(), where NCCL's abort may block
+  std::shared_future<void> freed_;
+  std::thread ender_;  // of end(), whose caller must not wait for a call that is under way
 };
 
 }  // namespace fsccl::nccl

@@ -16,7 +16,8 @@ Feature since(const Facts& facts, int version, bool has, const char* function) {
   return {true, ""};
 }
 
-Feature windows_of(const Facts& facts) {
+// For whatever uses them.
+Feature symmetric_of(const Facts& facts) {
   Feature feature = since(facts, 22700, facts.has_windows, "ncclCommWindowRegister");
   if (feature.usable && facts.ranks == 1) return {false, "one rank has no peers"};
   if (feature.usable && !facts.windows_off.empty()) return {false, facts.windows_off};
@@ -24,9 +25,21 @@ Feature windows_of(const Facts& facts) {
   return feature;
 }
 
-Feature copy_gather_of(const Facts& facts, const Feature& windows) {
+Feature windows_of(const Facts& facts) {
+  Feature feature = symmetric_of(facts);
+  if (feature.usable && facts.version < 22900)
+    return {false, fmt::format("NCCL is {}: before 2.29 nothing ends its kernels for windows when a rank dies",
+                               version_text(facts.version))};
+  return feature;
+}
+
+Feature copy_gather_of(const Facts& facts) {
   if (facts.version < 22800) return since(facts, 22800, true, "");
-  if (!windows.usable) return {false, "it needs windows: " + windows.why};
+  if (!facts.copy_engines)
+    return {false,
+            "NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks: nothing ends such a gather when a rank dies in the middle "
+            "of it"};
+  if (const Feature windows = symmetric_of(facts); !windows.usable) return {false, "it needs windows: " + windows.why};
   if (facts.driver < 12050)
     return {false, fmt::format("the driver is for CUDA {}.{}, this needs 12.5", facts.driver / 1000, facts.driver % 1000 / 10)};
   if (facts.hosts > 1 && facts.version < 23006)
@@ -46,7 +59,7 @@ Features features_of(const Facts& facts) {
     return features;
   }
   features.windows = windows_of(facts);
-  features.copy_gather = copy_gather_of(facts, features.windows);
+  features.copy_gather = copy_gather_of(facts);
   // Between hosts both buffers lie in windows again.
   features.send_needs_window = facts.version < 22900 || facts.hosts > 1;
   features.all_to_all = since(facts, 22800, facts.has_all_to_all, "ncclAlltoAll");

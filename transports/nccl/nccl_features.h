@@ -14,10 +14,11 @@ inline constexpr int kOldest = 21900;  // one that takes non-blocking settings a
 struct Facts {
   int version = 0;                                                       // the same on all ranks
   bool has_windows = false, has_all_to_all = false, has_revoke = false;  // functions found, on all ranks
-  int ranks = 1, hosts = 1;  // hosts as NCCL tells them apart: by NCCL_HOSTID where that is set
-  bool peer_access = false;  // every two GPUs of a host can map each other's memory
-  std::string windows_off;   // which setting of which rank switches them off; empty: none
-  int driver = 0;            // CUDA's, the oldest of any rank: 1000 * major + 10 * minor
+  int ranks = 1, hosts = 1;   // hosts as NCCL tells them apart: by NCCL_HOSTID where that is set
+  bool peer_access = false;   // every two GPUs of a host can map each other's memory
+  std::string windows_off;    // which setting of which rank switches them off; empty: none
+  bool copy_engines = false;  // all ranks want them (NCCL_CTA_POLICY)
+  int driver = 0;             // CUDA's, the oldest of any rank: 1000 * major + 10 * minor
 };
 
 struct Feature {
@@ -26,9 +27,12 @@ struct Feature {
 };
 
 struct Features {
-  Feature base;                   // communicators and plain collectives
-  Feature windows;                // symmetric memory: kernels that read peers' memory and accumulate 16-bit floats in fp32
-  Feature copy_gather;            // all-gather by copy engines: no multiprocessor is taken from the computation
+  Feature base;  // communicators and plain collectives
+  // Symmetric memory: kernels that read peers' memory and accumulate 16-bit floats in fp32. Before 2.29 nothing ends one that waits
+  // for a rank that has died.
+  Feature windows;
+  // All-gather by copy engines: no multiprocessor is taken from the computation. Nothing ends one, in any version.
+  Feature copy_gather;
   Feature all_to_all;             // in one call; else as sends and receives
   Feature revoke;                 // operations in flight are ended without freeing the communicator under who uses it
   bool send_needs_window = true;  // copy_gather: the source, too, or the result alone

@@ -1,6 +1,7 @@
 #include "transports/nccl/nccl_library.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/immortal.h"
@@ -95,6 +96,14 @@ std::string windows_off() {
     if (value && std::strtoll(value, &end, 0) == 0 && end != value) return fmt::format("{} is {}", name, value);
   }
   return "";
+}
+
+bool wants_copy_engines(int version) {
+  const char* const value = std::getenv("NCCL_CTA_POLICY");
+  if (!value) return false;
+  char* end = nullptr;
+  const long long number = std::strtoll(value, &end, 0);
+  return (end != value && number == kZeroCtas) || (version >= 22900 && strcasestr(value, "ZERO"));
 }
 
 std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }

@@ -104,6 +104,9 @@ const Library* library(std::string* why);
 // missing here.
 std::string windows_off();
 
+// Whether NCCL_CTA_POLICY asks for them in this process, as this version reads it; NCCL takes it before what a communicator says.
+bool wants_copy_engines(int version);
+
 // "2.28.9"
 std::string version_text(int version);
 

@@ -111,8 +111,10 @@ int issue(Operation op, ncclComm* handle, void* stream) {
   const bool symmetric = gathers || op.kind == Operation::Kind::reduce_scatter || op.kind == Operation::Kind::all_reduce;
   if (symmetric && ((op.recv && comm.leaves_window(op.recv, whole)) || (op.send && comm.leaves_window(op.send, part))))
     return broken(std::string(name) + ": a buffer begins in a window and ends outside of it");
-  if (gathers && comm.zero_ctas && comm.one_host && to != kNoPlace && comm.place_of(op.send, part) != kNoPlace)
-    (void)called("ncclAllGather by copy engines", comm.rank);
+  const bool in_windows = symmetric && to != kNoPlace && comm.place_of(op.send, part) != kNoPlace;
+  const bool by_copy_engines = in_windows && gathers && comm.zero_ctas && comm.one_host && version() >= 22800;
+  if (by_copy_engines) (void)called("ncclAllGather by copy engines", comm.rank);
+  op.endless = by_copy_engines || (in_windows && version() < 22900);
   const auto same = std::find_if(group.pending.begin(), group.pending.end(),
                                  [&](const Pending& one) { return one.handle == handle && one.stream == stream; });
   if (same == group.pending.end())

@@ -22,9 +22,9 @@ struct Operation {
   size_t count = 0;
   Type type{};
   int fold = 0;
-  double scale = 1;  // of a made operator
-  int root = -1;     // or the peer
-  bool fails = false, hangs = false;
+  double scale = 1;                                    // of a made operator
+  int root = -1;                                       // or the peer
+  bool fails = false, hangs = false, endless = false;  // endless: an abort does not end it
   uint64_t place = kNoPlace;
 };
 
@@ -41,6 +41,7 @@ struct Comm {
   std::atomic<bool> stopped{false};      // aborted or revoked: what runs ends at once
   std::atomic<int> error{kSuccess};      // asynchronous
   std::atomic<int> job{kSuccess};        // kInProgress while something is done in the background
+  std::atomic<int> endless{0};           // operations that run now and that nothing ends
   std::atomic<bool> settling{false};     // says once more that it is in progress
   std::atomic<uint64_t> collectives{0};  // run so far
   uint64_t meetings = 0;

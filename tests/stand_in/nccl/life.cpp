@@ -130,6 +130,7 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
   comm->ranks = ranks;
   comm->blocking = config->blocking != 0;
   comm->zero_ctas = config->cta_policy == kZeroCtas;
+  if (const char* const policy = std::getenv("NCCL_CTA_POLICY")) comm->zero_ctas = std::atoi(policy) == kZeroCtas;
   *made = new_handle(comm);
   if (!comm->blocking) begin_job(*comm);
   return in_background(*comm, [comm = comm.get(), fault] {
@@ -179,6 +180,8 @@ int ncclCommAbort(ncclComm* handle) {
   (void)called("ncclCommAbort", handle->comm->rank);
   handle->comm->stopped = true;
   if (handle->comm->group_job) handle->comm->group_job->joined = true;
+  // As the real one, it waits for the device, and so for copy engines.
+  (void)wait_until([&] { return handle->comm->endless == 0; }, [] { return false; });
   close_down(handle);
   return kSuccess;
 }

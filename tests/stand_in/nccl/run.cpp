@@ -10,6 +10,11 @@
 namespace fsccl::stand_in_nccl {
 namespace {
 
+// What runs on this thread does not end when the communicator is stopped: copy engines wait for peers' words, and symmetric kernels
+// before 2.29 spin.
+thread_local bool endless = false;
+bool over(const Comm& comm) { return comm.region->broken || (comm.stopped && !endless); }
+
 struct Transfer {
   char* memory;
   uint64_t bytes;
@@ -24,7 +29,7 @@ class Transfers {
   }
   void receive(int from, char* memory, uint64_t bytes) { in_[static_cast<size_t>(from)].push_back({memory, bytes}); }
   bool run() {
-    return wait_until([this] { return advance(); }, [this] { return comm_.over(); });
+    return wait_until([this] { return advance(); }, [this] { return over(comm_); });
   }
 
  private:
@@ -157,6 +162,21 @@ void fold_all(const Operation& op, const std::vector<std::vector<char>>& inputs,
   kFolders[op.type](op, inputs, to);
 }
 
+class Endless {
+ public:
+  Endless(Comm& comm, bool is) : comm_(comm) {
+    endless = is;
+    comm_.endless += is;
+  }
+  ~Endless() {
+    comm_.endless -= endless;
+    endless = false;
+  }
+
+ private:
+  Comm& comm_;
+};
+
 // All ranks are about to do the same, or none does it.
 bool agreed(Comm& comm, const Operation& op) {
   const uint64_t number = ++comm.collectives;
@@ -167,7 +187,7 @@ bool agreed(Comm& comm, const Operation& op) {
   mine.number = number;
   for (int q = 0; q < comm.ranks; q++) {
     const Announced& theirs = comm.region->announced[q][number % 2];
-    if (!wait_until([&] { return theirs.number >= number; }, [&] { return comm.over(); })) return false;
+    if (!wait_until([&] { return theirs.number >= number; }, [&] { return over(comm); })) return false;
     std::string problem;
     if (std::strcmp(theirs.text, mine.text) != 0) {
       problem = "collective " + std::to_string(number) + ": rank " + std::to_string(comm.rank) + " does " + mine.text + ", rank " +
@@ -221,13 +241,14 @@ void run(Comm& comm, const std::vector<Operation>& operations) {
   Transfers messages(comm);
   bool there_are_messages = false;
   for (const Operation& op : operations) {
-    if (comm.over()) return;
+    if (comm.over() && !op.endless) return;
+    const Endless here(comm, op.endless);
     if (op.fails) {
       comm.error = kRemoteError;
       set_last_error("injected by FSCCL_STAND_IN_NCCL_FAIL");
     }
     if (op.hangs || op.fails) {
-      (void)wait_until([] { return false; }, [&] { return comm.over(); });
+      (void)wait_until([] { return false; }, [&] { return over(comm); });
       return;
     }
     if (op.kind != Kind::send && op.kind != Kind::recv) {

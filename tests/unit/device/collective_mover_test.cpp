@@ -212,6 +212,40 @@ TEST(Mover, GathersByCopyEnginesWhereNcclCan) {
   EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllGather by copy engines") - before, 2u);
 }
 
+TEST(Mover, CopyEnginesAreForWhoAsks) {
+  stand_in_nccl::in_process({{"NCCL_CTA_POLICY", "0"}}, [] {
+    run_ranks(2, [](Communicator& comm) {
+      Slots slots(comm.rank());
+      const auto made = make(comm, slots, flat(2), {});
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      EXPECT_STREQ(made.value()->gathers_by(), "one all-gather in place");
+      EXPECT_THAT(DeviceCollectives::of(comm).explain(),
+                  ::testing::HasSubstr("NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks"));
+      EXPECT_TRUE(made.value()->gather(0, slots.stream).ok());
+      slots.take();
+    });
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllGather by copy engines"), 0u);
+  });
+}
+
+// Nothing ends it, and its stream waits for ever: but nobody else does.
+TEST(Mover, ACopyEngineGatherThatHangsIsLeftBehind) {
+  stand_in_nccl::in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclAllGather:1:hang:1"}, {"FSCCL_TIMEOUT_MS", "1000"}}, [] {
+    run_ranks(2, [](Communicator& comm) {
+      Slots& slots = *new Slots(comm.rank());  // streams use them
+      auto made = make(comm, slots, flat(2), {});
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      const Status status = made.value()->gather(0, slots.stream);
+      ASSERT_TRUE(status.ok()) << status.text();
+      const cuda::Current current(slots.device);
+      cuda::OwnedEvent behind = cuda::OwnedEvent::create(slots.device).take();
+      ASSERT_TRUE(behind.record(slots.stream).ok());
+      EXPECT_EQ(DeviceCollectives::of(comm).finish(behind).code(), FSCCL_ERR_TIMEOUT);
+      EXPECT_NE(slots.device.driver().stream_query(slots.stream), cuda::kSuccess);
+    });
+  });
+}
+
 // Slots of another pool may come to lie where those of one before lay, in other memory.
 TEST(Mover, TheWindowEndsWithItsLastUser) {
   const stand_in_nccl::Control nccl;

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 Facts best(int version) {
   Facts facts;
   facts.version = version;
-  facts.has_windows = facts.has_all_to_all = facts.has_revoke = facts.peer_access = true;
+  facts.has_windows = facts.has_all_to_all = facts.has_revoke = facts.peer_access = facts.copy_engines = true;
   facts.ranks = 8;
   facts.driver = 13000;
   return facts;
@@ -28,8 +28,8 @@ TEST(NcclFeatures, ByVersion) {
       {22005, true, false, false, false, false, true},  {22105, true, false, false, false, false, true},
       {22203, true, false, false, false, false, true},  {22304, true, false, false, false, false, true},
       {22403, true, false, false, false, false, true},  {22501, true, false, false, false, false, true},
-      {22602, true, false, false, false, false, true},  {22707, true, true, false, false, false, true},
-      {22803, true, true, true, true, false, true},     {22809, true, true, true, true, true, true},
+      {22602, true, false, false, false, false, true},  {22707, true, false, false, false, false, true},
+      {22803, true, false, true, true, false, true},    {22809, true, false, true, true, true, true},
       {22907, true, true, true, true, true, false},     {23006, true, true, true, true, true, false},
       {23101, true, true, true, true, true, false},     {23201, true, true, true, true, true, false},
   };
@@ -49,6 +49,10 @@ TEST(NcclFeatures, ByVersion) {
 TEST(NcclFeatures, WhyNot) {
   Facts facts = best(21805);
   EXPECT_THAT(features_of(facts).base.why, HasSubstr("NCCL is 2.18.5, this needs 2.19.0"));
+  facts = best(22809);
+  EXPECT_THAT(features_of(facts).windows.why, HasSubstr("before 2.29 nothing ends its kernels for windows when a rank dies"));
+  facts.copy_engines = false;
+  EXPECT_THAT(features_of(facts).copy_gather.why, HasSubstr("NCCL_CTA_POLICY is not ZERO (before 2.29: 2) on all ranks"));
   facts = best(22809);
   facts.has_windows = false;
   EXPECT_THAT(features_of(facts).windows.why, HasSubstr("no ncclCommWindowRegister"));
