@@ -66,6 +66,9 @@ std::string obstacle(const std::vector<DeviceTerms>& terms) {
   std::vector<std::string> hosts;
   for (size_t rank = 0; rank < terms.size(); rank++) {
     if (!terms[rank].version) return fmt::format("rank {}: {}", rank, text_in(terms[rank].why));
+    if (terms[rank].blocks)
+      return fmt::format(
+          "rank {}: NCCL_COMM_BLOCKING is 1, with which calls of NCCL wait for other ranks without a deadline: unset it", rank);
     hosts.push_back(text_in(terms[rank].host));
     versions.push_back(terms[rank].version);
   }
@@ -124,6 +127,7 @@ DeviceTerms device_terms(const cuda::Device& device, int rank) {
   terms.has_windows = library->window_register && library->window_deregister;
   terms.has_all_to_all = library->all_to_all != nullptr;
   terms.has_revoke = library->revoke != nullptr;
+  terms.blocks = nccl::made_to_block();
   terms.copy_engines = nccl::wants_copy_engines(library->version);
   return terms;
 }

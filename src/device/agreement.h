@@ -21,6 +21,7 @@ struct DeviceTerms {
   uint8_t reproducible = 0, has_windows = 0, has_all_to_all = 0, has_revoke = 0;
   uint8_t shares_gpus = 0;        // NCCL_MULTI_RANK_GPU_ENABLE
   uint8_t copy_engines = 0;       // NCCL_CTA_POLICY
+  uint8_t blocks = 0;             // NCCL_COMM_BLOCKING
   uint8_t kernels = 0;            // of this library, for its GPU
   unsigned char device[16] = {};  // the GPU
   uint64_t nccl_host = 0;         // a hash of NCCL_HOSTID; 0: not set

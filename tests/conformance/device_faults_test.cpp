@@ -113,6 +113,18 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   });
 }
 
+TEST(DeviceFaults, ANcclThatIsToldToBlockIsNotUsed) {
+  in_process({{"NCCL_COMM_BLOCKING", "1"}, {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}}, [] {
+    run_ranks(2, [](Rank& self) {
+      const Summing summing(self);
+      ASSERT_OK(summing.start());
+      EXPECT_EQ(summing.result(), 2u);
+      EXPECT_THAT(summing.explained(), ::testing::HasSubstr("rank 0: NCCL_COMM_BLOCKING is 1"));
+    });
+    EXPECT_EQ(stand_in_nccl::Control().calls("ncclCommInitRankConfig"), 0u);
+  });
+}
+
 TEST(DeviceFaults, WithoutNcclOnOneRankAllGoThroughTheHost) {
   in_process({{"FSCCL_STAND_IN_NCCL_FAIL", "ncclCommInitRankConfig:1:error:1"}, {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}}, [] {
     run_ranks(

@@ -106,6 +106,11 @@ bool wants_copy_engines(int version) {
   return (end != value && number == kZeroCtas) || (version >= 22900 && strcasestr(value, "ZERO"));
 }
 
+bool made_to_block() {
+  const char* const value = std::getenv("NCCL_COMM_BLOCKING");
+  return value && std::strtoll(value, nullptr, 0) == 1;
+}
+
 std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
 
 }  // namespace fsccl::nccl

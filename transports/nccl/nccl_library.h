@@ -107,6 +107,9 @@ std::string windows_off();
 // Whether NCCL_CTA_POLICY asks for them in this process, as this version reads it; NCCL takes it before what a communicator says.
 bool wants_copy_engines(int version);
 
+// Whether NCCL_COMM_BLOCKING does, in this process: NCCL takes it before what a communicator says.
+bool made_to_block();
+
 // "2.28.9"
 std::string version_text(int version);
 

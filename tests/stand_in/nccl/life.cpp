@@ -128,7 +128,8 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
   comm->region = std::move(region);
   comm->rank = rank;
   comm->ranks = ranks;
-  comm->blocking = config->blocking != 0;
+  const char* const blocks = std::getenv("NCCL_COMM_BLOCKING");
+  comm->blocking = blocks ? std::atoi(blocks) == 1 : config->blocking != 0;
   comm->zero_ctas = config->cta_policy == kZeroCtas;
   if (const char* const policy = std::getenv("NCCL_CTA_POLICY")) comm->zero_ctas = std::atoi(policy) == kZeroCtas;
   *made = new_handle(comm);

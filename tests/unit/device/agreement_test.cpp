@@ -61,6 +61,15 @@ TEST(DeviceAgreement, StagedAndWhy) {
   EXPECT_THAT(decide(terms).value().why, HasSubstr("this needs 2.19"));
 }
 
+TEST(DeviceAgreement, NotWithANcclThatIsToldToBlock) {
+  std::vector<DeviceTerms> terms = ranks_with_nccl(2);
+  terms[1].blocks = 1;
+  EXPECT_FALSE(decide(terms).value().nccl);
+  EXPECT_THAT(decide(terms).value().why, HasSubstr("rank 1: NCCL_COMM_BLOCKING is 1"));
+  for (DeviceTerms& one : terms) one.choice = static_cast<int32_t>(DeviceTransport::kNccl);
+  EXPECT_THAT(decide(terms).status().text(), HasSubstr("unset it"));
+}
+
 TEST(DeviceAgreement, OneGpuForTwoRanks) {
   std::vector<DeviceTerms> terms = ranks_with_nccl(3);
   terms[2].device[0] = 1;
