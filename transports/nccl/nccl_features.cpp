@@ -20,6 +20,9 @@ Feature since(const Facts& facts, int version, bool has, const char* function) {
 Feature symmetric_of(const Facts& facts) {
   Feature feature = since(facts, 22700, facts.has_windows, "ncclCommWindowRegister");
   if (feature.usable && facts.ranks == 1) return {false, "one rank has no peers"};
+  if (feature.usable && facts.hosts > 1 && facts.version < 22807)
+    return {false, fmt::format("there are {} hosts: NCCL {} makes windows inside one, 2.28.7 between them", facts.hosts,
+                               version_text(facts.version))};
   if (feature.usable && !facts.windows_off.empty()) return {false, facts.windows_off};
   if (feature.usable && !facts.peer_access) return {false, "GPUs of a host cannot map each other's memory"};
   return feature;

@@ -73,8 +73,12 @@ TEST(NcclFeatures, WhyNot) {
 }
 
 TEST(NcclFeatures, BetweenHosts) {
-  Facts facts = best(22907);
+  Facts facts = best(22803);
   facts.hosts = 2;
+  EXPECT_THAT(features_of(facts).windows.why, HasSubstr("there are 2 hosts: NCCL 2.28.3 makes windows inside one"));
+  EXPECT_THAT(features_of(facts).copy_gather.why, HasSubstr("it needs windows: there are 2 hosts"));
+  facts.version = 22907;
+  EXPECT_TRUE(features_of(facts).windows.usable);
   EXPECT_THAT(features_of(facts).copy_gather.why, HasSubstr("2 hosts"));
   facts.version = 23006;
   EXPECT_TRUE(features_of(facts).copy_gather.usable);
