@@ -31,6 +31,8 @@ fsccl_status_t status_of(Code code) {
       return FSCCL_ERR_INVALID_STATE;
     case kRemoteError:
       return FSCCL_ERR_PEER_DEAD;
+    case kTimeout:  // 2.30
+      return FSCCL_ERR_TIMEOUT;
     case kUnhandledCudaError:
     case kSystemError:
       return FSCCL_ERR_SYSTEM;

@@ -23,7 +23,7 @@ struct UniqueId {
 
 using Code = int;  // ncclResult_t
 inline constexpr Code kSuccess = 0, kUnhandledCudaError = 1, kSystemError = 2, kInternalError = 3, kInvalidArgument = 4,
-                      kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7;
+                      kInvalidUsage = 5, kRemoteError = 6, kInProgress = 7, kTimeout = 8;
 
 enum class Type : int {
   int8 = 0,

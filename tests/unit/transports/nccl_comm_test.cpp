@@ -106,6 +106,14 @@ TEST(NcclComm, AnInitThatFailsSaysWhyAndWhatToDo) {
   });
 }
 
+TEST(NcclComm, WhatNcclSaysIsToldAsOurs) {
+  std::string why;
+  const Library& nccl = *library(&why);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", kTimeout, nullptr).code(), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", kRemoteError, nullptr).code(), FSCCL_ERR_PEER_DEAD);
+  EXPECT_EQ(failed(nccl, "ncclAllGather", kInternalError, nullptr).code(), FSCCL_ERR_INTERNAL);
+}
+
 TEST(NcclComm, AnInitThatHangsEndsAtItsDeadline) {
   in_process("ncclCommInitRankConfig:1:hang:1", [] {
     const std::vector<Member> members = make(2, 300);
