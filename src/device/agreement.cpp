@@ -48,6 +48,14 @@ std::string shared_gpu(const std::vector<DeviceTerms>& terms) {
   return "";
 }
 
+int most_on_one_gpu(const std::vector<DeviceTerms>& terms) {
+  std::map<std::string, int> ranks;
+  int most = 1;
+  for (const DeviceTerms& one : terms)
+    most = std::max(most, ++ranks[{reinterpret_cast<const char*>(one.device), sizeof one.device}]);
+  return most;
+}
+
 // To NCCL a machine is what NCCL_HOSTID says, where it is set.
 int hosts_of_nccl(const std::vector<DeviceTerms>& terms, const std::vector<uint64_t>& hosts) {
   std::set<std::pair<uint64_t, uint64_t>> found;
@@ -142,6 +150,7 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms, const std::
   decision.facts.ranks = static_cast<int>(terms.size());
   decision.facts.hosts = hosts_of_nccl(terms, hosts);
   decision.facts.driver = terms[0].driver;
+  decision.ranks_on_gpu = most_on_one_gpu(terms);
   for (const DeviceTerms& one : terms) {
     decision.kernels &= one.kernels != 0;
     decision.facts.has_windows &= one.has_windows != 0;

@@ -43,6 +43,7 @@ struct DeviceDecision {
   nccl::Facts facts;          // for features_of(), but for peer_access
   bool kernels = false;       // all ranks can sum in fp32 themselves
   bool by_placement = false;  // FSCCL_REPRODUCIBLE=placement
+  int ranks_on_gpu = 1;       // on the one that most share
 };
 
 // By rank, as are `hosts`, numbers of the machines; a pure function. FSCCL_ERR_MISMATCH where settings differ,

@@ -185,6 +185,8 @@ Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const c
   request.rank = comm_.rank();
   request.ranks = comm_.size();
   request.copy_engines = copy_engines;
+  // Kernels of all ranks on it run at once, and of the two communicators of each: they wait for each other.
+  if (decision_.ranks_on_gpu > 1) request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
   request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
   request.timeout_ms = comm_.timeout_ms();
   // Who cannot start waits for the others in the next exchange: theirs ends well before that wait does.

@@ -210,6 +210,9 @@ TEST(DeviceFaults, TwoRanksOnOneGpu) {
       EXPECT_EQ(summing.result(), 2u);
     });
     EXPECT_EQ(stand_in_nccl::Control().calls("ncclAllReduce"), 2u);
+    std::string why;
+    const int most = device_of_rank(0, &why)->multiprocessors() / 4;  // two ranks: else kernels could wait for one that has no room
+    EXPECT_EQ(stand_in_nccl::Control().calls(("ncclCommInitRankConfig with maxCTAs " + std::to_string(most)).c_str()), 2u);
   });
 }
 

@@ -47,6 +47,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Request request) {
   Settings settings;
   settings.version = static_cast<unsigned>(std::min(r.library->version, 22809));
   settings.blocking = 0;
+  settings.most_ctas = r.most_ctas;
   if (r.copy_engines) settings.cta_policy = kZeroCtas;
   const std::lock_guard lock(made->mutex_);
   const Code code = r.library->init_rank(&made->comm_, r.ranks, r.id, r.rank, &settings);

@@ -30,6 +30,7 @@ class Communicator {
     int rank = 0, ranks = 1;
     bool copy_engines = false;  // prefer them to kernels
     bool can_revoke = false;
+    int most_ctas = kUndefined;                  // blocks of a kernel: as many multiprocessors as it may take
     int64_t timeout_ms = 0, start_ms = 0;        // of every wait; of that of create()
     std::function<Status()> lost;                // an error when the others need not be waited for any more; any thread
     std::function<void(const Status&)> refused;  // told of a group that has ended the communicator: the others may wait for it

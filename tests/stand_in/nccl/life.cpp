@@ -132,6 +132,8 @@ int ncclCommInitRankConfig(ncclComm** made, int ranks, UniqueId id, int rank, Co
   comm->blocking = blocks ? std::atoi(blocks) == 1 : config->blocking != 0;
   comm->zero_ctas = config->cta_policy == kZeroCtas;
   if (const char* const policy = std::getenv("NCCL_CTA_POLICY")) comm->zero_ctas = std::atoi(policy) == kZeroCtas;
+  if (config->most_ctas >= 1)
+    (void)called(("ncclCommInitRankConfig with maxCTAs " + std::to_string(config->most_ctas)).c_str(), rank);
   *made = new_handle(comm);
   if (!comm->blocking) begin_job(*comm);
   return in_background(*comm, [comm = comm.get(), fault] {

@@ -30,6 +30,7 @@ Result<DeviceDecision> decide(const std::vector<DeviceTerms>& terms) {
 TEST(DeviceAgreement, NcclWhereAllCan) {
   const DeviceDecision decision = decide(ranks_with_nccl(4)).take();
   EXPECT_TRUE(decision.nccl && decision.kernels) << decision.why;
+  EXPECT_EQ(decision.ranks_on_gpu, 1);
   EXPECT_EQ(decision.facts.version, 22809);
 }
 
@@ -74,6 +75,7 @@ TEST(DeviceAgreement, OneGpuForTwoRanks) {
   std::vector<DeviceTerms> terms = ranks_with_nccl(3);
   terms[2].device[0] = 1;
   EXPECT_THAT(decide(terms).value().why, HasSubstr("ranks 1 and 2 are on one GPU"));
+  EXPECT_EQ(decide(terms).value().ranks_on_gpu, 2);
   terms[1].nccl_host = 5, terms[2].nccl_host = 7;
   EXPECT_TRUE(decide(terms).value().nccl);
   terms[1].nccl_host = terms[2].nccl_host = 0;
