@@ -17,6 +17,8 @@ ReplicaCalls::~ReplicaCalls() {
   if (added_ && !on().finish(*added_).ok()) (void)new auto(std::move(norms_));  // a stream still uses them
 }
 
+void ReplicaCalls::finish() const { (void)on().finish(*added_).ok(); }
+
 // Gaps in the block are zeros, and stay so.
 Status ReplicaCalls::place(const ShardPlaces& grads) {
   const Communicator& replicas = *spec_.replicate_comm;
