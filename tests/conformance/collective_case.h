@@ -49,6 +49,8 @@ class Collective {
   void check_guards(const Area& area, const char* what) const;
   std::vector<char> input_of(int rank) const;
   std::vector<char> expected() const;
+  bool in_any_order() const;
+  bool near(double got, double wanted) const;
   bool reduces() const { return case_.kind == Kind::reduce_scatter || case_.kind == Kind::all_reduce; }
 
   const CollectiveCase case_;

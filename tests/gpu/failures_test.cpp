@@ -37,9 +37,14 @@ int gather(const Child& child) {
   return place.end() ? 0 : 1;
 }
 
-TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) {
+void kill_one(int port, const std::vector<Variables>& more) {
   Processes processes;
-  for (int rank = 0; rank < 2; rank++) processes.start("gather", rank, 2, job(rank, 2, 20340));
+  for (int rank = 0; rank < 2; rank++) {
+    Variables variables = job(rank, 2, port);
+    const Variables& own = more[static_cast<size_t>(rank)];
+    variables.insert(variables.end(), own.begin(), own.end());
+    processes.start("gather", rank, 2, variables);
+  }
   const bool ready = processes.wait_for_output(1, "ready", limit_ms(120'000));
   if (!ready) {
     processes.finish(limit_ms(120'000));
@@ -50,6 +55,18 @@ TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) {
   processes.kill(1, SIGKILL);
   processes.finish(limit_ms(120'000));
   EXPECT_EQ(processes.exit_code(0), 0) << processes.report();
+}
+
+TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGo) { kill_one(20340, {{}, {}}); }
+
+// By its collectives, between ranks that NCCL takes for two hosts.
+TEST(GpuFailures, AKilledRankLetsTheStreamsOfOthersGoByNccl) {
+  std::vector<Variables> more;
+  for (const char* const host : {"host0", "host1"}) {
+    more.push_back(nccl_host(host));
+    more.back().emplace_back("FSCCL_DEVICE_TRANSPORT", "nccl");
+  }
+  kill_one(20350, more);
 }
 
 // Who says after how many seconds a test has hung, says how long its ranks wait.
