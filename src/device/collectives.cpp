@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <new>
-#include <set>
-#include <system_error>
-#include <thread>
 
 #include "base/json_writer.h"
 #include "base/log.h"
@@ -71,9 +67,11 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
 Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {
   FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
   const cuda::Current current(*device);
+  size_t captured = 0;
   for (const DeviceCall& call : calls) {
     FSCCL_ASSIGN(const bool capturing, device->capturing(call.stream));
     if (!capturing) continue;
+    captured++;
     if (!prepared() && !comm_.engine().options().inside)
       return fail(FSCCL_ERR_NOT_AVAILABLE,
                   "{}: the stream is being captured, and the first call of communicator {} on a GPU starts NCCL, or finds that it "
@@ -89,6 +87,11 @@ Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCa
                   "float32, or call it outside of the capture",
                   op_name(call.op), dtype_name(call.dtype), comm_.name());
   }
+  if (captured && captured < calls.size())
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} of {} calls of a group on communicator {} are on streams that are being captured: NCCL takes all of them into "
+                "graphs, or none. Put them into groups of their own",
+                captured, calls.size(), comm_.name());
   return success();
 }
 
@@ -289,15 +292,16 @@ Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
   return move({&parts});
 }
 
-Status DeviceCollectives::enqueue_all(nccl::Communicator& by, const std::vector<const DeviceCall*>& calls) {
-  return by.group([&] {
+std::function<Status()> DeviceCollectives::issue(nccl::Communicator& by, Calls calls) {
+  return [this, &by, calls = std::move(calls)] {
+    const cuda::Current current(*device_);
     for (const DeviceCall* call : calls) FSCCL_TRY(enqueue(by, *call, features_.all_to_all.usable, scratch_));
     return success();
-  });
+  };
 }
 
-Status DeviceCollectives::move(const std::vector<const DeviceCall*>& calls) {
-  return exchanges_ ? exchanges_->run(calls) : enqueue_all(*nccl_, calls);
+Status DeviceCollectives::move(const Calls& calls) {
+  return exchanges_ ? exchanges_->run(calls) : nccl_->group(issue(*nccl_, calls));
 }
 
 bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t bytes) const {
@@ -308,74 +312,8 @@ bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t by
 Status DeviceCollectives::gather_in_place(const DeviceCall& call) {
   if (!copier_) return run(std::span(&call, 1));
   const cuda::Current current(*device_);
-  FSCCL_TRY(enqueue_all(*copier_, {&call}));
+  FSCCL_TRY(copier_->group(issue(*copier_, {&call})));
   return follow(call.stream);
-}
-
-Status DeviceCollectives::run(std::span<const DeviceCall> calls) {
-  if (comm_.engine().failed()) return comm_.engine().failure();
-  const cuda::Current current(*device_);
-  std::vector<const DeviceCall*> together;
-  std::set<cuda::Stream> followed;
-  for (const DeviceCall& call : calls) {
-    FSCCL_TRY(check_buffers(call));
-    const Way chosen = way(call);
-    if (chosen == Way::nccl || chosen == Way::exchanged) together.push_back(&call);
-    if (chosen == Way::nccl || chosen == Way::folded) followed.insert(call.stream);
-  }
-  if (!together.empty()) FSCCL_TRY(move(together));
-  for (const DeviceCall& call : calls) {
-    const Way chosen = way(call);
-    if (chosen == Way::folded) FSCCL_TRY(run_folded(call));
-    if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
-  }
-  for (const cuda::Stream stream : followed) FSCCL_TRY(follow(stream));
-  return success();
-}
-
-Status DeviceCollectives::run_group(std::vector<Grouped>& group) {
-  // Communicators that are new agree in one order on all ranks, so that no two ranks wait for each other.
-  std::vector<Grouped*> order;
-  for (Grouped& one : group) order.push_back(&one);
-  std::stable_sort(order.begin(), order.end(), [](const Grouped* a, const Grouped* b) {
-    return std::pair(a->comm->members(), a->comm->tag()) < std::pair(b->comm->members(), b->comm->tag());
-  });
-  for (Grouped* one : order) FSCCL_TRY(of(*one->comm).check_captures(one->ordinal, one->calls));
-  for (Grouped* one : order) FSCCL_TRY(of(*one->comm).prepare(one->ordinal));
-
-  // Of one communicator in the order of the calls; of different ones beside each other, for each may wait for other ranks.
-  struct Share {
-    DeviceCollectives* on;
-    std::vector<DeviceCall> calls;
-    Status outcome;
-  };
-  std::vector<Share> shares;
-  for (Grouped& one : group) {
-    DeviceCollectives& on = of(*one.comm);
-    auto found = std::find_if(shares.begin(), shares.end(), [&](const Share& share) { return share.on == &on; });
-    if (found == shares.end())
-      found = shares.insert(shares.end(), Share{&on, {}, fail(FSCCL_ERR_OUT_OF_MEMORY, "memory was short in a group of calls")});
-    found->calls.insert(found->calls.end(), one.calls.begin(), one.calls.end());
-  }
-  const auto run = [](Share& share) {
-    try {
-      share.outcome = share.on->run(share.calls);
-    } catch (const std::bad_alloc&) {  // which the outcome says already
-    }
-  };
-  std::vector<std::jthread> threads;
-  for (size_t i = 1; i < shares.size(); i++) {
-    try {
-      threads.emplace_back([&run, &share = shares[i]] { run(share); });
-    } catch (const std::system_error& error) {
-      shares[i].outcome = fail(
-          FSCCL_ERR_LIMIT, "a group of calls needs a thread for each communicator: {}; raise the limit (ulimit -u)", error.what());
-    }
-  }
-  if (!shares.empty()) run(shares[0]);
-  threads.clear();
-  for (Share& share : shares) FSCCL_TRY(std::move(share.outcome));
-  return success();
 }
 
 std::string DeviceCollectives::explain() const {

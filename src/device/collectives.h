@@ -34,7 +34,8 @@ class DeviceCollectives : public Companion {
   static DeviceCollectives& of(Communicator& comm);
   ~DeviceCollectives() override;
 
-  // Of calls on streams that are being captured, before anything is done for any of them: whether a graph can have them.
+  // Before anything is done for any of them: whether a graph can have those that are on streams that are being captured. They are
+  // all calls of a group, of which NCCL takes all or none into a graph.
   Status check_captures(int ordinal, const std::vector<DeviceCall>& calls) const;
   // Collective, blocking; once. With the GPU of this ordinal.
   Status prepare(int ordinal);
@@ -86,8 +87,13 @@ class DeviceCollectives : public Companion {
   Status make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id);
   bool peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const;
   Way way(const DeviceCall& call) const;
-  Status enqueue_all(nccl::Communicator& by, const std::vector<const DeviceCall*>& calls);
-  Status move(const std::vector<const DeviceCall*>& calls);
+  using Calls = std::vector<const DeviceCall*>;
+  // What run() does: which calls NCCL takes as they are; to enqueue those; and then the others.
+  Result<Calls> calls_of_nccl(std::span<const DeviceCall> calls) const;
+  std::function<Status()> issue(nccl::Communicator& by, Calls calls);
+  Status run_others(std::span<const DeviceCall> calls);
+  bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }  // run_others(), for other ranks
+  Status move(const Calls& calls);
   Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
   Status run_folded(const DeviceCall& call);
   Status all_reduce_folded(const DeviceCall& call);

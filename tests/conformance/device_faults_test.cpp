@@ -113,6 +113,33 @@ TEST(DeviceFaults, ARefusedCallEndsTheWaitOfTheOthersStreams) {
   });
 }
 
+// From one thread and in one order, which NCCL wants of all that a process puts on a GPU.
+TEST(DeviceFaults, AGroupOverCommunicatorsIsOneOfNccl) {
+  for (const char* const version : {"21903", "22809"})
+    in_process({{"FSCCL_STAND_IN_NCCL_VERSION", version}}, [] {
+      run_ranks(2, [](Rank& self) {
+        const Summing summing(self);
+        fsccl_comm_t other = nullptr;
+        ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &other));
+        const DeviceBlock word(*summing.gpu, 4);
+        const auto meet = [&] {
+          return fsccl_all_reduce(word.get(), word.get(), 1, FSCCL_UINT32, FSCCL_MAX, other, summing.stream.get(), nullptr);
+        };
+        ASSERT_OK(meet());
+        for (int turn = 0; turn < 2; turn++) {
+          ASSERT_OK(fsccl_group_start());
+          ASSERT_OK(self.rank ? meet() : FSCCL_OK);
+          ASSERT_OK(summing.start());
+          ASSERT_OK(self.rank ? FSCCL_OK : meet());
+          ASSERT_OK(fsccl_group_end());
+        }
+        EXPECT_EQ(summing.result(), 4u);
+        EXPECT_OK(fsccl_comm_destroy(other));
+      });
+      EXPECT_EQ(stand_in_nccl::Control().calls("ncclGroupEnd of several communicators"), 4u);
+    });
+}
+
 TEST(DeviceFaults, ANcclThatIsToldToBlockIsNotUsed) {
   in_process({{"NCCL_COMM_BLOCKING", "1"}, {"FSCCL_STAND_IN_UCX_WITHOUT_CUDA", "1"}}, [] {
     run_ranks(2, [](Rank& self) {

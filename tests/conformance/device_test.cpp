@@ -334,8 +334,14 @@ TEST_P(Device, ACaptureHasWhatAGraphCanRepeat) {
     const bool nccl = explanation.find(R"("transport":"nccl")") != std::string::npos;
     const bool folds = explanation.find("by this library's kernel") != std::string::npos;
     const Numbers again(*at.gpu, 100 * at.ranks, 0);
+    const DeviceStream beside(*at.gpu);
     Capture capture(at.gpu->ordinal(), at.stream->get());
     if (nccl) {
+      // NCCL takes a communicator's calls of a group into graphs all, or none, and would end the communicator.
+      ASSERT_OK(fsccl_group_start());
+      ASSERT_OK(gather());
+      ASSERT_OK(fsccl_barrier(self.comm, beside.get(), nullptr));
+      EXPECT_ERROR(fsccl_group_end(), FSCCL_ERR_INVALID_ARGUMENT, "1 of 2 calls", "groups of their own");
       EXPECT_OK(fsccl_all_gather(a.at(0), again.at(0), 100, FSCCL_UINT32, self.comm, at.stream->get(), nullptr));
     } else {
       EXPECT_ERROR(gather(), FSCCL_ERR_NOT_AVAILABLE, "cannot capture", "fsccl_explain");

@@ -163,22 +163,42 @@ void Communicator::give_up(const Status& why) noexcept {
 }
 
 Status Communicator::group(const std::function<Status()>& issue) {
-  Status status = enqueue(issue);
-  if (!status.ok() && ended() && request_.refused) request_.refused(status);
-  return status;
+  Share share{this, issue, {}};
+  group({&share, 1});
+  return std::move(share.outcome);
 }
 
-Status Communicator::enqueue(const std::function<Status()>& issue) {
-  const std::lock_guard lock(mutex_);
-  if (ended() || refused_) return why_ended();
-  if (const Code code = library().group_start(); code != kSuccess) return failed(library(), "ncclGroupStart", code, comm_);
-  Status status = issue();
-  const Code code = library().group_end();
-  if (!status.ok()) {
-    give_up(status);
-    return status;
+void Communicator::group(std::span<Share> shares) {
+  enqueue(shares);
+  for (const Share& one : shares)
+    if (!one.outcome.ok() && one.comm->ended() && one.comm->request_.refused) one.comm->request_.refused(one.outcome);
+}
+
+void Communicator::enqueue(std::span<Share> shares) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  std::vector<Share*> going;
+  for (Share& one : shares) {
+    locks.emplace_back(one.comm->mutex_);
+    if (one.comm->ended() || one.comm->refused_)
+      one.outcome = one.comm->why_ended();
+    else
+      going.push_back(&one);
   }
-  return settle("ncclGroupEnd", code, request_.timeout_ms);
+  if (going.empty()) return;
+  const Library& nccl = going[0]->comm->library();
+  Code code = nccl.group_start();
+  Status status = code == kSuccess ? success() : failed(nccl, "ncclGroupStart", code, nullptr);
+  for (Share* const one : going)
+    if (status.ok()) status = one->issue();
+  if (code == kSuccess) code = nccl.group_end();
+  for (Share* const one : going) {
+    if (status.ok()) {
+      one->outcome = one->comm->settle("ncclGroupEnd", code, one->comm->request_.timeout_ms);
+    } else {
+      one->comm->give_up(status);
+      one->outcome = status.clone();
+    }
+  }
 }
 
 Status Communicator::check(const char* operation, Code code) const {

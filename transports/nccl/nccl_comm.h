@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -52,6 +53,14 @@ class Communicator {
   // Runs issue(), which enqueues, as one group of NCCL under the lock, and waits until NCCL has taken it. The caller holds a
   // Current. After an error of NCCL's the communicator has ended.
   Status group(const std::function<Status()>& issue);
+  // Of several communicators as one group, from this thread and in this order, which is to be the same on all ranks: NCCL before
+  // 2.26 wants one order of all that a process puts on a GPU. After an error of one all of them have ended.
+  struct Share {
+    Communicator* comm;
+    std::function<Status()> issue;  // sees to its Current
+    Status outcome;
+  };
+  static void group(std::span<Share> shares);
   Status check(const char* operation, Code code) const;  // of a call inside issue()
 
   // The memory's offset is then the same on all ranks, and NCCL may use windows for what lies in it. It is one piece of physical
@@ -72,7 +81,7 @@ class Communicator {
 
  private:
   explicit Communicator(Request request) : request_(std::move(request)) {}
-  Status enqueue(const std::function<Status()>& issue);
+  static void enqueue(std::span<Share> shares);
   Status settle(const char* operation, Code code, int64_t timeout_ms);
   Code state() const;
   void join() const;

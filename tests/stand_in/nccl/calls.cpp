@@ -41,6 +41,12 @@ int end_group() {
   group = {};
   if (error != kSuccess) return error;
   int result = kSuccess;
+  for (const Pending& one : pending)
+    for (const Pending& other : pending)
+      if (one.handle == other.handle && capturing(one.stream) != capturing(other.stream))
+        return broken("a group on streams of which some are captured and some are not");
+  if (std::any_of(pending.begin(), pending.end(), [&](const Pending& one) { return one.handle != pending[0].handle; }))
+    (void)called("ncclGroupEnd of several communicators", -1);
   for (const Pending& one : pending) {
     Comm& comm = *one.handle->comm;
     if (comm.stopped) return broken("a group ends on a communicator that was stopped");

@@ -32,6 +32,12 @@ Backing backing_of(const void* memory, size_t bytes) {
   return first - begin + bytes <= size ? Backing::one_piece : Backing::several;
 }
 
+bool capturing(void* stream) {
+  static auto* const ask = find<int(void*, int*)>("cuStreamIsCapturing");
+  int status = 0;
+  return ask && ask(stream, &status) == 0 && status != 0;
+}
+
 bool launch(void* stream, void (*function)(void*), void* context) {
   static auto* const host = find<int(void*, void (*)(void*), void*)>("cuLaunchHostFunc");
   return host && host(stream, function, context) == 0;
