@@ -68,8 +68,8 @@ FSCCL_API fsccl_status_t fsccl_allocator_host(fsccl_allocator_t* allocator);
 
 /* Memory of GPU `device` from the driver: each block is a physical allocation of its own, of whole pages of the device (2 MiB), so
  * this is for arenas and segments. Not ordered by streams: deallocate waits until its stream (NULL: all of the context) has done
- * what it was given; no other may use the block. A stream that is being captured cannot be waited for (FSCCL_ERR_NOT_AVAILABLE): the
- * memory then stays until the source ends. share() gives no file.
+ * what it was given; no other may use the block. One that is being captured cannot be waited for: FSCCL_ERR_NOT_AVAILABLE, and the
+ * memory stays until the source ends. share() gives no file.
  * FSCCL_ERR_NOT_AVAILABLE without a driver or such a device. Any thread. */
 FSCCL_API fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator);
 

@@ -117,7 +117,7 @@ Ticket submit(const std::shared_ptr<Stream>& stream, std::vector<Ticket> after, 
               after.end());
   const uint64_t number = stream->last + 1;
   stream->put(std::move(after), std::move(work), number, std::move(touched));
-  if (stream->unfinished() == kMostUnfinished)
+  if (stream->unfinished() >= kMostUnfinished && stream->stands())
     refuse("work in a stream", kInvalidValue, "%zu pieces of it wait: one more, and the call would wait, too", kMostUnfinished);
   return {stream, number};
 }
