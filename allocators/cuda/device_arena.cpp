@@ -65,6 +65,11 @@ DeviceArena::~DeviceArena() {
   (void)device_->driver().free_addresses(base_, address_bytes_);
 }
 
+void DeviceArena::leak() {
+  segments_.clear();
+  device_ = nullptr;
+}
+
 Status DeviceArena::fits(uint64_t bytes) const {
   if (bytes > address_bytes_ - bytes_)
     return fail(FSCCL_ERR_OUT_OF_MEMORY, "a segment of {} bytes behind {} exceeds the {} bytes of addresses of this arena", bytes,

@@ -39,6 +39,8 @@ class DeviceArena {
   Status adopt(const cuda::FabricHandle& handle, uint64_t bytes);
   // Gives the segments up that lie whole at or above `bytes`; returns how many bytes.
   uint64_t shrink(uint64_t bytes);
+  // Something on the device may use it for ever: all of it stays there, and this is none any more.
+  void leak();
 
  private:
   struct Segment {

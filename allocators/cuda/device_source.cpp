@@ -16,7 +16,7 @@ class DeviceSource : public EndSource {
   // With blocks that could not be waited for when they were given back.
   ~DeviceSource() override {
     if (blocks_.empty() || forked() || finish(nullptr).ok()) return;
-    for (auto& [pointer, arena] : blocks_) (void)new DeviceArena(std::move(arena));
+    for (auto& [pointer, arena] : blocks_) arena.leak();
   }
   fsccl_memory_t memory() const override { return FSCCL_MEMORY_CUDA; }
   int device() const override { return device_.ordinal(); }

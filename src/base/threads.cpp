@@ -33,6 +33,11 @@ void Thread::join() {
   thread_.reset();
 }
 
+void Thread::leave() {
+  static_cast<std::thread*>(thread_.get())->detach();
+  thread_.reset();
+}
+
 void sleep_ns(int64_t ns) {
   const timespec time = {ns / 1'000'000'000, ns % 1'000'000'000};
   nanosleep(&time, nullptr);

@@ -53,7 +53,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Joined before it is destroyed or started again.
+// Joined or left before it is destroyed or started again.
 class Thread {
  public:
   // FSCCL_ERR_LIMIT: the system gives no thread; FSCCL_ERR_OUT_OF_MEMORY: nor memory for one. What runs has the signals blocked
@@ -61,6 +61,7 @@ class Thread {
   Status start(std::function<void()> run);
   bool joinable() const { return thread_ != nullptr; }
   void join();
+  void leave();  // it goes on, and nobody waits for it: what it uses is its own, or there until the process ends
 
  private:
   std::shared_ptr<void> thread_;

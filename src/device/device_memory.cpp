@@ -39,7 +39,7 @@ DeviceMemory::~DeviceMemory() {
 }
 
 void DeviceMemory::leak() {
-  for (std::optional<DeviceArena>& arena : arenas_) (void)new DeviceArena(std::move(*arena));
+  for (std::optional<DeviceArena>& arena : arenas_) arena->leak();
   for (std::atomic<uint64_t>& bytes : bytes_) bytes = 0;
 }
 

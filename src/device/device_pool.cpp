@@ -86,15 +86,17 @@ Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach, R
   return success();
 }
 
-// Memory that something on the device may still use is not unmapped under it: where that does not end, it stays.
+// Memory that something on the device may still use is not unmapped under it: where that does not end, or is not known, it stays.
 DevicePool::~DevicePool() {
   if (metrics_) comm_.context().write_metrics();
   metrics_.reset();
   if (memory_) {
     const Result<bool> over = marks_.finish(deadline());
-    if (over.ok() && !over.value()) {
-      FSCCL_LOG(kError, "pool '{}': streams have not finished with its memory within {} ms, so {} bytes of the GPU stay reserved",
-                name_, comm_.timeout_ms(), memory_->held());
+    if (!over.ok() || !over.value()) {
+      FSCCL_LOG(kError, "pool '{}': {}, so {} bytes of the GPU stay reserved", name_,
+                over.ok() ? fmt::format("streams have not finished with its memory within {} ms", comm_.timeout_ms())
+                          : "whether streams have finished with its memory cannot be told: " + over.status().text(),
+                memory_->held());
       if (slots_) slots_->leak();
       memory_->leak();
     }
@@ -103,6 +105,12 @@ DevicePool::~DevicePool() {
   blocks_.reset();
   memory_.reset();
   comm_.dependents--;
+}
+
+Status DevicePool::note_end(cuda::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<uint32_t> number = marks_.known(stream);
+  return number ? marks_.record(*number) : success();
 }
 
 void DevicePool::publish() {

@@ -32,6 +32,9 @@ class DevicePool {
   ~DevicePool();
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
+  // While the stream lives: so that the pool's end can wait for it when it does not.
+  Status note_end(cuda::Stream stream);
+
   const cuda::Device& device() const { return *device_; }
   Communicator& comm() { return comm_; }
   const std::string& name() const { return name_; }

@@ -56,6 +56,7 @@ DeviceUnit::~DeviceUnit() {
   mover_.reset();  // waits
   for (std::byte* block : {shards_.block, sharded_grads_.block})
     if (block) (void)pool_.free(block, stream_).ok();
+  (void)pool_.note_end(stream_).ok();
   if (keep_) pool_.kept_bytes -= parameters_.bytes;
   for (const Slot* slot : {&parameters_, &gradients_}) pool_.forget_slot(slot->key);
   pool_.remove_unit(key_);

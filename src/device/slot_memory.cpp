@@ -72,7 +72,7 @@ uint64_t SlotMemory::shrink(uint64_t extent) {
 }
 
 void SlotMemory::leak() {
-  for (auto& [rank, view] : peers_) (void)new DeviceArena(std::move(view));
+  for (auto& [rank, view] : peers_) view.leak();
 }
 
 }  // namespace fsccl

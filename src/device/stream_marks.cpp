@@ -1,19 +1,29 @@
 #include "device/stream_marks.h"
 
 #include <algorithm>
-#include <ctime>
+#include <atomic>
+#include <memory>
+
+#include "base/threads.h"
 
 namespace fsccl {
 namespace {
 
+constexpr int64_t kNapNs = 50'000;
 constexpr uintptr_t kLegacyStream = 1, kStreamOfThread = 2;  // special handles of CUDA
 
 }  // namespace
 
-Result<uint32_t> StreamMarks::number(cuda::Stream stream) {
+std::optional<uint32_t> StreamMarks::known(cuda::Stream stream) const {
   if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
   for (size_t s = 0; s < streams_.size(); s++)
     if (streams_[s].stream == stream) return static_cast<uint32_t>(s);
+  return std::nullopt;
+}
+
+Result<uint32_t> StreamMarks::number(cuda::Stream stream) {
+  if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
+  if (const std::optional<uint32_t> known = this->known(stream)) return *known;
   if (reinterpret_cast<uintptr_t>(stream) == kStreamOfThread)
     return fail(
         FSCCL_ERR_INVALID_ARGUMENT,
@@ -101,20 +111,41 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
     for (look(s); streams_[s].over < streams_[s].ticks; look(s)) {
       if (deadline.passed()) return false;
       FSCCL_TRY(record(s));
-      const timespec pause{0, 50'000};
-      nanosleep(&pause, nullptr);
+      sleep_ns(kNapNs);
     }
   }
   return true;
 }
 
 Result<bool> StreamMarks::finish(Deadline deadline) {
-  const auto recorded = [](const Stream& stream) {
-    return stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks);
+  const auto there = [](const Stream& stream) {  // to be waited for: it lives, or an event does
+    return cuda::is_legacy(stream.stream) || stream.ticks == stream.over ||
+           (!stream.events.empty() && stream.events.back().tick == stream.ticks);
   };
-  if (std::all_of(streams_.begin(), streams_.end(), recorded)) return wait_for_all(deadline);
-  const cuda::Current current(device_);
-  FSCCL_TRY(device_.check("cuCtxSynchronize", device_.driver().synchronize()));
+  return std::all_of(streams_.begin(), streams_.end(), there) ? wait_for_all(deadline) : wait_for_context(deadline);
+}
+
+// For streams that may be gone, where nothing can be recorded any more. The call knows no deadline, so it has a thread of its own.
+Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
+  constexpr cuda::Code kWaits = -1;
+  const auto outcome = std::make_shared<std::atomic<cuda::Code>>(kWaits);
+  Thread thread;
+  {
+    const SignalsBlocked blocked;
+    FSCCL_TRY(thread.start([outcome, &device = device_] {
+      const cuda::Current current(device);
+      *outcome = device.driver().synchronize();
+    }));
+  }
+  while (*outcome == kWaits) {
+    if (deadline.passed()) {
+      thread.leave();
+      return false;
+    }
+    sleep_ns(kNapNs);
+  }
+  thread.join();
+  FSCCL_TRY(device_.check("cuCtxSynchronize", *outcome));
   return true;
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -34,6 +35,7 @@ class StreamMarks {
 
   // The number of the stream, which is new perhaps.
   Result<uint32_t> number(cuda::Stream stream);
+  std::optional<uint32_t> known(cuda::Stream stream) const;  // it is not new
   cuda::Stream stream(uint32_t number) const { return streams_[number].stream; }
   size_t streams() const { return streams_.size(); }
 
@@ -42,12 +44,15 @@ class StreamMarks {
   // where one of the two is being captured.
   Status make_wait(uint32_t stream, const StreamMark& mark);
   bool known_over(const StreamMark& mark) const { return mark.tick <= streams_[mark.stream].over; }
-  void look(uint32_t stream);  // how far it has got
-  Status record_all();         // so that a later look at any stream can tell, also where it is alone
+  void look(uint32_t stream);      // how far it has got
+  Status record(uint32_t stream);  // so that a later look can tell, also where it is alone
+  Status record_all();
   // Waits for everything; false at the deadline. The host does so when memory goes back to the system, and never else.
   Result<bool> wait_for_all(Deadline deadline);
-  Result<bool> finish(Deadline deadline);  // the same for the last time, when streams may have been destroyed
-  size_t events() const;                   // that exist
+  // The same for the last time, when streams may have been destroyed. Of those without an event behind their last mark nothing is
+  // known then but through the context, which cannot be waited for during a capture: an error.
+  Result<bool> finish(Deadline deadline);
+  size_t events() const;  // that exist
 
  private:
   struct Recorded {
@@ -60,7 +65,7 @@ class StreamMarks {
     std::deque<Recorded> events;  // later than `over`, in order
     std::vector<uint64_t> known;  // by number of a stream: the mark of it that this one is ordered behind
   };
-  Status record(uint32_t number);
+  Result<bool> wait_for_context(Deadline deadline) const;
   void drop_first(Stream& stream);
 
   const cuda::Device& device_;

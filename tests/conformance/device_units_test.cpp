@@ -5,6 +5,7 @@
 #include <array>
 #include <barrier>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -390,6 +391,27 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
       twins.compare_grads();
     }
   });
+}
+
+// Where the unit's stream is the pool's only one, nothing was recorded on it before.
+TEST_F(DeviceUnit, APoolEndsBesideACapture) {
+  const uint64_t before = control_.used_bytes(0);
+  run_ranks(1, [](Rank& self) {
+    Gpu gpu(0);
+    CudaStream* const stream = gpu.stream();
+    std::optional<Capture> capture;
+    const DevicePoolScope pool(self.comm, 0);
+    fsccl_unit_t unit = nullptr;
+    ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, pool.get(), &unit, {gpu.memory(256)}, {gpu.memory(256)}));
+    ASSERT_OK(fsccl_unit_set_stream(unit, stream));
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    ASSERT_OK(fsccl_unit_reshard(unit));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+    capture.emplace(0, gpu.stream());
+  });
+  if (control_.there()) {
+    EXPECT_LE(control_.used_bytes(0), before + (1 << 20)) << "tables are kept, slots are not";
+  }
 }
 
 // By either of its names; it takes no batches of copies. A GPU has one of it for each process: ranks that are threads need GPUs of

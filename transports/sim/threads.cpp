@@ -29,6 +29,8 @@ void Thread::join() {
   thread_.reset();
 }
 
+void Thread::leave() { thread_.reset(); }
+
 void sleep_ns(int64_t ns) { Process::current().sleep(ns); }
 
 int32_t thread_number() { return Process::current().pid; }

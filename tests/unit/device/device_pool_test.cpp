@@ -188,6 +188,18 @@ TEST_F(DevicePools, WhatThePlanDoesNotNeedGoesBack) {
   });
 }
 
+TEST_F(DevicePools, WhatIsNotKnownToBeOverStays) {
+  NEEDS_STAND_IN();
+  const uint64_t before = control.used_bytes(0);
+  run_pools(1, [&](const PoolRank& rank) {
+    rank.take(1, kMb);
+    rank.give(1);
+    control.fail("cuCtxSynchronize", 1, 999);
+  });
+  EXPECT_GT(control.used_bytes(0), before);
+  expect_what_is_left();
+}
+
 TEST_F(DevicePools, DebugModeSpoilsWhatIsFreeAndWhatIsFresh) {
   run_pools(
       1,

@@ -132,6 +132,34 @@ TEST_F(Marks, TheHostWaitsForAllUntilItsDeadline) {
   EXPECT_TRUE(marks.wait_for_all(Deadline::never()).value());
 }
 
+TEST_F(Marks, AtTheEndTheHostWaitsForALoneStreamUntilItsDeadline) {
+  HostPage page;
+  TestStream a;
+  StreamMarks marks(gpu());
+  const uint32_t first = marks.number(a).value();
+  page.hold(a, 0);
+  ASSERT_TRUE(marks.set(first).ok());
+  EXPECT_FALSE(marks.finish(Deadline::in_ms(1)).value());
+  page.word(0) = 1;
+  EXPECT_TRUE(marks.finish(Deadline::never()).value());
+}
+
+TEST_F(Marks, ThatHaveAnEventAreWaitedForWithoutTheContextAtTheEnd) {
+  HostPage page;
+  StreamMarks marks(gpu());
+  TestStream captured;
+  {
+    TestStream a;
+    const uint32_t first = marks.number(a).value();
+    page.hold(a, 0);
+    ASSERT_TRUE(marks.set(first).ok());
+    ASSERT_TRUE(marks.record(first).ok());
+    page.word(0) = 1;
+  }
+  const Capture capture(0, captured.get());  // meanwhile the context cannot be
+  EXPECT_TRUE(marks.finish(Deadline::never()).value());
+}
+
 TEST_F(Marks, TheStreamOfTheThreadIsRefusedAndTheLegacyOneHasTwoNames) {
   StreamMarks marks(gpu());
   EXPECT_EQ(marks.number(nullptr).value(), marks.number(reinterpret_cast<cuda::Stream>(uintptr_t{1})).value());
