@@ -88,7 +88,9 @@ bool devices_may_be_there() {
 
 Result<bool> Device::capturing(Stream stream) const {
   int status = 0;
-  FSCCL_TRY(check("cuStreamIsCapturing", driver_->stream_capturing(stream, &status)));
+  const Code code = driver_->stream_capturing(stream, &status);
+  if (code == kCapturedBeside) return true;
+  FSCCL_TRY(check("cuStreamIsCapturing", code));
   return status != 0;
 }
 
@@ -98,6 +100,33 @@ Status Device::put_values(std::vector<MemoryOperation> operations, Stream stream
     FSCCL_TRY(check("cuStreamBatchMemOp", driver_->stream_values(stream, count, &operations[first], 0)));
   }
   return success();
+}
+
+Result<OwnedStream> OwnedStream::create(const Device& device) {
+  const Current current(device);
+  Stream stream = nullptr;
+  FSCCL_TRY(device.check("cuStreamCreate", device.driver().stream_create(&stream, kNonBlockingStream, 0)));
+  return OwnedStream(device, stream);
+}
+
+OwnedStream::OwnedStream(OwnedStream&& other) noexcept : device_(other.device_), stream_(std::exchange(other.stream_, nullptr)) {}
+
+OwnedStream& OwnedStream::operator=(OwnedStream&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(stream_, other.stream_);
+  return *this;
+}
+
+OwnedStream::~OwnedStream() {
+  if (!stream_) return;
+  const Current current(*device_);
+  (void)device_->driver().stream_destroy(stream_);
+}
+
+Status OwnedStream::finish() const {
+  Code code = kSuccess;
+  while ((code = device_->driver().stream_query(stream_)) == kNotReady) sleep_ns(kNapNs);
+  return device_->check("cuStreamQuery", code);
 }
 
 Result<OwnedEvent> OwnedEvent::create(const Device& device) {

@@ -29,7 +29,8 @@ class Device {
   bool batches() const { return driver_->copy_batch || driver_->copy_batch_v2; }
   const unsigned char* uuid() const { return uuid_; }  // 16 bytes
 
-  // Whether what the stream is given now goes into a graph. The caller holds a Current.
+  // Whether what the stream is given now goes into a graph, or would be a part of one: of the legacy default stream while a stream
+  // is captured that blocks. The caller holds a Current.
   Result<bool> capturing(Stream stream) const;
 
   // Any number of them, in their order. The caller holds a Current.
@@ -77,6 +78,22 @@ class Current {
   const Driver& driver_;
   bool pushed_;
   int mode_ = kRelaxedCapture;  // the thread's before
+};
+
+// A stream that neither waits for the legacy default one nor is waited for by it, which destroys itself.
+class OwnedStream {
+ public:
+  static Result<OwnedStream> create(const Device& device);
+  OwnedStream(OwnedStream&& other) noexcept;
+  OwnedStream& operator=(OwnedStream&& other) noexcept;
+  ~OwnedStream();
+  Stream get() const { return stream_; }
+  Status finish() const;  // as OwnedEvent's
+
+ private:
+  OwnedStream(const Device& device, Stream stream) : device_(&device), stream_(stream) {}
+  const Device* device_;
+  Stream stream_;
 };
 
 // An event without a time, which destroys itself.

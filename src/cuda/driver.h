@@ -27,6 +27,7 @@ using Function = FunctionHandle*;
 
 using Code = int;  // CUresult
 inline constexpr Code kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kNotReady = 600, kNotSupported = 801;
+inline constexpr Code kCapturedBeside = 906;  // of the legacy default stream: one that it would wait for is being captured
 
 enum class Attribute : int {
   multiprocessors = 16,

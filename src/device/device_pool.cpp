@@ -70,6 +70,7 @@ Result<std::unique_ptr<DevicePool>> DevicePool::create(Communicator& comm, const
 Status DevicePool::make(const fsccl_pool_config_t& config, const Reach& reach, Result<DeviceMemory::Source> source) {
   const ConfigRef settings = fsccl::config();
   name_ = config.name ? config.name : "pool";
+  FSCCL_ASSIGN(own_stream_, cuda::OwnedStream::create(*device_));
   FSCCL_ASSIGN(journal_, pool_report::open_journal(*settings, comm_));
   DeviceMemory::Limits limits;
   limits.all = reach.limits[static_cast<size_t>(comm_.rank())];

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -32,6 +33,8 @@ class DevicePool {
   ~DevicePool();
   void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
 
+  // Of the pool's own, for what is done before the caller has named one: it waits for nothing but what its blocks do.
+  const cuda::OwnedStream& own_stream() const { return *own_stream_; }
   // While the stream lives: so that the pool's end can wait for it when it does not.
   Status note_end(cuda::Stream stream);
 
@@ -122,6 +125,7 @@ class DevicePool {
   std::vector<StreamMark> needed_;
   ReleasedBytes::Waits needed_waits_;
   std::unique_ptr<DeviceBlocks> blocks_;
+  std::optional<cuda::OwnedStream> own_stream_;
   struct SlotFigures {
     uint64_t live = 0, peak = 0, plan_bytes = 0, plan_bound = 0, clique_bound = 0, hits = 0, misses = 0;
   };

@@ -71,15 +71,15 @@ Status DeviceUnit::place() {
     FSCCL_TRY(check_device_memory(spec_.params[i].shard, "shard", i));
     if (has_grad(i)) FSCCL_TRY(check_device_memory(spec_.params[i].sharded_grad, "sharded gradient", i));
   }
+  const cuda::OwnedStream& stream = pool_.own_stream();  // the caller names his later
   const auto allocate = [&](uint64_t bytes) -> Result<std::byte*> {
-    FSCCL_ASSIGN(void* memory, pool_.alloc(bytes, nullptr, 64));
+    FSCCL_ASSIGN(void* memory, pool_.alloc(bytes, stream.get(), 64));
     const cuda::Current current(device);
-    const cuda::Driver& driver = device.driver();
-    Status filled =
-        device.check("cuMemsetD8Async", driver.fill_async(reinterpret_cast<cuda::DevicePointer>(memory), 0, bytes, nullptr));
-    if (filled.ok()) filled = device.check("cuStreamSynchronize", driver.stream_synchronize(nullptr));
+    Status filled = device.check("cuMemsetD8Async",
+                                 device.driver().fill_async(reinterpret_cast<cuda::DevicePointer>(memory), 0, bytes, stream.get()));
+    if (filled.ok()) filled = stream.finish();
     if (filled.ok()) return static_cast<std::byte*>(memory);
-    (void)pool_.free(memory, nullptr).ok();
+    (void)pool_.free(memory, stream.get()).ok();
     return filled;
   };
   FSCCL_ASSIGN(shards_, place_shards(spec_, layout(), allocate));

@@ -393,6 +393,22 @@ TEST_F(DeviceUnit, ACaptureIsRefusedBeforeAnythingIsPutOnTheStream) {
   });
 }
 
+// The default stream cannot be used then.
+TEST_F(DeviceUnit, IsMadeWhileAStreamThatBlocksIsCaptured) {
+  run_ranks(1, [](Rank& self) {
+    OnGpu on(self);
+    fsccl_unit_t unit = nullptr;
+    {
+      const Capture capture(on.gpu.ordinal(), on.gpu.blocking_stream());
+      ASSERT_OK(make_unit(simple_unit({{64}}, 1), self.comm, on.pool.get(), &unit));
+      EXPECT_ERROR(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_NOT_AVAILABLE, "captured");
+      ASSERT_OK(fsccl_unit_set_stream(unit, on.stream));
+    }
+    ASSERT_OK(fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr));
+    EXPECT_OK(fsccl_unit_destroy(unit));
+  });
+}
+
 // Where the unit's stream is the pool's only one, nothing was recorded on it before.
 TEST_F(DeviceUnit, APoolEndsBesideACapture) {
   const uint64_t before = control_.used_bytes(0);

@@ -48,11 +48,8 @@ class Gpu {
   Gpu(const Gpu&) = delete;
 
   int ordinal() const { return ordinal_; }
-  CudaStream* stream() {
-    streams_.emplace_back();
-    check(function<int(CudaStream**, unsigned, int)>("cuStreamCreateWithPriority")(&streams_.back(), 1, 0));
-    return streams_.back();
-  }
+  CudaStream* stream() { return stream(1); }
+  CudaStream* blocking_stream() { return stream(0); }  // it and the legacy default one wait for each other
   void synchronize(CudaStream* stream) { check(function<int(CudaStream*)>("cuStreamSynchronize")(stream)); }
   void settle(CudaStream* stream) {
     while (function<int(CudaStream*)>("cuStreamQuery")(stream) == kNotReady)
@@ -93,6 +90,11 @@ class Gpu {
   }
 
  private:
+  CudaStream* stream(unsigned flags) {
+    streams_.emplace_back();
+    check(function<int(CudaStream**, unsigned, int)>("cuStreamCreateWithPriority")(&streams_.back(), flags, 0));
+    return streams_.back();
+  }
   static constexpr size_t kStaged = 64 << 10;  // up to so much of a source the driver copies aside at once
   static constexpr int kNotReady = 600;
 

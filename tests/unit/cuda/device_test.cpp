@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cuda/pointer.h"
+#include "tests/conformance/capture.h"
 #include "tests/stand_in/cuda/control.h"
 
 namespace fsccl::cuda {
@@ -121,6 +122,29 @@ TEST(Pointers, OfTheHostAreOfNoDevice) {
   ASSERT_EQ(device(0).driver().register_host(registered, sizeof registered, kHostPortable), kSuccess);
   EXPECT_FALSE(on_device(registered, &ordinal));
   ASSERT_EQ(device(0).driver().unregister_host(registered), kSuccess);
+}
+
+TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
+  Control().broken_rules();  // of tests before
+  const Device& first = device(0);
+  const Current current(first);
+  Stream blocking = nullptr;
+  ASSERT_EQ(first.driver().stream_create(&blocking, 0, 0), kSuccess);
+  EXPECT_FALSE(first.capturing(nullptr).value());
+  {
+    const testing::Capture capture(0, blocking);
+    EXPECT_TRUE(first.capturing(blocking).value());
+    const Result<bool> beside = first.capturing(nullptr);
+    ASSERT_TRUE(beside.ok()) << beside.status().text();
+    EXPECT_TRUE(beside.value());
+    Result<OwnedStream> own = OwnedStream::create(first);
+    ASSERT_TRUE(own.ok());
+    EXPECT_FALSE(first.capturing(own.value().get()).value());
+    EXPECT_TRUE(own.value().finish().ok());
+  }
+  EXPECT_FALSE(first.capturing(nullptr).value());
+  EXPECT_EQ(first.driver().stream_destroy(blocking), kSuccess);
+  EXPECT_EQ(Control().broken_rules(), "");
 }
 
 TEST(Events, OrderStreamsAndGo) {
