@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/config.h"
 #include "base/log.h"
 
 namespace fsccl {
@@ -21,7 +22,7 @@ Result<std::unique_ptr<StreamProgram>> StreamProgram::make(const cuda::Device& d
   program->sources_.resize(most);
   program->destinations_.resize(most);
   program->bases_ = program->slots_;
-  program->takes_batches_ = device.batches();
+  program->takes_batches_ = device.batches() && config()->device_batches;
   return program;
 }
 
@@ -49,6 +50,22 @@ Result<StreamProgram::Tables> StreamProgram::make_tables(const StreamAction& act
   return tables;
 }
 
+// Of what was laid out. Not any number at once, which nobody promises to take.
+cuda::Code StreamProgram::copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream) {
+  const cuda::Driver& driver = device_.driver();
+  cuda::Code code = cuda::kSuccess;
+  for (size_t first = 0; first < sizes.size() && code == cuda::kSuccess; first += kMostInBatch) {
+    const size_t count = std::min(sizes.size() - first, kMostInBatch);
+    cuda::DevicePointer *const to = &destinations_[first], *const from = &sources_[first];
+    auto* const bytes = const_cast<size_t*>(&sizes[first]);
+    cuda::CopyAttributes attributes;
+    size_t begin = 0, failed = 0;
+    code = driver.copy_batch_v2 ? driver.copy_batch_v2(to, from, bytes, count, &attributes, &begin, 1, stream)
+                                : driver.copy_batch(to, from, bytes, count, &attributes, &begin, 1, &failed, stream);
+  }
+  return code;
+}
+
 Status StreamProgram::run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream) {
   const cuda::Driver& driver = device_.driver();
   const size_t count = tables.sizes.size();
@@ -63,13 +80,7 @@ Status StreamProgram::run_copies(const StreamAction& action, const Tables& table
   }
   const cuda::Current current(device_);
   if (takes_batches_ && !cuda::is_legacy(stream)) {  // that one takes none
-    cuda::CopyAttributes attributes;
-    size_t begin = 0, failed = 0;
-    auto* const sizes = const_cast<size_t*>(tables.sizes.data());
-    const cuda::Code code =
-        driver.copy_batch_v2
-            ? driver.copy_batch_v2(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, stream)
-            : driver.copy_batch(destinations_.data(), sources_.data(), sizes, count, &attributes, &begin, 1, &failed, stream);
+    const cuda::Code code = copy_batches(tables.sizes, stream);
     if (code != cuda::kInvalidValue && code != cuda::kNotSupported) return device_.check("cuMemcpyBatchAsync", code);
     // What it does not take as a batch, it may take one by one, as drivers before 12.8 do; what is wrong with a piece it says then.
     // Pieces that it has copied are copied again.

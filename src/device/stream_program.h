@@ -33,6 +33,8 @@ class StreamProgram {
     std::vector<size_t> sizes;
   };
   Result<Tables> make_tables(const StreamAction& action) const;
+  static constexpr size_t kMostInBatch = 512;
+  cuda::Code copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream);
   // Of a copy or a place.
   Status run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream);
   cuda::DevicePointer own() const { return slots_[static_cast<size_t>(plan_.rank)]; }
