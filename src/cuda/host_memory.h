@@ -26,7 +26,9 @@ class HostMemory {
    public:
     Bytes(HostMemory& from, std::byte* host, DevicePointer device, size_t bytes)
         : from_(from), host_(host), device_(device), bytes_(bytes) {}
-    ~Bytes() { from_.give_back(*this); }
+    ~Bytes() {
+      if (!kept_) from_.give_back(*this);
+    }
     Bytes(const Bytes&) = delete;
 
     template <class T>
@@ -34,6 +36,7 @@ class HostMemory {
       return reinterpret_cast<T*>(host_);
     }
     DevicePointer device() const { return device_; }
+    void keep() { kept_ = true; }  // something may use it for ever: it is not given back
 
    private:
     friend class HostMemory;
@@ -41,6 +44,7 @@ class HostMemory {
     std::byte* const host_;
     const DevicePointer device_;
     const size_t bytes_;
+    bool kept_ = false;
   };
   // At least so many, and lines of their own. The caller holds a Current. Any thread.
   Result<std::unique_ptr<Bytes>> take(size_t bytes);

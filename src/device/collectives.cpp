@@ -217,7 +217,7 @@ Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
     if (copier_) copier_->end(why_ended);
   };
   hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
-  watch_ = std::make_unique<StreamWatch>(*device_, comm_.timeout_ms(), std::move(hooks));
+  FSCCL_ASSIGN(watch_, StreamWatch::create(*device_, comm_.timeout_ms(), std::move(hooks)));
   return success();
 }
 

@@ -1,15 +1,20 @@
-// Streams end or somebody says why. What NCCL has put on a stream waits for other ranks with no deadline of its own: so an event is
-// recorded behind each call, and the service thread looks whether it is there in time, and meanwhile whether a rank was lost. If
-// not, end() is called once, which must free the stream.
+// Streams end or somebody says why. What NCCL has put on a stream waits for other ranks with no deadline of its own: so behind each
+// call the stream writes a value to a word in memory of the host, and the service thread looks whether it is there in time, and
+// meanwhile whether a rank was lost. If not, end() is called once, which must free the stream.
+//
+// The service thread reads memory and asks the driver nothing (an event it would have to ask for): while another thread waits in
+// the driver, such a question may wait, too, and with it every deadline, socket and heartbeat of the process.
 #pragma once
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "cuda/device.h"
+#include "cuda/host_memory.h"
 
 namespace fsccl {
 
@@ -20,7 +25,7 @@ class StreamWatch {
     std::function<void(const Status&)> end;      // must not block
     std::function<std::string()> describe_late;  // for the error's text: what is late
   };
-  StreamWatch(const cuda::Device& device, int64_t timeout_ms, Hooks hooks);
+  static Result<std::unique_ptr<StreamWatch>> create(const cuda::Device& device, int64_t timeout_ms, Hooks hooks);
   ~StreamWatch();
   StreamWatch(const StreamWatch&) = delete;
 
@@ -30,18 +35,29 @@ class StreamWatch {
   bool idle();  // all that was followed is over, as far as was seen, or somebody has said why not
 
  private:
+  static constexpr size_t kWordsAtOnce = 1024;
+  struct Word {
+    uint32_t* host = nullptr;
+    cuda::DevicePointer device = 0;
+    uint32_t value = 0;  // that it has, or will have: one more each time
+    bool written() const { return __atomic_load_n(host, __ATOMIC_ACQUIRE) == value; }
+  };
   struct Followed {
-    cuda::OwnedEvent event;
+    Word word;
     Deadline deadline;
   };
+  StreamWatch(const cuda::Device& device, int64_t timeout_ms, Hooks hooks)
+      : device_(device), timeout_ms_(timeout_ms), hooks_(std::move(hooks)) {}
+  Status make_words();
   int64_t visit();  // in the service thread; how long it may sleep
 
   const cuda::Device& device_;
   const int64_t timeout_ms_;
   const Hooks hooks_;
   std::mutex mutex_;
-  std::deque<Followed> followed_;         // oldest first
-  std::vector<cuda::OwnedEvent> unused_;  // events are used again
+  std::deque<Followed> followed_;  // oldest first
+  std::vector<Word> unused_;
+  std::vector<std::unique_ptr<cuda::HostMemory::Bytes>> memory_;  // of words
   bool over_ = false;
   int hook_ = -1;
 };
