@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/immortal.h"
 
@@ -25,6 +26,7 @@ Status HostMemory::add(size_t size) {
   const size_t bytes = std::max(size, kRegistered);
   void* const memory = std::aligned_alloc(kPage, bytes);
   if (!memory) return fail(FSCCL_ERR_OUT_OF_MEMORY, "no {} bytes for a device to write to", bytes);
+  std::memset(memory, 0, bytes);
   const Driver& driver = device_.driver();
   DevicePointer device = 0;
   Status status = device_.check("cuMemHostRegister", driver.register_host(memory, bytes, kHostPortable | kHostMapped));

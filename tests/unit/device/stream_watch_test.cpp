@@ -11,10 +11,9 @@ namespace {
 
 class Watches : public OnDevice {
  protected:
-  void SetUp() override {
-    OnDevice::SetUp();
-    watch(1);
-    expect_what_is_left();  // memory of the host is kept
+  void TearDown() override {
+    expect_what_is_left();  // memory of the host, and more where words may be written yet
+    OnDevice::TearDown();
   }
   std::unique_ptr<StreamWatch> watch(int64_t timeout_ms) {
     StreamWatch::Hooks hooks;
@@ -69,10 +68,12 @@ TEST_F(Watches, WhatIsLateEndsOnce) {
   wait_until_idle(*watch);
   page.hold(a, 0);
   follow(*watch, a);
-  wait_until_idle(*watch);
-  EXPECT_EQ(ended, 1);
+  while (!ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(watch->idle());
   EXPECT_NE(said.find("what was put there was not over in 100 ms"), std::string::npos) << said;
   page.word(0) = 1;
+  a.finish();
+  EXPECT_EQ(ended, 1);
 }
 
 TEST_F(Watches, WordsThatAStreamMayWriteYetAreNobodyElses) {
