@@ -124,6 +124,8 @@ TEST(GpuCollectives, StagedUneven) { run_ranks("uneven", 3, 20333, by("staged"))
 TEST(GpuCollectives, Nccl) { run_ranks("all", 2, 20334, by("nccl")); }
 TEST(GpuCollectives, NcclByFour) { run_ranks("all", 4, 20341, by("nccl")); }
 TEST(GpuCollectives, NcclUneven) { run_ranks("uneven", 3, 20335, by("nccl")); }
+TEST(GpuCollectives, Ucx) { run_ranks("all", 3, 20337, by("ucx")); }
+TEST(GpuCollectives, UcxUneven) { run_ranks("uneven", 3, 20338, by("ucx")); }
 TEST(GpuCollectives, WrongUseIsRefused) { run_ranks("wrong_use", 2, 20336, by("staged")); }
 
 }  // namespace

@@ -75,7 +75,8 @@ inline std::string what_is_missing(const Processes& processes) {
     if (missing && said.empty()) said = processes.output(rank);
   }
   const bool nccl = said.find("NCCL") != std::string::npos, kernels = said.find("nvcc") != std::string::npos;
-  const bool needed = std::getenv(nccl ? "TEST_NEEDS_NCCL" : "TEST_NEEDS_GPU") && !kernels;
+  const bool ucx = said.find("FSCCL_DEVICE_TRANSPORT is ucx") != std::string::npos;
+  const bool needed = std::getenv(nccl ? "TEST_NEEDS_NCCL" : "TEST_NEEDS_GPU") && !kernels && !ucx;
   return needed ? "" : said;
 }
 
