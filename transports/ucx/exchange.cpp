@@ -21,6 +21,7 @@ constexpr int64_t kLookNs = 1'000'000;     // how often a wait looks for a loss 
 constexpr int kTurns = 64;                 // without news, before the core is left to others
 constexpr int64_t kPatientNs = 2'000'000;  // without news, before the thread sleeps between turns
 constexpr int64_t kCloseMs = 2000;
+constexpr int64_t kStragglersNs = 100'000'000;  // for what came by another way than the news that the connection broke
 // The service thread's visits, soon after the last news and later.
 constexpr int64_t kSoonNs = 1'000'000, kAfterNs = 100'000'000, kRestNs = 20'000'000;
 
@@ -181,11 +182,20 @@ void TaggedExchange::on_received(void* request, ucs_status_t status, const ucp_t
   auto& pending = *static_cast<Pending*>(user);
   pending.all->over(pending, request, status, info->length);
 }
+// A rank that is done leaves, and what it sent may be here already: its end is wrong only for what is still to come.
 void TaggedExchange::on_broken(void* user, ucp_ep_h, ucs_status_t status) {
-  const auto& peer = *static_cast<Peer*>(user);
-  if (peer.all->trouble_.ok())
-    peer.all->trouble_ =
-        fail(FSCCL_ERR_LINK, "UCX: the connection to rank {} broke: {}", peer.rank, peer.all->ucx_.status_string(status));
+  auto& peer = *static_cast<Peer*>(user);
+  peer.broken = status;
+  peer.broken_ns = now_ns();
+}
+
+Status TaggedExchange::cut_off(int64_t now) const {
+  for (const Pending& pending : pending_) {
+    const Peer& peer = *pending.peer;
+    if (!pending.over && peer.broken != UCS_OK && now - peer.broken_ns > kStragglersNs)
+      return fail(FSCCL_ERR_LINK, "UCX: the connection to rank {} broke: {}", peer.rank, ucx_.status_string(peer.broken));
+  }
+  return success();
 }
 
 std::string TaggedExchange::missing() const {
@@ -208,6 +218,7 @@ Status TaggedExchange::wait(const Patience& patience, const std::function<bool()
     if (now - looked >= kLookNs) {
       looked = now;
       FSCCL_TRY(patience.lost());
+      FSCCL_TRY(cut_off(now));
       if (deadline.passed())
         return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing", patience.timeout_ms,
                     missing());

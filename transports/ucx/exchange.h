@@ -26,7 +26,9 @@ class TaggedExchange final : public Exchange {
     int rank = 0;
     std::vector<uint8_t> address;
     ucp_tag_t to = 0, from = 0;
-    ucp_ep_h endpoint = nullptr;  // made when something is sent to it first
+    ucp_ep_h endpoint = nullptr;   // made when something is sent to it first
+    ucs_status_t broken = UCS_OK;  // why
+    int64_t broken_ns = 0;
   };
   struct Pending {
     TaggedExchange* all;
@@ -43,6 +45,7 @@ class TaggedExchange final : public Exchange {
   Status post(const Part& part, bool receives);
   Status wait(const Patience& patience, const std::function<bool()>& done);
   std::string missing() const;
+  Status cut_off(int64_t now) const;  // something is still to come from, or go to, a rank whose connection broke
   int64_t visit();
   void over(Pending& pending, void* request, ucs_status_t status, uint64_t bytes);
   static void on_sent(void* request, ucs_status_t status, void* pending);

@@ -98,6 +98,36 @@ TEST_F(Exchanges, ARankThatIsDoneKeepsNobody) {
   });
 }
 
+// Who has sent all of its parts may leave: they arrive, also where the others hear of its end before they ask for them.
+TEST_F(Exchanges, WhatOneThatHasLeftSentIsTaken) {
+  std::vector<std::unique_ptr<Exchange>> all;
+  std::vector<std::vector<uint8_t>> cards;
+  for (int rank = 0; rank < 2; rank++) {
+    Result<std::unique_ptr<Exchange>> made = TaggedExchange::create(*ucx_library(nullptr), rank, 2, false);
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    all.push_back(made.take());
+    cards.push_back(all.back()->card());
+  }
+  std::byte word{7}, there{};
+  const auto run = [&](int rank) {
+    const auto self = static_cast<size_t>(rank);
+    ASSERT_TRUE(all[self]->connect(cards).ok());
+    std::byte own{1}, other{};
+    ASSERT_TRUE(all[self]->run({{1 - rank, &own, 1}}, {{1 - rank, &other, 1}}, patience()).ok());  // each has a connection
+    if (rank) return;
+    ASSERT_TRUE(all[0]->run({{1, &word, 1}}, {}, patience()).ok());
+    all[0].reset();
+  };
+  std::thread leaving(run, 0);
+  run(1);
+  leaving.join();
+  const Status done = all[1]->run({}, {{0, &there, 1}}, patience());
+  EXPECT_TRUE(done.ok()) << done.text();
+  EXPECT_EQ(there, word);
+  std::byte more{};
+  EXPECT_EQ(all[1]->run({}, {{0, &more, 1}}, patience()).code(), FSCCL_ERR_LINK) << "nothing more comes";
+}
+
 TEST_F(Exchanges, PartsOfOtherLengthsAreAMismatch) {
   for (const size_t sent : {size_t{100}, size_t{300}, size_t{2'000'000}})
     run_ranks(2, [sent](int rank, Exchange& exchange) {
