@@ -335,12 +335,12 @@ TEST_P(DeviceHosts, Train) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
+// NCCL is not asked for by name: shard ranks that share a GPU on a host move peer to peer, and NCCL takes no two of them.
 TEST_P(DeviceHosts, ReplicasOnOtherHosts) {
   Processes processes;
-  for (int rank = 0; rank < 4; rank++) {
-    Variables variables = on_host_of(rank, 4, 29416, "4", GetParam());
-    processes.start("replicate", rank, 4, variables);
-  }
+  const bool by_nccl = std::string(GetParam()) == "nccl";
+  for (int rank = 0; rank < 4; rank++)
+    processes.start("replicate", rank, 4, on_host_of(rank, 4, 29416, "4", by_nccl ? nullptr : GetParam()));
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
   expect_transport(processes, {0, 1, 2, 3});
 }
