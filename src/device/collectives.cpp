@@ -167,7 +167,7 @@ Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device, const s
   FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
   why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
   if (why_not_exchanges_.empty()) {
-    Result<std::unique_ptr<Exchanges>> made = Exchanges::create(comm_, device);
+    Result<std::unique_ptr<Exchanges>> made = Exchanges::create(comm_, device, [this] { return lost(); });
     if (!made.ok() && comm_.engine().failed()) return made.take_status();
     bool lasting = false;
     FSCCL_ASSIGN(why_not_exchanges_, agree_on(made.ok() ? success() : made.take_status(), &lasting));

@@ -20,7 +20,7 @@ void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory,
 
 }  // namespace
 
-Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device) {
+Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const cuda::Device& device, std::function<Status()> lost) {
   Result<cuda::OwnedEvent> reached = cuda::OwnedEvent::create(device);
   Result<std::unique_ptr<Exchange>> by = make_exchange(comm.rank(), comm.size());
   // Every rank comes to the two exchanges of cards, whatever went wrong on it.
@@ -43,7 +43,7 @@ Result<std::unique_ptr<Exchanges>> Exchanges::create(Communicator& comm, const c
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * largest);
     cards.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sizes[rank]));
   }
-  std::unique_ptr<Exchanges> made(new Exchanges(comm, device, reached.take()));
+  std::unique_ptr<Exchanges> made(new Exchanges(comm, device, std::move(lost), reached.take()));
   made->by_ = by.take();
   FSCCL_TRY(made->by_->connect(cards));
   return made;
@@ -96,7 +96,7 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
     FSCCL_TRY(reached_.record(stream));
     FSCCL_TRY(reached_.finish());
   }
-  const Exchange::Patience patience{comm_.timeout_ms(), [this] { return lost(); }};
+  const Exchange::Patience patience{comm_.timeout_ms(), lost_};
   for (const Round* round : {&first, &second})
     if (!round->sends.empty() || !round->receives.empty()) FSCCL_TRY(by_->run(round->sends, round->receives, patience));
   return success();
@@ -108,17 +108,12 @@ Status Exchanges::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;
   const Deadline verdict = Deadline::in_ms(moved.code() == FSCCL_ERR_LINK ? kVerdictMs : 0);
-  while (lost().ok() && !verdict.passed()) {
+  while (lost_().ok() && !verdict.passed()) {
     const timespec pause{0, 1'000'000};
     nanosleep(&pause, nullptr);
   }
   comm_.engine().fail_all(moved.error());
   return comm_.engine().failure();
-}
-
-Status Exchanges::lost() const {
-  comm_.engine().look_for_failure();  // nobody else may be looking
-  return comm_.engine().failed() ? comm_.engine().failure() : success();
 }
 
 }  // namespace fsccl

@@ -5,6 +5,7 @@
 // In stream order: what was put on the streams before is seen, what is put there afterwards sees the result. For that the call
 // itself waits until the streams have come to it, and for the other ranks.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace fsccl {
 class Exchanges {
  public:
   // Collective, blocking. On a rank that fails the others know it only if it tells them.
-  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device);
+  // `lost`: an error when the others need not be waited for any more.
+  static Result<std::unique_ptr<Exchanges>> create(Communicator& comm, const cuda::Device& device, std::function<Status()> lost);
   Exchanges(const Exchanges&) = delete;
 
   // Together. Any of all_gather, all_to_all, broadcast, gather and scatter. The caller holds a Current. What goes wrong ends the
@@ -29,16 +31,16 @@ class Exchanges {
   struct Round {
     std::vector<Exchange::Part> sends, receives;
   };
-  Exchanges(Communicator& comm, const cuda::Device& device, cuda::OwnedEvent reached)
-      : comm_(comm), device_(device), reached_(std::move(reached)) {}
+  Exchanges(Communicator& comm, const cuda::Device& device, std::function<Status()> lost, cuda::OwnedEvent reached)
+      : comm_(comm), device_(device), lost_(std::move(lost)), reached_(std::move(reached)) {}
   void add(const DeviceCall& call, Round& round) const;
   void add_long_broadcast(const DeviceCall& call, Round& scattered, Round& passed_on) const;
   Status copy_own(const DeviceCall& call) const;
   Status move(const std::vector<const DeviceCall*>& calls);
-  Status lost() const;
 
   Communicator& comm_;
   const cuda::Device& device_;
+  const std::function<Status()> lost_;
   cuda::OwnedEvent reached_;
   std::unique_ptr<Exchange> by_;
 };

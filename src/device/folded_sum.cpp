@@ -35,7 +35,7 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
   const uint64_t half_bytes = made->piece_bytes_ * ranks;
   FSCCL_TRY(device.check("cuMemAlloc", driver.allocate(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
   made->result_ = made->scratch_ + 2 * half_bytes;
-  FSCCL_TRY(device.check("cuStreamCreate", driver.stream_create(&made->side_, cuda::kNonBlockingStream, 0)));
+  FSCCL_ASSIGN(made->side_, cuda::OwnedStream::create(device));
   for (uint64_t half = 0; half < 2; half++) {
     FSCCL_ASSIGN(cuda::OwnedEvent exchanged, cuda::OwnedEvent::create(device));
     FSCCL_ASSIGN(cuda::OwnedEvent summed, cuda::OwnedEvent::create(device));
@@ -47,10 +47,7 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
 FoldedSum::~FoldedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
-  if (side_) {
-    (void)driver.stream_synchronize(side_);
-    (void)driver.stream_destroy(side_);
-  }
+  if (side_) (void)side_->finish().ok();
   if (scratch_) (void)driver.free(scratch_);  // waits for what uses it
 }
 
@@ -58,7 +55,7 @@ Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t 
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
   if (tables_.size() >= kMostTables) {  // lengths change all the time: begin anew, when none is in use
-    FSCCL_TRY(request_.device.check("cuStreamSynchronize", request_.device.driver().stream_synchronize(side_)));
+    FSCCL_TRY(side_->finish());
     tables_.clear();
   }
   FSCCL_ASSIGN(auto made, kernels_->make_reduces({{0, result_, count, dtype, dtype}}, request_.ranks));
@@ -88,17 +85,17 @@ Status FoldedSum::exchange(const DeviceCall& call, uint64_t begin, uint64_t coun
 Status FoldedSum::sum(const DeviceCall& call, uint64_t begin, uint64_t count, const Half& half,
                       const cuda::ReduceEpilogue& epilogue) {
   const cuda::Device& device = request_.device;
-  FSCCL_TRY(half.exchanged.make_wait(side_));
+  FSCCL_TRY(half.exchanged.make_wait(side_->get()));
   const uint64_t mine = call.receives[0].count, here = mine <= begin ? 0 : std::min(mine - begin, count);
   if (here) {
     FSCCL_ASSIGN(const cuda::ReduceTable* reduces, table(call.dtype, here));
     std::vector<cuda::DevicePointer> bases;
     for (int q = 0; q < request_.ranks; q++) bases.push_back(half.memory + static_cast<uint64_t>(q) * piece_bytes_);
-    FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_));
+    FSCCL_TRY(kernels_->reduce(*reduces, bases.data(), epilogue, 0, side_->get()));
     const auto to = reinterpret_cast<cuda::DevicePointer>(call.output + (call.receives[0].begin + begin) * call.element());
-    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(to, result_, here * call.element(), side_)));
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(to, result_, here * call.element(), side_->get())));
   }
-  return half.summed.record(side_);
+  return half.summed.record(side_->get());
 }
 
 Status FoldedSum::reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "device/device_call.h"
 #include "kernels/cuda/device_kernels.h"
@@ -42,7 +43,7 @@ class FoldedSum {
   const cuda::DeviceKernels* kernels_ = nullptr;
   uint64_t piece_bytes_ = 0;  // of a rank's part
   cuda::DevicePointer scratch_ = 0, result_ = 0;
-  cuda::Stream side_ = nullptr;
+  std::optional<cuda::OwnedStream> side_;
   std::vector<Half> halves_;
   Tables tables_;  // for each length of a piece
 };
