@@ -135,6 +135,7 @@ Status DeviceArena::exported(void* shareable, size_t index, cuda::HandleKind kin
 
 Result<Fd> DeviceArena::export_segment(size_t index) const {
   int raw = -1;
+  const StandardNumbersTaken taken;
   FSCCL_TRY(exported(&raw, index, cuda::kPosixHandle, "other processes of this host"));
   Fd fd(raw);
   if (fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) return fail_errno(errno, "a descriptor of a GPU's memory");

@@ -15,6 +15,7 @@
 #include "allocators/host/available_memory.h"
 #include "base/limits.h"
 #include "base/reserve_file.h"
+#include "base/write_file.h"
 
 // Newer than the headers of some systems that this builds on; their kernels answer EINVAL, which is handled.
 #ifndef MFD_NOEXEC_SEAL
@@ -51,15 +52,15 @@ Status check_limit(rlim_t limit, uint64_t bytes, const char* name, const char* c
 }
 
 Result<Fd> create_file(uint64_t bytes) {
-  // A file beyond RLIMIT_FSIZE would raise SIGXFSZ, which ends the process.
+  // The error of resize_file() would not name the pool's limit, which can be lowered as well.
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0) FSCCL_TRY(check_limit(limit.rlim_cur, bytes, "RLIMIT_FSIZE", "ulimit -f unlimited"));
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Fd fd(memfd_create("fsccl-arena", kFlags | MFD_NOEXEC_SEAL));
-  if (!fd.valid() && errno == EINVAL) fd.reset(memfd_create("fsccl-arena", kFlags));
+  Fd fd = make_fd([] { return memfd_create("fsccl-arena", kFlags | MFD_NOEXEC_SEAL); });
+  if (!fd.valid() && errno == EINVAL) fd = make_fd([] { return memfd_create("fsccl-arena", kFlags); });
   if (!fd.valid()) return fail_errno(errno, "host arena: memfd_create");
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return fail_errno(errno, fmt::format("host arena: ftruncate to {} bytes", bytes));
+  if (const int error = resize_file(fd.get(), bytes))
+    return fail_errno(error, fmt::format("host arena: ftruncate to {} bytes", bytes));
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return fail_errno(errno, "host arena: fcntl(F_ADD_SEALS)");
   return fd;
 }

@@ -25,7 +25,7 @@ class HostSource : public EndSource {
     const auto found = blocks_.find(pointer);
     if (found == blocks_.end()) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a block of host memory", pointer);
     SharedMemory shared;
-    shared.fd = Fd(fcntl(found->second.fd(), F_DUPFD_CLOEXEC, 0));
+    shared.fd = make_fd([&] { return fcntl(found->second.fd(), F_DUPFD_CLOEXEC, 0); });
     if (!shared.fd.valid()) return fail_errno(errno, "share: a descriptor of the block's file");
     shared.offset = static_cast<uint64_t>(static_cast<std::byte*>(pointer) - found->second.control());
     return shared;

@@ -22,7 +22,7 @@ bool written(uint64_t entry) { return (entry & (kPresent | kSwapped)) && !(entry
 
 Result<PrivateView> PrivateView::create(int fd, uint64_t offset, uint64_t bytes) {
   FSCCL_ASSIGN(FileView view, FileView::map(fd, offset, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, "a private view"));
-  return PrivateView(std::move(view), Fd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)));
+  return PrivateView(std::move(view), make_fd([] { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }));
 }
 
 uint64_t PrivateView::drop_writes(uint64_t offset, uint64_t bytes) {

@@ -7,45 +7,40 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <iterator>
 
 #include "base/log.h"
+#include "base/whole_file.h"
+#include "base/write_file.h"
 
 namespace fsccl {
 namespace {
 
 constexpr size_t kMostCollected = 64u << 10;
+constexpr int64_t kPatienceMs = 100;  // with the reader of a FIFO that takes nothing
 constexpr std::string_view kHead = "Thread,Time,Action,Pointer,Size,Stream\n";
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
 
 }  // namespace
 
 Result<std::unique_ptr<AllocationLog>> AllocationLog::open(const std::string& path, const std::string& setting) {
-  auto refused = [&](int error) {
+  auto refused = [&](const std::string& why) {
     return fail(FSCCL_ERR_CONFIG, "{} '{}' cannot be written: {}; name a file in a folder that is there, or unset it", setting,
-                path, std::strerror(error));
+                path, why);
   };
-  Fd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
-  if (!fd.valid()) return refused(errno);
+  const Result<OutputPlace> place = output_place(path);
+  if (!place.ok()) return fail(FSCCL_ERR_CONFIG, "{} {}; or unset it", setting, place.status().text());
+  Fd fd = place.value().in_place ? open_in_place(path) : make_fd([&] {
+    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+  });
+  if (!fd.valid()) return refused(why_not_written(errno));
   struct stat file {};
-  // Pools of several ranks may share the file: one writes its head.
-  if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0) return refused(errno);
-  if (!S_ISREG(file.st_mode)) return refused(EINVAL);
-  const bool headed = file.st_size > 0 || write_all(fd.get(), kHead);
-  const int error = errno;
+  // Pools of several ranks may share the file: one writes its head. Only the length of a regular file tells whether it has one.
+  if (::flock(fd.get(), LOCK_EX) != 0 || ::fstat(fd.get(), &file) != 0) return refused(why_not_written(errno));
+  const bool headed = !place.value().in_place && file.st_size > 0;
+  const int error = headed ? 0 : write_all(fd.get(), kHead, kPatienceMs);
   ::flock(fd.get(), LOCK_UN);
-  if (!headed) return refused(error);
+  if (error) return refused(why_not_written(error));
   return std::unique_ptr<AllocationLog>(new AllocationLog(path, setting, std::move(fd)));
 }
 
@@ -65,8 +60,8 @@ void AllocationLog::line(int64_t time_us, const char* action, uint64_t address, 
 }
 
 void AllocationLog::flush() {
-  if (fd_.valid() && !write_all(fd_.get(), lines_)) {
-    FSCCL_LOG(kWarn, "{} '{}' ends here, it cannot be written: {}", setting_, path_, std::strerror(errno));
+  if (const int error = fd_.valid() ? write_all(fd_.get(), lines_, kPatienceMs) : 0) {
+    FSCCL_LOG(kWarn, "{} '{}' ends here, it cannot be written: {}", setting_, path_, why_not_written(error));
     fd_.reset();
   }
   lines_.clear();

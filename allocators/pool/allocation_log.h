@@ -14,7 +14,8 @@ namespace fsccl {
 
 class AllocationLog {
  public:
-  // Appends to a file that is there; a new one is its owner's alone. FSCCL_ERR_CONFIG: it cannot be opened.
+  // Appends to a file that is there; a new one is its owner's alone. Devices, FIFOs with a reader and names of descriptors such as
+  // /dev/stdout are written in place; a link to a file is refused. FSCCL_ERR_CONFIG: it cannot be opened.
   // `setting`: where the path was said, for errors.
   static Result<std::unique_ptr<AllocationLog>> open(const std::string& path, const std::string& setting = "FSCCL_POOL_LOG");
   ~AllocationLog() { flush(); }

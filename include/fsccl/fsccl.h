@@ -511,7 +511,8 @@ FSCCL_API fsccl_status_t fsccl_pool_uses(fsccl_pool_t pool, void (*visit)(void* 
  * Writes what the pool holds, and its last events (FSCCL_POOL_HISTORY of them), to `path`, in the schema of PyTorch's memory
  * snapshots: pytorch.org/memory_viz and torch/cuda/_memory_viz.py read it. A path that ends in .pickle is written as pickle
  * (protocol 2), any other as JSON, which `fsccl-trace memory` makes a page of. Addresses are this process's. A file that is there
- * is replaced as a whole. Any thread. FSCCL_ERR_SYSTEM: it cannot be written.
+ * is replaced as a whole; a character device and a FIFO that is read are written to. Any thread. FSCCL_ERR_SYSTEM: it cannot be
+ * written.
  */
 FSCCL_API fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t pool, const char* path);
 

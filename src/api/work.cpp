@@ -86,9 +86,9 @@ fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd) {
   return guarded("fsccl_work_event_fd", [&]() -> Status {
     if (!fd) return fail(FSCCL_ERR_INVALID_ARGUMENT, "fd is NULL");
     FSCCL_ASSIGN(const Operand operand, operand_of(work));
-    Fd theirs(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    Fd theirs = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!theirs.valid()) return fail_errno(errno, "eventfd");
-    Fd ours(fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0));  // so the caller may close early
+    Fd ours = make_fd([&] { return fcntl(theirs.get(), F_DUPFD_CLOEXEC, 0); });  // so the caller may close early
     if (!ours.valid()) return fail_errno(errno, "fcntl(F_DUPFD_CLOEXEC) of an eventfd");
     operand.engine->notify(operand.sequence, {nullptr, nullptr, std::move(ours)});
     *fd = theirs.release();

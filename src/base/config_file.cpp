@@ -45,7 +45,7 @@ Status check_owner(const std::string& path, const struct stat& info) {
 
 Result<std::vector<ConfigSetting>> read_config_file(const std::string& path) {
   // Not blocking, so that a FIFO is refused below instead of waited for.
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const Fd fd = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
   struct stat info;
   if (!fd.valid() || fstat(fd.get(), &info) != 0) {
     return fail(FSCCL_ERR_CONFIG, "FSCCL_CONFIG_FILE {} cannot be read: {}", quote(path), std::strerror(errno));

@@ -1,22 +1,43 @@
 #include "base/json_file.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
+
 namespace fsccl {
+namespace {
+constexpr int kWriterMs = 10'000;  // for whoever writes to a FIFO
+}
 
 Result<std::string> read_text_file(const std::string& path, size_t most_bytes) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno, path + ": cannot be opened");
+  const Fd file = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); });
+  if (!file.valid()) return fail_errno(errno, path + ": cannot be opened");
   std::string text;
   std::vector<char> part(64 << 10);
-  while (text.size() <= most_bytes && file.read(part.data(), static_cast<std::streamsize>(part.size())).gcount() > 0)
-    text.append(part.data(), static_cast<size_t>(file.gcount()));
-  if (file.bad() || (file.fail() && !file.eof())) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read", path);
+  // A FIFO that nobody writes has nothing to read for good.
+  if (pollfd entry = {file.get(), POLLIN, 0}; ::poll(&entry, 1, kWriterMs) == 0)
+    return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: nobody writes to it", path);
+  while (text.size() <= most_bytes) {
+    const ssize_t got = ::read(file.get(), part.data(), part.size());
+    if (got == 0) break;
+    if (got > 0) {
+      text.append(part.data(), static_cast<size_t>(got));
+    } else if (errno == EAGAIN) {
+      pollfd entry = {file.get(), POLLIN, 0};
+      if (::poll(&entry, 1, kWriterMs) == 0) return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: its writer has stopped", path);
+    } else if (errno != EINTR) {
+      return fail(FSCCL_ERR_SYSTEM, "{} cannot be read: {}", path, std::strerror(errno));
+    }
+  }
   if (text.size() > most_bytes) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: more than {} bytes", path, most_bytes);
   return text;
 }

@@ -5,11 +5,15 @@
 
 #include <string>
 
+#include "base/fd.h"
+
 namespace fsccl {
 
 class LoadedLibrary {
  public:
-  explicit LoadedLibrary(const char* file) : handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
+  explicit LoadedLibrary(const char* file) {
+    const StandardNumbersTaken taken;  // what starts with a library may open descriptors
+    handle_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (handle_) return;
     const char* const text = dlerror();
     why_not_ = text ? text : file;
@@ -26,7 +30,7 @@ class LoadedLibrary {
   const char* missing() const { return missing_; }  // the first that was not found; null: none
 
  private:
-  void* handle_;
+  void* handle_ = nullptr;
   const char* missing_ = nullptr;
   std::string why_not_;
 };

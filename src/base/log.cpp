@@ -5,10 +5,11 @@
 
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 
 #include "base/config_value.h"
 #include "base/fd.h"
+#include "base/whole_file.h"
+#include "base/write_file.h"
 
 namespace fsccl {
 
@@ -48,8 +49,9 @@ const char* level_name(LogLevel level) {
 
 Status configure_log(LogLevel level, const std::string& path) {
   if (!path.empty()) {
-    Fd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600));
-    if (!fd.valid()) return fail(FSCCL_ERR_CONFIG, "FSCCL_LOG_FILE {} cannot be opened: {}", quote(path), std::strerror(errno));
+    // Not blocking: a FIFO without a reader is an error, and one whose reader is behind loses lines.
+    Fd fd = make_fd([&] { return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600); });
+    if (!fd.valid()) return fail(FSCCL_ERR_CONFIG, "FSCCL_LOG_FILE {} cannot be opened: {}", quote(path), why_not_written(errno));
     if (file_fd < 0) {
       file_fd = fd.release();
     } else if (::dup3(fd.get(), file_fd, O_CLOEXEC) < 0) {
@@ -79,6 +81,7 @@ void write_log(LogLevel level, std::string_view text) {
   const int rank = thread_rank >= 0 ? thread_rank : process_rank.load(std::memory_order_relaxed);
   const std::string line = format_log_line(level, rank, text);
   const int fd = to_file ? file_fd.load() : STDERR_FILENO;
+  const FileSignalsHeld held;  // a full file, or a pipe that nobody reads any more, does not end the process
   const int saved_errno = errno;
   // One write, so that lines stay whole. What cannot be written is lost: a message never stops the work.
   while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {

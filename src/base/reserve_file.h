@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/write_file.h"
+
 namespace fsccl {
 
 // Until `*from` is `to`; a part that has it already keeps what is in it. Returns 0 or an error number, and `*from` says how far it
@@ -14,6 +16,7 @@ namespace fsccl {
 inline int reserve_file(int fd, uint64_t* from, uint64_t to) {
   constexpr uint64_t kMost = uint64_t{4} << 20, kLeast = 4096;
   uint64_t step = kMost;
+  const FileSignalsHeld held;
   while (*from < to) {
     const uint64_t bytes = std::min(step, to - *from);
     if (fallocate(fd, 0, static_cast<off_t>(*from), static_cast<off_t>(bytes)) == 0)

@@ -60,7 +60,7 @@ void prepare_tcp(int fd) {
 
 // To be bound there; of IPv6, for IPv4 as well.
 Fd socket_for(const SocketAddress& address, int type) {
-  Fd fd(socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = make_fd([&] { return socket(address.storage.ss_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   const int off = 0;
   if (fd.valid() && address.storage.ss_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   return fd;
@@ -84,6 +84,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
+  const StandardNumbersTaken taken;  // the system's functions open descriptors of their own
   const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (error != 0) return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
   std::vector<SocketAddress> addresses;
@@ -102,6 +103,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
 
 std::vector<IpAddress> local_ips(const std::string& interface_name) {
   ifaddrs* list = nullptr;
+  const StandardNumbersTaken taken;
   if (getifaddrs(&list) != 0) return {};
   std::vector<IpAddress> outside, loopback;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
@@ -143,7 +145,7 @@ SocketAddress peer_address(int fd) {
 }
 
 Result<Fd> accept_connection(int listener) {
-  Fd fd(static_cast<int>(uninterrupted([&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); })));
+  Fd fd = make_fd([&] { return uninterrupted([&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); }); });
   if (!fd.valid()) {
     const bool resources = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     if (resources) return fail_errno(errno, "accept");
@@ -154,7 +156,7 @@ Result<Fd> accept_connection(int listener) {
 }
 
 Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
   if (!address.is_unix()) prepare_tcp(fd.get());
   while (connect(fd.get(), generic(address), address.bytes) != 0) {
@@ -173,7 +175,7 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
 }
 
 Result<Fd> begin_connecting(const SocketAddress& address) {
-  Fd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
   prepare_tcp(fd.get());
   if (connect(fd.get(), generic(address), address.bytes) != 0 && errno != EINPROGRESS && errno != EINTR)
@@ -256,6 +258,7 @@ Result<size_t> receive_with_fd(int fd, void* data, size_t bytes, Fd* passed) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
+  const StandardNumbersTaken taken;  // the descriptors that come get higher ones
   const ssize_t count = uninterrupted([&] { return recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   const int error_number = errno;
   for (cmsghdr* header = count < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {

@@ -1,16 +1,33 @@
 #include "base/status.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
 namespace fsccl {
 
 Status fail_errno(int error_number, const std::string& what) {
-  const bool limit = error_number == EMFILE || error_number == ENFILE;
+  const bool limit = error_number == EMFILE || error_number == ENFILE || error_number == EFBIG;
   const bool memory = error_number == ENOMEM || error_number == ENOSPC;
   const fsccl_status_t code = limit ? FSCCL_ERR_LIMIT : memory ? FSCCL_ERR_OUT_OF_MEMORY : FSCCL_ERR_SYSTEM;
-  const char* advice = limit ? "; raise the limit of open files (ulimit -n)" : "";
-  return fail(code, "{}: {}{}", what, std::strerror(error_number), advice);
+  return fail(code, "{}: {}{}", what, std::strerror(error_number), advice_for(error_number));
+}
+
+std::string advice_for(int error_number) {
+  rlimit limit{};
+  switch (error_number) {
+    case EMFILE:
+    case ENFILE:
+      return "; raise the limit of open files (ulimit -n)";
+    case EFBIG:
+      if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+      return fmt::format(
+          "; raise the limit of file sizes (RLIMIT_FSIZE, ulimit -f): it is {} bytes, and counts for shared memory, too",
+          limit.rlim_cur);
+    default:
+      return "";
+  }
 }
 
 fsccl_status_t report(const Status& status, char* text, size_t capacity) {

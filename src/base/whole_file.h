@@ -1,6 +1,9 @@
-// A file that is there whole or not at all: written beside its place under another name, and moved there at the end, over what was
-// there. Without commit() nothing is left of it.
+// A file of output. A regular file is there whole or not at all: the text is written beside its place under another name, and moved
+// there at the end, over what was there; without commit() nothing is left of it. What is no regular file is never replaced: a
+// character device, a FIFO, and the standard output by its name in /dev are written in place, anything else is refused.
 #pragma once
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 
@@ -9,22 +12,44 @@
 
 namespace fsccl {
 
+// What the path of an output names. Errors (FSCCL_ERR_SYSTEM, here and below) name the path and the reason.
+struct OutputPlace {
+  std::string path;       // where symbolic links lead
+  bool in_place = false;  // a device, a FIFO, or a descriptor by its name in /proc or /dev
+  mode_t mode = 0;        // of a regular file of this user that is there; 0: none
+};
+Result<OutputPlace> output_place(const std::string& path);
+
+// Opens what is written in place, for appending, without waiting: a FIFO that nobody reads is an error. Returns an invalid
+// descriptor with errno.
+Fd open_in_place(const std::string& path);
+
+// The words of an error number of open() or write_all() for an output, with what to do about it.
+std::string why_not_written(int error);
+
 class WholeFile {
  public:
-  // FSCCL_ERR_SYSTEM, here and below, names the path and the reason.
-  static Result<WholeFile> create(const std::string& path);
+  struct How {
+    mode_t mode = 0600;            // of a new file, less the umask; a file of this user that is there keeps its own
+    bool follow_links = false;     // to a regular file; otherwise that link is what is replaced
+    int64_t patience_ms = 10'000;  // how long a reader of a FIFO may take nothing
+  };
+  static Result<WholeFile> create(const std::string& path, How how);
+  static Result<WholeFile> create(const std::string& path) { return create(path, How()); }
   WholeFile(WholeFile&&) = default;
   ~WholeFile();
 
+  bool in_place() const { return written_.empty(); }
   // What cannot be written is said by commit().
   void append(std::string_view text);
   Status commit();
 
  private:
-  WholeFile(std::string path, std::string written, Fd fd);
-  Status refused(int error) const;
+  WholeFile(std::string path, How how) : path_(std::move(path)), how_(how) {}
+  Status open_beside(mode_t mode);
 
-  std::string path_, written_;
+  std::string path_, written_;  // written_: the other name; empty: in place
+  How how_;
   Fd fd_;
   int error_ = 0;  // the first
 };

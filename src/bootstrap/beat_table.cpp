@@ -13,7 +13,7 @@
 namespace fsccl {
 
 Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
-  Fd fd(memfd_create("fsccl-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd = make_fd([] { return memfd_create("fsccl-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid()) return fail_errno(errno, "memfd_create for heartbeats");
   const size_t bytes = bytes_of(lines);
   const Header header{kMagic, job, lines};
@@ -21,7 +21,8 @@ Result<Fd> BeatTable::create(uint64_t job, size_t lines) {
   uint64_t reserved = 0;
   if (const int error = reserve_file(fd.get(), &reserved, bytes))
     return fail_errno(error, fmt::format("cannot reserve {} bytes of shared memory for heartbeats", bytes));
-  if (pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) return fail_errno(errno, "writing the table of heartbeats");
+  if (const int error = write_all(fd.get(), {reinterpret_cast<const char*>(&header), sizeof header}))
+    return fail_errno(error, "writing the table of heartbeats");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
     return fail_errno(errno, "cannot seal the table of heartbeats");
   return fd;

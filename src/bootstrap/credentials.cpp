@@ -22,7 +22,7 @@ constexpr int64_t kMaxPauseNs = 20'000'000;
 }  // namespace
 
 Result<SecretKey> read_secret_file(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  const Fd fd = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
   if (!fd.valid()) return fail(FSCCL_ERR_CONFIG, "FSCCL_JOB_SECRET_FILE={}: {}", path, std::strerror(errno));
   struct stat info;
   if (fstat(fd.get(), &info) != 0) return fail_errno(errno, "fstat of FSCCL_JOB_SECRET_FILE");

@@ -72,6 +72,7 @@ Status get_all(const Library& library, const Process& self, PmixJob* job) {
 Result<PmixJob> ask() {
   FSCCL_ASSIGN(const Library library, load());
   Process self{};
+  const StandardNumbersTaken taken;  // until PMIx has closed its own descriptors again
   if (const int status = library.init(&self, nullptr, 0); status != 0)
     return fail(FSCCL_ERR_NOT_AVAILABLE, "PMIx_Init: {}", library.error_string(status));
   PmixJob job;

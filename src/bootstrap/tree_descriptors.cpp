@@ -17,7 +17,7 @@ constexpr size_t kMaxWaitingFetches = 4096;
 constexpr int64_t kNewsMs = 2000;  // far more than it takes, unless who would tell has gone, too
 
 Result<Fd> duplicate(int fd) {
-  Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  Fd copy = make_fd([&] { return fcntl(fd, F_DUPFD_CLOEXEC, 0); });
   if (!copy.valid()) return fail_errno(errno, "duplicating a descriptor");
   return copy;
 }

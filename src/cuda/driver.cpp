@@ -74,6 +74,7 @@ void find_all(LoadedLibrary& library, Driver& d) {
 Loaded load() {
   LoadedLibrary library("libcuda.so.1");
   if (!library.loaded()) return {std::nullopt, fmt::format("NVIDIA's driver is not installed: {}", library.why_not())};
+  take_standard_numbers_for_good();  // the driver opens descriptors in any of its calls, and so does NCCL, which needs the driver
   Driver found{};
   find_all(library, found);
   if (library.missing())

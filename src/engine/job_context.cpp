@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/reactor.h"
 #include "bootstrap/heartbeat.h"
 #include "engine/at_exit.h"
 #include "engine/communicator.h"
@@ -23,6 +24,7 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 
+constexpr int64_t kLookNs = 250'000'000;   // between looks at the clock for a recording in a file
 constexpr uint32_t kMostCardBytes = 4096;  // of UCX addresses: about a hundred a device
 
 // Of which the machine, or a limit of it, is the cause, and not what there is of the library.
@@ -44,6 +46,7 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
 
 JobContext::~JobContext() {
   forget_at_exit(this);
+  Reactor::instance().remove_hook(look_hook_);
   if (node_) network_->leave(node_);
   if (job_) job_->leave();
 }
@@ -129,6 +132,12 @@ Status JobContext::meet(Deadline deadline) {
   const ConfigRef settings = config();
   FSCCL_ASSIGN(recorder_, Recorder::create({settings->trace_dir, static_cast<uint32_t>(settings->trace_events), hash_of(salt),
                                             job_->rank(), job_->size()}));
+  // A recording that others read while the job runs, or after it was killed, then tells how long ranks have stood.
+  if (!settings->trace_dir.empty())
+    look_hook_ = Reactor::instance().add_hook([this] {
+      recorder_->look_at_clock();
+      return kLookNs;
+    });
   metrics_file_ = MetricsFile::create(*settings, job_->rank());
   if (const std::string text = overruled_network(*settings); job_->rank() == 0 && !text.empty()) FSCCL_LOG(kWarn, "{}", text);
   const bool network = forces_network(choice_) || (choice_ == TransportChoice::kAuto && !one_host(all_ranks()));

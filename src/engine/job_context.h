@@ -87,6 +87,7 @@ class JobContext {
   std::shared_ptr<Job> job_;
   ArenaTable arenas_;
   std::unique_ptr<Recorder> recorder_;
+  int look_hook_ = -1;
   std::unique_ptr<MetricsFile> metrics_file_;       // or null
   const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
   void* node_ = nullptr;

@@ -87,7 +87,8 @@ void MetricsFile::write_whole() {
   const std::string text = metrics_text(&objects);
   if (std::exchange(written_, true) && !objects) return;
   const auto written = [&]() -> Status {
-    FSCCL_ASSIGN(WholeFile file, WholeFile::create(path_));
+    // The reader of a FIFO must not hold up the service thread.
+    FSCCL_ASSIGN(WholeFile file, WholeFile::create(path_, {.patience_ms = 100}));
     file.append(text);
     return file.commit();
   };

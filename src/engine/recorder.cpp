@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "base/reserve_file.h"
+#include "base/write_file.h"
 
 namespace fsccl {
 namespace {
@@ -42,19 +43,14 @@ void copy_text(char (&to)[N], const std::string& from) {
 
 // A new file of the user's own: what lies there under the name already is another run's, or somebody's trap.
 Result<Fd> make_file(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  Fd fd = make_fd([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
   if (fd.valid()) return fd;
   return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR", path, std::strerror(errno));
 }
 
 Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::string& path) {
-  for (size_t done = 0; done < size;) {
-    const ssize_t wrote = ::write(fd.get(), static_cast<const std::byte*>(bytes) + done, size - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return fail_errno(errno, fmt::format("writing {}", path));
-    done += static_cast<size_t>(wrote);
-  }
-  return success();
+  const int error = write_all(fd.get(), {static_cast<const char*>(bytes), size});
+  return error ? fail_errno(error, fmt::format("writing {}", path)) : success();
 }
 
 // What lies there, or a record that nobody takes for one if it is being written.
@@ -101,7 +97,10 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
     // Made whole now, so that a full disk is an error here and no SIGBUS later.
     uint64_t reserved = 0;
     int error = reserve_file(fd.get(), &reserved, made->bytes_);
-    if (error == EOPNOTSUPP) error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
+    if (error == EOPNOTSUPP) {
+      const FileSignalsHeld held;
+      error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
+    }
     if (error != 0)
       return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", place.folder, made->bytes_));
     flags = MAP_SHARED;

@@ -49,7 +49,7 @@ class File {
   static Result<File> open(const std::string& path) {
     File file;
     file.path_ = path;
-    file.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    file.fd_ = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     if (!file.fd_.valid()) return fail_errno(errno, path + ": cannot be opened");
     return file;
   }

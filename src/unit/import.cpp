@@ -7,11 +7,12 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "base/limits.h"
+#include "base/small_file.h"
 
 // Newer than the headers of some systems that this builds on.
 #ifndef MADV_POPULATE_WRITE
@@ -61,8 +62,8 @@ Status check_importable(const void* pointer, uint64_t bytes) {
   const auto here = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
   if (here >= begin && here - begin < bytes)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is this thread's stack: {}", pointer, kHowTo);
-  std::ifstream maps("/proc/self/maps");
-  if (!maps) return fail(FSCCL_ERR_SYSTEM, "cannot read /proc/self/maps, which tells what memory it is: mount /proc");
+  std::istringstream maps(read_small_file("/proc/self/maps"));
+  if (maps.view().empty()) return fail(FSCCL_ERR_SYSTEM, "cannot read /proc/self/maps, which tells what memory it is: mount /proc");
   uint64_t reached = begin;
   Mapping mapping;
   for (std::string line; reached < begin + bytes && std::getline(maps, line);) {

@@ -24,6 +24,7 @@
 #include "base/reserve_file.h"
 #include "base/round_up.h"
 #include "base/status.h"
+#include "base/write_file.h"
 #include "kernels/kernels.h"
 #include "transports/shm/mapping.h"
 #include "transports/shm/segment.h"
@@ -86,9 +87,9 @@ Status reserve(int fd, size_t offset, size_t bytes, const char* what) {
 }
 
 Result<Fd> create_segment(const Offer& offer) {
-  Fd fd(memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd = make_fd([] { return memfd_create("fsccl-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid()) return fail_errno(errno, "memfd_create for a shm channel");
-  if (ftruncate(fd.get(), static_cast<off_t>(segment_bytes(offer)))) return fail_errno(errno, "cannot size a shm channel");
+  if (const int error = resize_file(fd.get(), segment_bytes(offer))) return fail_errno(error, "cannot size a shm channel");
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL)) return fail_errno(errno, "cannot seal a shm channel");
   FSCCL_TRY(reserve(fd.get(), 0, sizeof(Header) + offer.ranks * sizeof(RankBlock), "the signals of a communicator"));
   return fd;
@@ -277,7 +278,7 @@ Status open_pair(Channel& channel, int from, int to, std::unique_ptr<Channel>& r
 Channel& as_channel(void* channel) { return *static_cast<Channel*>(channel); }
 
 int op_available(char* why, size_t capacity) {
-  const Fd fd(memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Fd fd = make_fd([] { return memfd_create("fsccl-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (fd.valid()) return 1;
   report(fail(FSCCL_ERR_SYSTEM, "memfd_create: {}", std::strerror(errno)), why, capacity);
   return 0;

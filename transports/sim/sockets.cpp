@@ -74,7 +74,7 @@ Result<size_t> send_piece(int fd, const void* data, size_t bytes, int passed) {
   const auto* const first = static_cast<const uint8_t*>(data);
   Segment segment;
   segment.bytes.assign(first, first + count);
-  if (passed >= 0) segment.passed = Fd(::dup(passed));
+  if (passed >= 0) segment.passed = make_fd([&] { return ::dup(passed); });
   socket->unread += count;
   socket->owed += count;
   wires.carry(socket, std::move(segment));

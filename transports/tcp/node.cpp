@@ -51,9 +51,9 @@ void Node::unwatch(int fd) noexcept {
 }
 
 Status Node::start() {
-  epoll_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  epoll_ = make_fd([] { return epoll_create1(EPOLL_CLOEXEC); });
   if (!epoll_.valid()) return no_memory_of("epoll_create1");
-  wake_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
   if (!wake_.valid()) return no_memory_of("eventfd");
   FSCCL_ASSIGN(listener_, listen_tcp(0));
   FSCCL_ASSIGN(const Card card, own_card(port_of(local_address(listener_.get()))));
@@ -79,14 +79,13 @@ Status Node::connect(const uint8_t* cards, size_t bytes) {
 // The connections are the parent's alone: a child that lives on must not hide its death from the peers.
 void Node::in_child(void* self) {
   auto& node = *static_cast<Node*>(self);
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null < 0) return;
+  const Fd null = make_fd([] { return ::open("/dev/null", O_RDWR | O_CLOEXEC); });
+  if (!null.valid()) return;
   const auto give_up = [&](int fd) {
-    if (fd >= 0) dup3(null, fd, O_CLOEXEC);
+    if (fd >= 0) dup3(null.get(), fd, O_CLOEXEC);
   };
   give_up(node.listener_.get());
   for (Link& link : node.links_to_) give_up(link.fd.load(std::memory_order_relaxed));
-  ::close(null);
 }
 
 // ---- sending

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 namespace fsccl::ucx {
@@ -59,6 +60,7 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
   ucp_context_h& context = contexts[static_cast<size_t>(use)];
   const std::lock_guard lock(mutex);
   if (context) return context;
+  take_standard_numbers_for_good();  // UCX opens descriptors whenever it connects
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucx.config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return problem_of(ucx, "its configuration (UCX_*) cannot be read", status);

@@ -1,5 +1,6 @@
 #include "allocators/pool/allocation_log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "../base/temporary_directory.h"
+#include "base/fd.h"
 
 namespace fsccl {
 namespace {
@@ -61,12 +63,36 @@ TEST(AllocationLog, RefusesWhatIsNoFileOfItsOwn) {
   directory.write("real", "");
   std::filesystem::create_symlink(directory.path("real"), directory.path("link"));
   ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);
-  for (const char* name : {"link", "missing/log", "", "fifo"}) {
+  for (const char* name : {"link", "missing/log", "", "fifo"}) {  // a FIFO that nobody reads
     const Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(directory.path(name));
     ASSERT_FALSE(log.ok()) << name;
     EXPECT_EQ(log.status().code(), FSCCL_ERR_CONFIG);
     EXPECT_THAT(log.status().text(), testing::HasSubstr(directory.path(name)));
   }
+}
+
+// The head and a line of the log, in place: a device, a FIFO that is read, and a descriptor by its name.
+TEST(AllocationLog, WritesToWhatIsNoFileInPlace) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo(directory.path("fifo").c_str(), 0600), 0);
+  std::filesystem::create_symlink("/dev/null", directory.path("null"));
+  const Fd reader = make_fd([&] { return ::open(directory.path("fifo").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+  directory.write("output", "before\n");
+  const Fd output = make_fd([&] { return ::open(directory.path("output").c_str(), O_WRONLY | O_CLOEXEC); });
+  for (const std::string& path :
+       {std::string("/dev/null"), directory.path("null"), directory.path("fifo"), "/dev/fd/" + std::to_string(output.get())}) {
+    Result<std::unique_ptr<AllocationLog>> log = AllocationLog::open(path);
+    ASSERT_TRUE(log.ok()) << log.status().text();
+    log.value()->allocate(1, 1, 1, 0);
+  }
+  char text[100] = {};
+  EXPECT_GT(::read(reader.get(), text, sizeof text - 1), 0);
+  EXPECT_THAT(text, testing::StartsWith("Thread,Time,Action,Pointer,Size,Stream\n"));
+  const std::vector<std::string> lines = lines_of(directory.read("output"));
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], "before");
+  EXPECT_EQ(lines[1], "Thread,Time,Action,Pointer,Size,Stream");
+  EXPECT_TRUE(std::filesystem::is_symlink(directory.path("null")));
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // Lines, levels, files, rates and ranks of messages.
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <thread>
 #include <vector>
 
+#include "base/fd.h"
 #include "temporary_directory.h"
 
 namespace fsccl {
@@ -70,6 +73,27 @@ TEST_F(LogTest, StandardErrorAndFilesChange) {
   EXPECT_EQ(text(), "fsccl[-] warn: first\n");
   EXPECT_EQ(other.read("second"), "fsccl[-] warn: second\n");
   EXPECT_EQ(configure_log(LogLevel::kWarn, other.path("no/such")).code(), FSCCL_ERR_CONFIG);
+}
+
+// A message never stops the work: neither a FIFO nor a full file does.
+TEST_F(LogTest, FilesThatTakeNothing) {
+  const TemporaryDirectory other;
+  const std::string fifo = other.path("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const Status nobody = configure_log(LogLevel::kWarn, fifo);
+  EXPECT_EQ(nobody.code(), FSCCL_ERR_CONFIG);
+  EXPECT_THAT(nobody.text(), testing::HasSubstr("start its reader first"));
+  {
+    const Fd reader = make_fd([&] { return ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
+    ASSERT_TRUE(configure_log(LogLevel::kWarn, fifo).ok());
+    for (int i = 0; i < 2000; i++) FSCCL_LOG(kWarn, "{}", std::string(100, 'x'));  // more than it holds
+    char text[22] = {};
+    EXPECT_EQ(::read(reader.get(), text, sizeof text - 1), 21);
+    EXPECT_STREQ(text, "fsccl[-] warn: xxxxxx");
+  }
+  FSCCL_LOG(kWarn, "nobody reads any more");
+  ASSERT_TRUE(configure_log(LogLevel::kWarn, "/dev/full").ok());
+  FSCCL_LOG(kWarn, "no room");
 }
 
 TEST_F(LogTest, LinesOfThreadsStayWhole) {
