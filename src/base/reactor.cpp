@@ -11,10 +11,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <ctime>
 #include <new>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/undo.h"
 
 namespace fsccl {
@@ -23,6 +25,7 @@ namespace {
 
 constexpr uint64_t kWakeId = 0;  // the eventfd; watcher ids begin at 1
 constexpr int kEventsAtOnce = 64;
+constexpr int64_t kLookNs = 1'000'000'000;        // between looks whether the program has ended
 constexpr int64_t kShortOfMemoryNs = 10'000'000;  // before a callback is called again for which memory was too short
 
 // epoll_pwait2 sleeps to the nanosecond; before Linux 5.11 a hook's short sleep is rounded up to a millisecond.
@@ -57,12 +60,11 @@ void Reactor::after_fork_parent() { instance().mutex_.unlock(); }
 void Reactor::after_fork_child() {
   Reactor& self = instance();
   self.forked_ = true;
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null >= 0) {
-    for (const auto& [fd, id] : self.watcher_of_fd_) dup3(null, fd, O_CLOEXEC);
-    if (self.epoll_.valid()) dup3(null, self.epoll_.get(), O_CLOEXEC);
-    if (self.wake_.valid()) dup3(null, self.wake_.get(), O_CLOEXEC);
-    close(null);
+  const Fd null = make_fd([] { return open("/dev/null", O_RDWR | O_CLOEXEC); });
+  if (null.valid()) {
+    for (const auto& [fd, id] : self.watcher_of_fd_) dup3(null.get(), fd, O_CLOEXEC);
+    if (self.epoll_.valid()) dup3(null.get(), self.epoll_.get(), O_CLOEXEC);
+    if (self.wake_.valid()) dup3(null.get(), self.wake_.get(), O_CLOEXEC);
   }
   self.mutex_.unlock();
 }
@@ -73,9 +75,9 @@ Status Reactor::start_locked() {
   if (running_) return success();
   if (thread_.joinable()) thread_.join();  // has left its loop
   if (!epoll_.valid()) {
-    Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+    Fd epoll = make_fd([] { return epoll_create1(EPOLL_CLOEXEC); });
     if (!epoll.valid()) return fail_errno(errno, "epoll_create1");
-    Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    Fd wake = make_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
     if (!wake.valid()) return fail_errno(errno, "eventfd");
     epoll_event event = {};
     event.events = EPOLLIN | EPOLLET;  // never read: each write is a new edge
@@ -265,10 +267,33 @@ void Reactor::wait_for_events(int64_t sleep_ns) {
     if (events[i].data.u64 != kWakeId) dispatch(static_cast<uint32_t>(events[i].data.u64), events[i].events);
 }
 
+// After pthread_exit() in main() the process lives until its last thread has ended, and this thread, for which nobody waits any
+// more, would be that one for good. A thread of its own ends the process: what runs at the exit may wait for the service thread.
+// Signals that came meanwhile and that no other thread could take are for that thread.
+void Reactor::end_with_program() {
+  if (ending_ || now_ns() < next_look_ns_) return;
+  next_look_ns_ = now_ns() + kLookNs;
+  if (!only_library_threads_left()) return;
+  Thread ender;
+  ending_ = ender
+                .start([] {
+                  sigset_t none;
+                  sigemptyset(&none);
+                  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+                  std::exit(0);
+                })
+                .ok();
+  if (ending_) ender.leave();
+}
+
 void Reactor::run() {
   pthread_setname_np(pthread_self(), "fsccl");
   service_thread_ = std::this_thread::get_id();
-  while (!end_if_unused()) wait_for_events(run_hooks());
+  while (!end_if_unused()) {
+    const int64_t sleep_ns = run_hooks();
+    end_with_program();
+    wait_for_events(sleep_ns < 0 ? kLookNs : std::min(sleep_ns, kLookNs));
+  }
 }
 
 }  // namespace fsccl

@@ -1,8 +1,9 @@
 // The library's one thread per process: watches descriptors and calls back, and between that lets the engine move operations on.
-// Started at the first use, ended with its last user, all signals blocked. After fork the child has none and starts none, and the
-// descriptors that were watched are closed there, so that a child that lives on does not hide its parent's death from the peers.
-// A callback for which memory is too short (it throws std::bad_alloc) is over, and called again a little later as long as what it
-// was called for is there. What it had begun is its own to put right.
+// Started at the first use, ended with its last user, all signals blocked. It does not keep the process alive: when no thread of
+// the program is left, the thread ends the process as the end of the last thread would have. After fork the child has none and
+// starts none, and the descriptors that were watched are closed there, so that a child that lives on does not hide its parent's
+// death from the peers. A callback for which memory is too short (it throws std::bad_alloc) is over, and called again a little
+// later as long as what it was called for is there. What it had begun is its own to put right.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -63,6 +64,7 @@ class Reactor {
   void stop_if_unused(std::unique_lock<std::mutex>& lock);
   bool end_if_unused();
   void run();
+  void end_with_program();
   int64_t run_hooks();
   void wait_for_events(int64_t sleep_ns);
   void dispatch(uint32_t watcher_id, uint32_t events);
@@ -76,7 +78,9 @@ class Reactor {
   Thread thread_;
   bool running_ = false;          // the thread is in its loop
   bool short_of_memory_ = false;  // a callback met that; the service thread's own
-  bool stopping_ = false;         // the thread was asked to end, if nothing is watched by then
+  bool ending_ = false;           // the process; the service thread's own, like the next
+  int64_t next_look_ns_ = 0;
+  bool stopping_ = false;  // the thread was asked to end, if nothing is watched by then
   std::atomic<std::thread::id> service_thread_{};
   std::atomic<bool> forked_{false};
   std::atomic<bool> kicked_{false};

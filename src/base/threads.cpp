@@ -1,13 +1,23 @@
 #include "base/threads.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 #include <new>
 #include <system_error>
 #include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/immortal.h"
+#include "base/small_file.h"
 
 namespace fsccl {
 
@@ -17,9 +27,51 @@ void Condition::wait_for(std::unique_lock<std::mutex>& lock, int64_t ns) {
 
 void Condition::notify_all() { condition_.notify_all(); }
 
+namespace {
+
+// The numbers of the threads that run a function of Thread::start().
+struct OurThreads {
+  std::mutex mutex;
+  std::vector<int32_t> numbers;
+};
+OurThreads& ours() {
+  static Immortal<OurThreads> all;
+  return all.get();
+}
+
+// Where memory is too short for the entry the thread counts as one of the program.
+class Registered {
+ public:
+  Registered() {
+    const std::lock_guard lock(ours().mutex);
+    try {
+      ours().numbers.push_back(thread_number());
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  ~Registered() {
+    const std::lock_guard lock(ours().mutex);
+    std::erase(ours().numbers, thread_number());
+  }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+};
+
+// The letter of /proc/self/task/NUMBER/stat, behind a name that may hold anything; 0: unknown.
+char state_of(int32_t thread) {
+  const std::string text = read_start(fmt::format("/proc/self/task/{}/stat", thread));
+  const size_t name_end = text.rfind(") ");
+  return name_end == text.npos || name_end + 2 >= text.size() ? '\0' : text[name_end + 2];
+}
+
+}  // namespace
+
 Status Thread::start(std::function<void()> run) {
   try {
-    thread_ = std::make_shared<std::thread>(std::move(run));
+    thread_ = std::make_shared<std::thread>([run = std::move(run)] {
+      const Registered registered;
+      run();
+    });
   } catch (const std::system_error& error) {
     return fail(FSCCL_ERR_LIMIT, "a thread cannot start: {}; raise the limit of processes (ulimit -u)", error.what());
   } catch (const std::bad_alloc&) {
@@ -36,6 +88,24 @@ void Thread::join() {
 void Thread::leave() {
   static_cast<std::thread*>(thread_.get())->detach();
   thread_.reset();
+}
+
+bool only_library_threads_left() {
+  const int32_t first = getpid();
+  if (state_of(first) != 'Z') return false;
+  Fd folder = make_fd([] { return ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  DIR* const listing = folder.valid() ? fdopendir(folder.get()) : nullptr;
+  if (!listing) return false;
+  (void)folder.release();  // the listing's now
+  bool only_ours = true;
+  const std::lock_guard lock(ours().mutex);
+  while (const dirent* entry = readdir(listing)) {
+    int32_t number = 0;  // of "." and ".."
+    std::from_chars(entry->d_name, entry->d_name + std::strlen(entry->d_name), number);
+    if (number > 0 && number != first) only_ours &= std::ranges::count(ours().numbers, number) > 0;
+  }
+  closedir(listing);
+  return only_ours;
 }
 
 void sleep_ns(int64_t ns) {

@@ -69,6 +69,10 @@ class Thread {
 
 void sleep_ns(int64_t ns);
 
+// Whether no thread of the program is left: the one that began it has ended, by pthread_exit() in main(), and every other that is
+// there was started by a Thread. False where /proc does not tell.
+bool only_library_threads_left();
+
 // Of the calling thread, as the system numbers it.
 int32_t thread_number();
 
