@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <fstream>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "base/small_file.h"
 #include "topo/hwloc_library.h"
+#include "topo/hwloc_xml.h"
 #include "topo/nvidia.h"
 
 namespace fsccl::topo {
@@ -27,11 +28,14 @@ const char* info(hwloc_obj_t object, const char* name) {
   return value ? value : "";
 }
 
+// At the start of a file of the system; 0 where there is none.
+double number_in(const std::string& path) { return std::strtod(read_start(path).c_str(), nullptr); }
+
 // Copies hwloc's tree, level by level, without what says nothing about distance.
 class Walk {
  public:
   // `live`: of this machine, so that /sys and drivers may be asked.
-  Walk(const HwlocLibrary& hwloc, bool live) : hwloc_(hwloc), live_(live) {}
+  explicit Walk(bool live) : live_(live) {}
 
   Topology run(hwloc_obj_t machine) {
     const int host = add(Kind::host, -1, *info(machine, "HostName") ? info(machine, "HostName") : "host");
@@ -48,7 +52,7 @@ class Walk {
     for (char& c : name)
       if (c == '/' || static_cast<unsigned char>(c) < ' ') c = '_';
     node.name = name;
-    for (int k = 2; !names_.insert(node.name).second; k++) node.name = fmt::format("{}-{}", name, k);
+    while (!names_.insert(node.name).second) node.name = fmt::format("{}-{}", name, ++copies_.try_emplace(name, 1).first->second);
     topology_.nodes.push_back(std::move(node));
     return static_cast<int>(topology_.nodes.size()) - 1;
   }
@@ -98,12 +102,15 @@ class Walk {
         input_output(child, above(node, Kind::numa));
       return;
     } else if (object->type == HWLOC_OBJ_CORE) {
-      node = add(Kind::core, parent, number(Kind::core, "core"));
-      for (int cpu = hwloc_.bitmap_next(object->cpuset, -1); cpu >= 0; cpu = hwloc_.bitmap_next(object->cpuset, cpu))
-        at(node).cpus.push_back(cpu);
+      processors(object, &at(add(Kind::core, parent, number(Kind::core, "core"))).cpus);
       return;
     }
     below(object, node);
+  }
+
+  static void processors(hwloc_obj_t object, std::vector<int>* cpus) {
+    if (object->type == HWLOC_OBJ_PU) cpus->push_back(static_cast<int>(object->os_index));
+    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling) processors(child, cpus);
   }
 
   // Bridges are kept where something that concerns us hangs below, and more than one thing or the host itself.
@@ -157,34 +164,31 @@ class Walk {
     at(node).model = info(device, "PCIDevice");
     at(node).gb_per_s = static_cast<double>(device->attr->pcidev.linkspeed);
     if (!live_) return;
-    double port = 0, mbit = 0;
-    std::string state;
-    if (verbs && std::ifstream(std::string("/sys/class/infiniband/") + verbs + "/ports/1/rate") >> port)
-      port *= 1e3 * kGbPerMbit;  // "400 Gb/sec (4X NDR)"
-    else if (net && std::ifstream(std::string("/sys/class/net/") + net + "/speed") >> mbit && mbit > 0)
-      port = mbit * kGbPerMbit;
+    const double rate =
+        verbs ? number_in(std::string("/sys/class/infiniband/") + verbs + "/ports/1/rate") : 0;  // "400 Gb/sec (4X NDR)"
+    const double mbit = net ? number_in(std::string("/sys/class/net/") + net + "/speed") : 0;
+    const double port = (rate > 0 ? rate * 1e3 : mbit) * kGbPerMbit;
     if (port > 0) at(node).gb_per_s = at(node).gb_per_s > 0 ? std::min(at(node).gb_per_s, port) : port;
-    if (net && std::ifstream(std::string("/sys/class/net/") + net + "/operstate") >> state) at(node).down = state == "down";
+    if (net) at(node).down = read_start(std::string("/sys/class/net/") + net + "/operstate").starts_with("down");
   }
 
-  const HwlocLibrary& hwloc_;
   const bool live_;
   Topology topology_;
   std::map<Kind, int> counts_;
   std::set<std::string> names_;
+  std::map<std::string, int> copies_;  // how many of a name there are
   std::vector<PciGpu> nvidia_;
 };
 
 // Nothing if hwloc refuses.
-std::optional<Topology> with_hwloc(const HwlocLibrary& hwloc, const char* xml) {
+std::optional<Topology> with_hwloc(const HwlocLibrary& hwloc) {
   hwloc_topology_t topology = nullptr;
   if (hwloc.init(&topology) != 0) return std::nullopt;
   std::optional<Topology> found;
   for (const char* plugin : {"cuda", "gl", "levelzero", "nvml", "opencl", "rsmi"})  // slow, and PCI says what is used here
     hwloc.set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   hwloc.set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_ALL);
-  if ((!xml || hwloc.set_xml(topology, xml) == 0) && hwloc.load(topology) == 0)
-    found = Walk(hwloc, xml == nullptr).run(hwloc.get_obj_by_depth(topology, 0, 0));
+  if (hwloc.load(topology) == 0) found = Walk(true).run(hwloc.get_obj_by_depth(topology, 0, 0));
   hwloc.destroy(topology);
   return found;
 }
@@ -210,18 +214,15 @@ Topology processors() {
 }  // namespace
 
 Topology discover() {
+  const StandardNumbersTaken taken;  // hwloc and NVML open and close descriptors of their own
   const HwlocLibrary* hwloc = hwloc_library();
-  std::optional<Topology> found = hwloc ? with_hwloc(*hwloc, nullptr) : std::nullopt;
+  std::optional<Topology> found = hwloc ? with_hwloc(*hwloc) : std::nullopt;
   return found ? std::move(*found) : processors();
 }
 
-Result<Topology> discover_xml(const std::string& path) {
-  const HwlocLibrary* hwloc = hwloc_library();
-  if (!hwloc)
-    return fail(FSCCL_ERR_NOT_AVAILABLE, "{} is XML of hwloc, and libhwloc.so.15 is not installed (package libhwloc15)", path);
-  std::optional<Topology> found = with_hwloc(*hwloc, path.c_str());
-  if (!found) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}: hwloc cannot read it: write it with `lstopo file.xml`", path);
-  return std::move(*found);
+Result<Topology> parse_xml(const std::string& text, const std::string& source) {
+  FSCCL_ASSIGN(HwlocXml xml, HwlocXml::parse(text, source));
+  return Walk(false).run(xml.machine());
 }
 
 }  // namespace fsccl::topo

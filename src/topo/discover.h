@@ -10,7 +10,7 @@ namespace fsccl::topo {
 
 // This machine, as far as this process may use it. Without hwloc: one package with the processors that there are.
 Topology discover();
-// What hwloc's XML file says of some machine. FSCCL_ERR_NOT_AVAILABLE without hwloc.
-Result<Topology> discover_xml(const std::string& path);
+// The machine of hwloc's XML, whose text is not trusted; `source` is its name in errors. What may hang below what is not checked.
+Result<Topology> parse_xml(const std::string& text, const std::string& source);
 
 }  // namespace fsccl::topo

@@ -258,7 +258,10 @@ Result<Topology> parse_json(const std::string& text, const std::string& source) 
 Result<Topology> load_file(const std::string& path) {
   FSCCL_ASSIGN(const std::string text, read_text_file(path, kMostFileBytes));
   const size_t first = text.find_first_not_of(" \t\r\n");
-  return first != text.npos && text[first] == '<' ? discover_xml(path) : parse_json(text, path);
+  if (first == text.npos || text[first] != '<') return parse_json(text, path);
+  // By way of JSON, whose reader knows what may hang below what.
+  FSCCL_ASSIGN(const Topology machine, parse_xml(text, path));
+  return parse_json(to_json(machine), path);
 }
 
 std::string to_json(const Topology& topology) {

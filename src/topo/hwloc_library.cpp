@@ -13,13 +13,11 @@ std::optional<HwlocLibrary> load() {
   decltype(&::hwloc_get_api_version) version = nullptr;
   library.find(version, "hwloc_get_api_version");
   library.find(found.init, "hwloc_topology_init");
-  library.find(found.set_xml, "hwloc_topology_set_xml");
   library.find(found.set_components, "hwloc_topology_set_components");
   library.find(found.set_io_types_filter, "hwloc_topology_set_io_types_filter");
   library.find(found.load, "hwloc_topology_load");
   library.find(found.destroy, "hwloc_topology_destroy");
   library.find(found.get_obj_by_depth, "hwloc_get_obj_by_depth");
-  library.find(found.bitmap_next, "hwloc_bitmap_next");
   if (library.missing() || version() >> 16 != HWLOC_API_VERSION >> 16) return std::nullopt;
   return found;
 }

@@ -6,13 +6,11 @@ namespace fsccl::topo {
 
 struct HwlocLibrary {
   decltype(&::hwloc_topology_init) init;
-  decltype(&::hwloc_topology_set_xml) set_xml;
   decltype(&::hwloc_topology_set_components) set_components;
   decltype(&::hwloc_topology_set_io_types_filter) set_io_types_filter;
   decltype(&::hwloc_topology_load) load;
   decltype(&::hwloc_topology_destroy) destroy;
   decltype(&::hwloc_get_obj_by_depth) get_obj_by_depth;
-  decltype(&::hwloc_bitmap_next) bitmap_next;
 };
 
 // Null when there is none, or one of another generation. Stays loaded.

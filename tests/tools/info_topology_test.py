@@ -42,6 +42,14 @@ with tempfile.TemporaryDirectory() as folder:
     way = run("--file", cluster, "--between", "node3/gpu2", "node7/gpu2")
     expect("network" in way and "node3/mlx5_2 - rail2 - node7/mlx5_2" in way, way)
 
+    # hwloc's XML is not trusted: what is not complete is an error, and never a crash.
+    for sample in sorted(samples.glob("*.xml")):
+        whole, cut = sample.read_text(encoding="utf-8"), pathlib.Path(folder) / "cut.xml"
+        for text in (whole.replace(' complete_cpuset="', ' other="'), whole.replace(' cpuset="', ' other="', 1),
+                     whole[:len(whole) // 2], whole.replace('type="PU"', 'type="Unit"'), "<topology/>", "<"):
+            cut.write_text(text, encoding="utf-8")
+            expect("cut.xml, line" in run("--file", cut, status=1), f"{sample} that is not complete")
+
     # What is wrong is named.
     bad = pathlib.Path(folder) / "bad.json"
     bad.write_text('{"fsccl_topology": 1, "hosts": [{"name": "a", "children": [{"kind": "cpu", "name": "x"}]}]}', encoding="utf-8")
