@@ -6,8 +6,8 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <system_error>
 
+#include "base/program.h"
 #include "command_line.h"
 #include "launch.h"
 #include "pool/pool_command.h"
@@ -115,11 +115,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace fsccl::perf
 
-int main(int argc, char** argv) {
-  try {
-    return fsccl::perf::run(argc, argv);
-  } catch (const std::system_error& error) {  // of fmt::print
-    fmt::print(stderr, "fsccl-perf: the results cannot be written: {}\n", error.what());
-    std::_Exit(1);
-  }
-}
+int main(int argc, char** argv) { return fsccl::run_program("fsccl-perf", argc, argv, fsccl::perf::run); }

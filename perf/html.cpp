@@ -97,17 +97,15 @@ std::string make_page(const std::string& title, const std::string& subtitle, con
   return html + "</body></html>\n";
 }
 
-PageFile::PageFile(const std::string& path) : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
-  if (file_) return;
-  fmt::print(stderr, "fsccl-perf: --report {}: cannot be written; check the folder and its permissions\n", path_);
+namespace {
+bool is_well(const Status& status) {
+  if (!status.ok()) fmt::print(stderr, "fsccl-perf: --report {}\n", status.text());
+  return status.ok();
 }
+}  // namespace
 
-bool PageFile::write(const std::string& page) {
-  file_ << page;
-  file_.close();
-  if (file_) return true;
-  fmt::print(stderr, "fsccl-perf: --report {}: writing it failed; is the disk full?\n", path_);
-  return false;
-}
+PageFile::PageFile(const std::string& path) { open_ = is_well(file_.open(path)); }
+
+bool PageFile::write(const std::string& page) { return is_well(file_.write(page)); }
 
 }  // namespace fsccl::perf

@@ -2,11 +2,12 @@
 // Pure functions from values to text; every text from outside is escaped here.
 #pragma once
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/program.h"
 
 namespace fsccl::perf {
 
@@ -82,17 +83,16 @@ std::string draw(const Table& table);
 std::string make_page(const std::string& title, const std::string& subtitle, const std::vector<std::string>& charts,
                       const std::vector<std::string>& tables);
 
-// The file of a page; opened at once, so that a bad path is known before anything is measured. Ends the process when it cannot be
-// written.
+// The file of a page; tried at once, so that a bad path is known before anything is measured. An error is printed.
 class PageFile {
  public:
   explicit PageFile(const std::string& path);
-  bool open() const { return file_.is_open(); }
+  bool open() const { return open_; }
   bool write(const std::string& page);
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  OutputFile file_;
+  bool open_ = false;
 };
 
 }  // namespace fsccl::perf

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/whole_file.h"
 #include "numbers.h"
 
 namespace fsccl::perf {
@@ -30,8 +30,8 @@ nlohmann::ordered_json named(const std::vector<std::pair<std::string, double>>& 
 }  // namespace
 
 void flush_output() {
-  if (std::fflush(stdout) == 0) return;
-  fmt::print(stderr, "fsccl-perf: the results cannot be written: {}\n", strerror(errno));
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+  fmt::print(stderr, "fsccl-perf: the results cannot be written: {}\n", why_not_written(errno));
   std::_Exit(1);
 }
 

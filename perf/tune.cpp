@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/program.h"
 #include "numbers.h"
 #include "report.h"
 
@@ -110,17 +110,13 @@ class Tuner {
 
  private:
   // Looked at before it all is measured. What is there stays as it is.
-  bool writable() const {
+  bool writable() {
     if (options_.output.empty()) return true;
-    const bool exists = access(options_.output.c_str(), F_OK) == 0;
-    const bool opens = std::ofstream(options_.output, std::ios::app).is_open();
-    if (opens && !exists) unlink(options_.output.c_str());
-    return opens || cannot_write();
+    return is_well(output_.open(options_.output));
   }
-  bool cannot_write() const {
-    fmt::print(stderr, "fsccl-perf: {}: {}; check the folder, its permissions and the space there\n", options_.output,
-               strerror(errno));
-    return false;
+  static bool is_well(const Status& status) {
+    if (!status.ok()) fmt::print(stderr, "fsccl-perf: {}\n", status.text());
+    return status.ok();
   }
 
   // The communicators of all plans that are candidates at any of the sizes, the free choice first.
@@ -242,7 +238,7 @@ class Tuner {
                  memory_name(point.memory), point.bytes, point.chosen, point.choice.us, best, point.best.us, point.spread(),
                  point.behind() ? "  behind" : "");
     }
-    std::fflush(stdout);
+    flush_output();
   }
 
   // A rule where a plan is better by more than the spread in one kind of memory and not worse by more in any other.
@@ -309,9 +305,7 @@ class Tuner {
       must(fsccl_comm_destroy(here), "fsccl_comm_destroy");
     }
     if (!printing_) return true;
-    std::ofstream out(options_.output);
-    out << file.dump(1) << "\n";
-    if (!out.flush()) return cannot_write();
+    if (!is_well(output_.write(file.dump(1) + "\n"))) return false;
     if (!options_.json)
       fmt::print("# {} rules and {} costs: FSCCL_TUNING_FILE={}\n", file["rules"].size(), file["costs"].size(), options_.output);
     return true;
@@ -320,6 +314,7 @@ class Tuner {
   const Session& session_;
   const TuneOptions& options_;
   const bool printing_;
+  OutputFile output_;
   uint64_t points_ = 0;
   std::vector<Forced> forced_;
   std::vector<std::string> rules_;  // found

@@ -4,15 +4,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <vector>
 
+#include "base/program.h"
 #include "fsccl/fsccl.h"
 #include "info_devices.h"
 #include "info_error.h"
@@ -216,18 +215,6 @@ int run(int argc, char** argv) {
   return 0;
 }
 
-int not_written(const char* why) {
-  fmt::print(stderr, "fsccl-info: the output cannot be written: {}\n", why);
-  return 1;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    const int status = run(argc, argv);
-    return std::fflush(stdout) == 0 ? status : not_written(std::strerror(errno));
-  } catch (const std::system_error& error) {  // of fmt::print
-    return not_written(error.what());
-  }
-}
+int main(int argc, char** argv) { return fsccl::run_program("fsccl-info", argc, argv, run); }

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <string>
 
+#include "base/program.h"
 #include "memory_page.h"
 #include "memory_snapshot.h"
 #include "timeline_page.h"
@@ -26,14 +24,10 @@ int failed(const std::string& why) {
 // To a file, or with "-" to the standard output.
 int write_out(const std::string& text, const std::string& path) {
   if (path == "-") {
-    const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    return written ? 0 : failed("writing to the standard output failed");
+    fmt::print("{}", text);
+    return 0;
   }
-  errno = 0;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) return failed(fmt::format("{} cannot be written: {}", path, errno ? std::strerror(errno) : "unknown"));
+  if (const fsccl::Status written = fsccl::write_output(path, text); !written.ok()) return failed(written.text());
   fmt::print("{}\n", path);
   return 0;
 }
@@ -91,9 +85,7 @@ int write_timeline(const RecordingOptions& options) {
   return write_out(timeline_page(job, options.last_ms), options.page.empty() ? options.folder + "/timeline.html" : options.page);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("Shows what FSCCL wrote about a run. A page is one file that loads nothing else.", "fsccl-trace");
   app.require_subcommand(1);
   MemoryOptions memory;
@@ -131,3 +123,7 @@ int main(int argc, char** argv) {
   if (timeline->parsed()) return write_timeline(recordings);
   return write_memory_page(memory);
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return fsccl::run_program("fsccl-trace", argc, argv, run); }

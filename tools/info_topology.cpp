@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "base/program.h"
 #include "fsccl/fsccl.h"
 #include "info_error.h"
 
@@ -14,11 +13,9 @@ namespace {
 void append(void* text, const char* more, size_t bytes) { static_cast<std::string*>(text)->append(more, bytes); }
 
 bool write_file(const std::string& path, const std::string& text) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file && std::fclose(file) == 0;
-  if (!written || !closed) fmt::print(stderr, "fsccl-info: {}: {}\n", path, std::strerror(errno));
-  return written && closed;
+  const fsccl::Status written = fsccl::write_output(path, text);
+  if (!written.ok()) fmt::print(stderr, "fsccl-info: {}\n", written.text());
+  return written.ok();
 }
 
 }  // namespace

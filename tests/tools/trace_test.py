@@ -69,7 +69,7 @@ def check_page(folder):
 
     for arguments, words in (((pickled,), 'this is a pickle'), ((folder / 'none',), 'No such file'),
                              ((folder / 'model.json',), 'fsccl_pool_snapshot()'),
-                             ((text, '-o', folder / 'missing' / 'page.html'), 'missing/page.html cannot be written'),
+                             ((text, '-o', folder / 'missing' / 'page.html'), "missing/page.html' cannot be written"),
                              ((text, '--axis', 'depth'), 'depth'), ((), 'required')):
         expect(words in run_program(trace, 'memory', *arguments, status=None), f'{words} in the error of {arguments}')
     expect('memory' in run_program(trace, '--help') and 'FSCCL_POOL_HISTORY' in run_program(trace, 'memory', '--help'), 'the help')

@@ -21,6 +21,8 @@ INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'tests
 # Several processes meet before there is a communicator: what joins them is tested below the public header. A stand-in's own test
 # calls it as the library does.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}
+# The frame of the programs and their files of output (base/program.h).
+PROGRAMS = {'tools': {'src/base'}, 'perf': {'src/base'}}
 OUTSIDE = ('examples', 'tests', 'perf', 'tools')
 # First parts of the names of our headers; others in quotes are a library's (Highway wants it so), or beside the file.
 OURS = {'..', '.', 'fsccl', 'src', *OUTSIDE, *(name.split('/')[-1] for name in ORDER)}
@@ -53,7 +55,7 @@ def allowed(source, source_folder, target, target_folder):
         return target_folder in ALLOWED[source_folder]
     if source.as_posix().startswith(tuple(name + '/' for name in INSIDERS)):
         return True
-    extra = EXTRA.get('/'.join(source.parts[:2]), set())
+    extra = EXTRA.get('/'.join(source.parts[:2]), set()) | PROGRAMS.get(source.parts[0], set())
     return target_folder in {source_folder, PUBLIC, *extra}
 
 
@@ -87,6 +89,8 @@ SAMPLES = [
     ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
     ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
     ('several processes', {'src/engine/a.h': '', 'tests/multi/b.cpp': '#include "engine/a.h"\n'}, 'tests may not include'),
+    ('program', {'src/base/a.h': '', 'tools/b.cpp': '#include "base/a.h"\n'}, None),
+    ('inside of the library in a program', {'src/plan/a.h': '', 'perf/b.cpp': '#include "plan/a.h"\n'}, 'perf may not include'),
     ('unit test', {'src/base/a.h': '', 'tests/unit/base/b.cpp': '#include "base/a.h"\n'}, None),
     ('missing', {'src/base/a.h': '#include "base/none.h"\n'}, 'names no file'),
     ('new folder', {'src/other/a.h': '#include <vector>\n'}, 'no place in the order'),
