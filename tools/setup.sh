@@ -87,7 +87,7 @@ choose_meson() {
   PATH=$tool_folder/bin:$PATH
   if have meson && at_least "$(meson --version)" 1.0; then return; fi
   say "the system's Meson is older than 1.0: installing one into $tool_folder"
-  { make_environment "$tool_folder" && "$tool_folder/bin/pip" install --quiet 'meson>=1.0,<2'; } ||
+  { make_environment "$tool_folder" && "$tool_folder/bin/python" -m pip install --quiet 'meson>=1.0,<2'; } ||
     fail "pip could not install Meson 1.0 or newer"
 }
 
@@ -116,8 +116,8 @@ END
 Name: libhwy
 Description: Highway
 Version: $version
-Cflags: -I$folder
-Libs: $folder/lib/libhwy.a
+Cflags: "-I$folder"
+Libs: "$folder/lib/libhwy.a"
 END
   pkg-config --atleast-version=1.0 libhwy || fail "Highway $version could not be built in $folder"
 }

@@ -33,7 +33,7 @@ install_launcher_wheel() {
   rm -rf "$launcher_folder"
   mkdir -p "$launcher_folder"
   { make_environment "$launcher_folder" &&
-    "$launcher_folder/bin/pip" install --disable-pip-version-check -r "$requirements"; } >"$log" 2>&1 || return 1
+    "$launcher_folder/bin/python" -m pip install --disable-pip-version-check -r "$requirements"; } >"$log" 2>&1 || return 1
   printf '%s' "$stamp" >"$launcher_folder/.complete"
 }
 

@@ -13,6 +13,7 @@ FOLDER is made, and kept: the compiler's cache knows its path.
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def expect(condition, text):
 
 class Linking:
     def __init__(self, root, build, folder, meson):
-        self.root, self.build, self.folder, self.meson = root, build, folder, meson.split()
+        self.root, self.build, self.folder, self.meson = root, build, folder, [meson]
         self.environment = {name: value for name, value in os.environ.items()
                             if name not in ('LD_LIBRARY_PATH', 'DESTDIR', 'CMAKE_PREFIX_PATH')}
         shutil.rmtree(folder, ignore_errors=True)
@@ -67,7 +68,7 @@ class Linking:
         compiler = os.environ.get('CC', 'cc').split()
         for name, sources in {'outside': [self.root / 'tests/linking/outside/outside.c'],
                               'hello': [self.root / 'examples/hello.c', self.root / 'examples/local_ranks.c']}.items():
-            run(*compiler, '-std=c99', '-Wall', '-Werror', *sources, '-o', self.folder / name, *words.split(),
+            run(*compiler, '-std=c99', '-Wall', '-Werror', *sources, '-o', self.folder / name, *shlex.split(words),
                 f'-Wl,-rpath,{library}', env=self.environment)
         self.check(self.folder / 'outside')
         output = run(self.folder / 'hello', env=self.environment)

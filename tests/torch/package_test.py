@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel of fsccl_torch: what is in it, that it works where it is installed, and what its users read when something is wrong."""
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -16,15 +17,17 @@ PACKAGE = ROOT / "bindings/torch"
 LIBRARY = os.environ["FSCCL_TORCH_LIBRARY"]
 # Two ranks that name the backend and import nothing of it.
 TWO_RANKS = """
-import sys, torch, torch.distributed as dist
+import json, pathlib, sys, torch, torch.distributed as dist
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("fsccl", init_method=f"file://{store}", rank=rank, world_size=2)
 tensor = torch.full((5,), float(rank + 1))
 dist.all_reduce(tensor)
 assert tensor.tolist() == [3.0] * 5, tensor
 dist.destroy_process_group()
-mapped = {line.split()[-1] for line in open("/proc/self/maps") if "fsccl" in line and ".so" in line}
-print(sys.modules["fsccl_torch"].__file__, *mapped)
+lines = (line.rstrip("\\n").split(maxsplit=5) for line in open("/proc/self/maps"))
+mapped = {pathlib.Path(line[5]) for line in lines if len(line) == 6}
+mapped = [path for path in mapped if ".so" in path.name and (path.name.startswith("libfsccl") or path.parent.name == "fsccl_torch")]
+print(json.dumps([sys.modules["fsccl_torch"].__file__, *map(str, mapped)]))
 """
 
 
@@ -78,7 +81,7 @@ def run_two_ranks(installed, tmp_path, carried=("libfsccl.so",)):
     outputs = [rank.communicate(timeout=120)[0] for rank in ranks]
     for rank, output in zip(ranks, outputs):
         assert rank.returncode == 0, output
-        package, *mapped = output.split()
+        package, *mapped = json.loads(output.splitlines()[-1])
         assert package == str(installed / "fsccl_torch/__init__.py")
         assert {Path(path).parent for path in mapped} == {installed / "fsccl_torch"}, mapped
         names = sorted(Path(path).name for path in mapped)
@@ -122,7 +125,7 @@ def test_editable_installation(tmp_path):
     (site,) = tmp_path.glob("prefix/lib/python3*/site-packages")
     program = f"import site; site.addsitedir({str(site)!r}); import fsccl_torch; print(fsccl_torch.__file__)"
     done = run(sys.executable, "-c", program)
-    assert done.stdout.split() == [str(package / "fsccl_torch/__init__.py")]
+    assert done.stdout.strip() == str(package / "fsccl_torch/__init__.py")
 
 
 def test_build_with_a_library_that_is_not_there(tmp_path):
