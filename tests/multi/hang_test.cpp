@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -136,6 +138,23 @@ TEST_F(Hang, ARankThatDoesNotCome) {
   EXPECT_EQ(found["cause"], "absent") << found;
   EXPECT_EQ(found["guilty"], Json::array({1})) << found;
   EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("all_gather of 100 float32")) << found;
+}
+
+// While a job stands nothing is recorded any more, and still the time for which it has stood is told: a second at last, and never
+// more than has passed.
+TEST_F(Hang, TheTimeForWhichAJobStands) {
+  const auto begin = std::chrono::steady_clock::now();
+  start("absent", 20606);
+  const std::regex waiting("for (\\d+\\.\\d+) s, waits for rank 1");
+  double told_s = 0, passed_s = 0;
+  while (told_s < 1 && passed_s < kLimitMs / 1e3) {
+    const std::string line = verdict()["ranks"][0].get<std::string>();
+    passed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::smatch found;
+    if (std::regex_search(line, found, waiting)) told_s = std::stod(found[1].str());
+    EXPECT_LE(told_s, passed_s);
+  }
+  EXPECT_GE(told_s, 1);
 }
 
 TEST_F(Hang, ARankThatIsStopped) {
