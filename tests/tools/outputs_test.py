@@ -59,7 +59,19 @@ def check_full_disk(recordings, allocations, model):
         expect(done.returncode > 0 and 'cannot be written' in done.stderr, f'{command} with a closed standard output: {done}')
 
 
-def check_places(folder, command):
+def device(folder, name, minor):
+    """One like /dev/NAME, of the test's own for a user who may replace that of the machine; None where it cannot be had."""
+    if os.geteuid() != 0:
+        return pathlib.Path('/dev', name)
+    try:
+        os.mknod(folder / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
+        (folder / name).open('wb').close()
+    except OSError:
+        return None
+    return folder / name
+
+
+def check_places(folder, command, null, full):
     """`command` writes a file at the path that is added to it."""
     page, fifo, link = folder / 'page', folder / 'fifo', folder / 'link'
     expect(run(*command, page).returncode == 0, command)
@@ -67,10 +79,13 @@ def check_places(folder, command):
     expect(stat.S_IMODE(page.stat().st_mode) == 0o644, f'{command}: {page.stat()}')
     page.write_text('before', encoding='utf-8')
     link.symlink_to('page')
-    expect(run(*command, link).returncode == 0 and link.is_symlink() and page.read_bytes() != b'before', f'{command} through a link')
-    expect(run(*command, '/dev/null').returncode == 0 and stat.S_ISCHR(os.stat('/dev/null').st_mode), f'{command} to a device')
+    expect(run(*command, link).returncode == 0 and link.is_symlink() and page.read_bytes() != b'before',
+           f'{command} through a link')
+    if null:
+        expect(run(*command, null).returncode == 0 and stat.S_ISCHR(null.stat().st_mode), f'{command} to a device')
     os.mkfifo(fifo)
-    for path, words in ((folder, 'is a directory'), (fifo, 'start its reader first'), ('/dev/full', 'No space left')):
+    for path, words in ((folder, 'is a directory'), (fifo, 'start its reader first'),
+                        *([(full, 'No space left')] if full else [])):
         done = run(*command, path)
         expect(done.returncode > 0 and words in done.stderr, f'{command} to {path}: {done}')
     read = []
@@ -102,9 +117,10 @@ with tempfile.TemporaryDirectory() as temporary:
     recordings, *others = inputs(base)
     check_full_disk(recordings, *others)
     check_limit_of_the_standard_output(base)
+    null, full = device(base, 'null', 3), device(base, 'full', 7)
     for number, command in enumerate([(info, 'topology', '--svg'), (trace, 'timeline', recordings, '-o'),
                                       (perf, 'collectives', *SMALL, '--report'),
                                       (perf, 'tune', '--ranks', '1', '-b', '1K', '-e', '1K', '--coll', 'all_gather', '-o')]):
         folder = base / str(number)
         folder.mkdir()
-        check_places(folder, command)
+        check_places(folder, command, null, full)
