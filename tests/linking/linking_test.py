@@ -22,7 +22,9 @@ EXPECTED = 'fsccl 1: 41\n'  # header and library agree; a sum over one rank
 
 
 def run(*command, **options):
-    result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    # pkg-config puts a backslash before each byte of a letter that is not ASCII.
+    result = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            errors='surrogateescape', **options)
     if result.returncode != 0:
         sys.exit(f'{" ".join(str(word) for word in command)}: exit status {result.returncode}\n{result.stdout}')
     return result.stdout
@@ -42,7 +44,7 @@ class Linking:
         folder.mkdir(parents=True)
 
     def install(self):
-        """The installed tree, by a name without blanks that is not the prefix it was configured for."""
+        """The installed tree, by a name that is not the prefix it was configured for."""
         staged = self.folder / 'staged'
         run(*self.meson, 'install', '-C', self.build, '--no-rebuild', '--destdir', staged)
         config = next(staged.rglob('fsccl.pc'))
@@ -64,7 +66,8 @@ class Linking:
     def pkg_config(self):
         prefix, library = self.install()
         self.environment['PKG_CONFIG_PATH'] = str(library / 'pkgconfig')
-        words = run('pkg-config', f'--define-variable=prefix={prefix}', '--cflags', '--libs', 'fsccl', env=self.environment)
+        escaped = str(prefix).replace(' ', '\\ ')
+        words = run('pkg-config', f'--define-variable=prefix={escaped}', '--cflags', '--libs', 'fsccl', env=self.environment)
         compiler = os.environ.get('CC', 'cc').split()
         for name, sources in {'outside': [self.root / 'tests/linking/outside/outside.c'],
                               'hello': [self.root / 'examples/hello.c', self.root / 'examples/local_ranks.c']}.items():
