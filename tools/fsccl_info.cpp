@@ -1,5 +1,5 @@
 // fsccl-info: what the installed library is, how it is configured here, and what it can use. Knows the library by its public header
-// alone.
+// alone; what all programs share is base/program.h.
 #include <fmt/format.h>
 #include <unistd.h>
 
