@@ -130,6 +130,14 @@ int runs_without_streams(const Child& self) {
   return 0;
 }
 
+bool has_ucx() {
+  bool available = false;
+  const auto look = [](void* is, const fsccl_transport_info_t* info) {
+    if (std::string(info->name) == "ucx") *static_cast<bool*>(is) = info->available != 0;
+  };
+  return fsccl_transport_list(look, &available) == FSCCL_OK && available;
+}
+
 void run_without_streams(int closed, const char* transport, const char* later, int port) {
   Processes processes;
   for (int rank = 0; rank < 2; rank++)
@@ -148,12 +156,7 @@ TEST(ClosedStreams, EachSubset) {
 TEST(ClosedStreams, ClosedWhileTheJobRuns) { run_without_streams(4, "auto", "1", 20148); }
 TEST(ClosedStreams, OverTcp) { run_without_streams(7, "tcp", "0", 20149); }
 TEST(ClosedStreams, OverUcx) {
-  bool available = false;
-  const auto look = [](void* is, const fsccl_transport_info_t* info) {
-    if (std::string(info->name) == "ucx") *static_cast<bool*>(is) = info->available != 0;
-  };
-  ASSERT_EQ(fsccl_transport_list(look, &available), FSCCL_OK);
-  if (!available) GTEST_SKIP() << "no UCX";
+  if (!has_ucx()) GTEST_SKIP() << "no UCX";
   run_without_streams(7, "ucx", "0", 20150);
 }
 
@@ -187,6 +190,16 @@ TEST(FileSizeLimit, IsAnErrorThatNamesIt) {
       // The others may hear only that the rank that makes what all share has ended.
       EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << bytes << "\n" << processes.report();
     }
+}
+
+// UCX makes files of shared memory, too.
+TEST(FileSizeLimit, OverUcx) {
+  if (!has_ucx()) GTEST_SKIP() << "no UCX";
+  Processes processes;
+  processes.start("within_the_limit", 0, 1, with(job(0, 1, 20195), {{"BYTES", "0"}, {"FSCCL_TRANSPORT", "ucx"}}));
+  EXPECT_FALSE(processes.finish(kLimitMs));
+  EXPECT_THAT(processes.exit_code(0), ::testing::AnyOf(3, 4)) << processes.report();
+  EXPECT_THAT(processes.output(0), HasSubstr("ulimit -f")) << processes.report();
 }
 
 // ---- the end of main()

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/write_file.h"
 
 namespace fsccl::ucx {
 namespace {
@@ -52,6 +54,13 @@ Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status) 
   return fail(FSCCL_ERR_LINK, "UCX: {}: {}", what, ucx.status_string(status));
 }
 
+Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params, ucp_worker_h* worker) {
+  const FileSignalsHeld held;
+  const ucs_status_t status = ucx.worker_create(context, &params, worker);
+  if (status == UCS_OK) return success();
+  return problem_of(ucx, ("a worker cannot be made" + advice_for(EFBIG)).c_str(), status);
+}
+
 Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
   constexpr uint64_t kFeatures[] = {UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | UCP_FEATURE_RMA,
                                     UCP_FEATURE_TAG};
@@ -70,6 +79,7 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use) {
   params.features = kFeatures[static_cast<size_t>(use)];
   params.mt_workers_shared = 1;
   params.name = "fsccl";
+  const FileSignalsHeld held;
   status = ucx.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   ucx.config_release(config);
   if (status != UCS_OK) return problem_of(ucx, "it does not start (see UCX_NET_DEVICES, and `ucx_info -d`)", status);

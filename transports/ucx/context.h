@@ -19,4 +19,7 @@ Result<ucp_context_h> context_of(const UcxLibrary& ucx, Use use);
 std::string segments_set();
 Status problem_of(const UcxLibrary& ucx, const char* what, ucs_status_t status);
 
+// ucp_worker_create(). It makes files of shared memory: what a limit of file sizes refuses is an error that names the limit.
+Status make_worker(const UcxLibrary& ucx, ucp_context_h context, const ucp_worker_params_t& params, ucp_worker_h* worker);
+
 }  // namespace fsccl::ucx

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/reactor.h"
+#include "base/write_file.h"
 #include "transports/transports.h"
 #include "transports/ucx/context.h"
 #include "transports/ucx/ucx.h"
@@ -75,11 +76,10 @@ Status TaggedExchange::start() {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  ucs_status_t status = ucx_.worker_create(context, &params, &worker_);
-  if (status != UCS_OK) return problem_of(ucx_, "a worker cannot be made", status);
+  FSCCL_TRY(make_worker(ucx_, context, params, &worker_));
   ucp_address_t* address = nullptr;
   size_t bytes = 0;
-  status = ucx_.worker_get_address(worker_, &address, &bytes);
+  const ucs_status_t status = ucx_.worker_get_address(worker_, &address, &bytes);
   if (status != UCS_OK) return problem_of(ucx_, "a worker has no address", status);
   random_bytes(nonce_.data(), nonce_.size());
   CardHead head;
@@ -125,6 +125,7 @@ Status TaggedExchange::reach(Peer& peer) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = on_broken;
   params.err_handler.arg = &peer;
+  const FileSignalsHeld held;
   const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
   if (status == UCS_OK) return success();
   peer.endpoint = nullptr;

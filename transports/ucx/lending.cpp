@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/write_file.h"
+
 namespace fsccl::ucx {
 
 Lending::Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<mirror::Mirrors> memory, uint64_t tag)
@@ -10,7 +12,10 @@ Lending::Lending(const UcxLibrary& ucx, ucp_context_h context, std::shared_ptr<m
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = memory_->at(0);
   params.length = memory_->bytes();
-  problem_ = ucx_.mem_map(context_, &params, &handle_);
+  {
+    const FileSignalsHeld held;
+    problem_ = ucx_.mem_map(context_, &params, &handle_);
+  }
   if (problem_ != UCS_OK) {
     handle_ = nullptr;
     return;

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/write_file.h"
 #include "kernels/crc32c.h"
 #include "transports/mirror/channel.h"
 #include "transports/ucx/context.h"
@@ -55,9 +56,8 @@ Status Node::start() {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.events = UCP_WAKEUP_RX | UCP_WAKEUP_TX;
-  ucs_status_t status = ucx_.worker_create(context, &params, &worker_);
-  if (status != UCS_OK) return problem_of(ucx_, "a worker cannot be made", status);
-  status = ucx_.worker_get_efd(worker_, &events_);
+  FSCCL_TRY(make_worker(ucx_, context, params, &worker_));
+  ucs_status_t status = ucx_.worker_get_efd(worker_, &events_);
   if (status != UCS_OK) return problem_of(ucx_, "its transports have no events to sleep on (UCX_TLS)", status);
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -143,6 +143,7 @@ bool Node::reach(Peer& peer) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = on_broken;
   params.err_handler.arg = &peer;
+  const FileSignalsHeld held;
   const ucs_status_t status = ucx_.ep_create(worker_, &params, &peer.endpoint);
   if (status != UCS_OK) {
     peer.endpoint = nullptr;
