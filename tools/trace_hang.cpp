@@ -21,9 +21,10 @@ struct Inside {
 
 struct State {
   const Recording* recording = nullptr;
-  std::vector<Inside> inside;                            // one for each communicator at most: the first that is not complete
-  std::map<std::string, uint64_t> submitted, completed;  // by tag: the last one's sequence
+  std::vector<Inside> inside;  // for each communicator its wait outside of operations, and the first operation that is not complete
+  std::map<std::string, uint64_t> submitted, completed;           // by tag: the last one's sequence
   std::map<std::string, std::map<uint64_t, const Event*>> calls;  // by tag and sequence
+  std::map<int, const Event*> waits;                              // by communicator: outside of operations, and not over
   int64_t last_ns = 0;
   const Event* last = nullptr;
 };
@@ -39,12 +40,19 @@ State state_of(const Recording& recording) {
       state.submitted[tag] = std::max(state.submitted[tag], event.sequence);
       state.calls[tag][event.sequence] = &event;
     }
+    if (event.kind == "waits") state.waits[event.communicator] = &event;
+    if (event.kind == "goes_on") state.waits.erase(event.communicator);
     if (event.kind == "completed") state.completed[tag] = std::max(state.completed[tag], event.sequence);
     if (event.kind == "submitted" || event.kind == "completed") state.last = &event;
     state.last_ns = std::max(state.last_ns, event.at_ns);
   }
   for (const auto& [id, communicator] : recording.communicators) {
     if (!communicator.lives) continue;
+    if (const auto wait = state.waits.find(id); wait != state.waits.end()) {
+      Inside inside{communicator.tag, communicator.name, *wait->second, wait->second->peer, wait->second->at_ns};
+      inside.call.sequence = UINT64_MAX;  // nobody has completed it
+      state.inside.push_back(std::move(inside));
+    }
     const auto calls = state.calls.find(communicator.tag);
     if (calls == state.calls.end()) continue;
     const auto next = calls->second.upper_bound(state.completed[communicator.tag]);
@@ -283,6 +291,15 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     verdict->cause = "suspect";
     verdict->text = fmt::format("{} It is waited for in {} of '{}'.", text_of(*suspicion, guilty, end_ns), verdict->operation,
                                 verdict->communicator);
+    return true;
+  }
+  if (!end.waited_in.call.duty.empty()) {
+    verdict->cause = "stuck";
+    verdict->text = fmt::format(
+        "Rank {} has to {} of '{}', for which others have waited for {}: it is in an operation that does not end, outside of "
+        "FSCCL, or "
+        "stopped.",
+        guilty, end.waited_in.call.duty, end.waited_in.name, seconds(end_ns - end.waited_in.since_ns));
     return true;
   }
   const bool called = found != states.end() && found->second.submitted.contains(end.waited_in.tag) &&

@@ -49,6 +49,7 @@ Recording parse(const std::string& text, const std::string& file) {
     to.dtype = one.value("dtype", "");
     to.silent_ms = one.value("silent_ms", int64_t{0});
     to.stopped = one.value("stopped", false);
+    to.duty = one.value("duty", "");
   }
   return made;
 }
@@ -95,6 +96,7 @@ std::vector<Recording> read_recordings(const std::string& folder, int* other_job
 }
 
 std::string describe(const Event& event) {
+  if (!event.duty.empty()) return fmt::format("a wait for a rank that has to {}", event.duty);
   if (event.operation.empty()) return fmt::format("operation {}", event.sequence);
   if (event.operation == "barrier") return fmt::format("barrier (operation {})", event.sequence);
   return fmt::format("{} of {} {} (operation {})", event.operation, event.count, event.dtype, event.sequence);

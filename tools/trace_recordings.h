@@ -9,8 +9,9 @@ namespace fsccl::trace {
 
 struct Event {
   int64_t at_ns = 0;  // since 1970
-  std::string
-      kind;  // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive"; others are a newer library's
+  // "submitted", "completed", "blocked", "failed", "lost", "left", "suspect", "alive", "waits", "goes_on"; others are a newer
+  // library's
+  std::string kind;
   int communicator = 0;
   int peer = -1;
   uint64_t sequence = 0;
@@ -19,6 +20,7 @@ struct Event {
   std::string dtype;
   int64_t silent_ms = 0;  // "suspect", "alive"
   bool stopped = false;
+  std::string duty;  // "waits": what the peer has to do
 };
 
 struct RecordedCommunicator {

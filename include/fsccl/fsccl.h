@@ -452,7 +452,7 @@ typedef struct fsccl_pool_stats_s {
   uint64_t live_peak_bytes;       /* the most ever live at once */
   uint64_t collective_live_bytes; /* slots of units, shared ones included on every rank that uses them */
   uint64_t collective_peak_bytes; /* the most of shared slots and the most of own ones, each at its time, together */
-  uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc(), and imports */
+  uint64_t local_live_bytes;      /* blocks of fsccl_pool_alloc(), and imports */
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
@@ -1134,12 +1134,14 @@ FSCCL_API fsccl_status_t fsccl_trace_dump(const char* directory);
  * Reads such a file, also one that a living or killed process wrote, as JSON:
  *   {"fsccl_recording": 1, "job", "rank", "ranks", "pid", "host", "last_look_ns", "overwritten", "torn",
  *    "communicators": [{"id", "tag", "name", "rank", "size", "lives", "error": {"code", "peer", "text"}}],
- *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype", "silent_ms", "stopped"}]}
+ *    "events": [{"at_ns", "event", "communicator", "peer", "sequence", "operation", "count", "dtype", "silent_ms", "stopped",
+ *                "duty"}]}
  * job, tag: the same on all ranks. at_ns, last_look_ns: since 1970, by the host's clock. overwritten: older events that are gone;
  * torn: events that were just being written. Of operations that were over at once, after few looks, the last 64 of each
  * communicator are there, with one time for both events. event: "submitted" (peer: the root), "completed", "blocked" (peer: the
  * rank of the job that is waited for; only waits that slept), "failed" (the communicator's error says why), "lost" and "left"
- * (peer), "suspect" and "alive" again (peer: a rank of the job; silent_ms: for how long, stopped: its host says so). Later releases
+ * (peer), "suspect" and "alive" again (peer: a rank of the job; silent_ms: for how long, stopped: its host says so), "waits" and
+ * "goes_on" (a wait outside of operations; peer: the rank of the job that is waited for, duty: what it has to do). Later releases
  * may have more. Calls take(context, json, bytes) once; `json` ends in a zero, which `bytes` does not count, and lives during the
  * call. The file is not trusted: FSCCL_ERR_INVALID_ARGUMENT says what is wrong with it; FSCCL_ERR_SYSTEM: it cannot be read. Any
  * thread.

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/undo.h"
+#include "base/wait.h"
 
 namespace fsccl {
 
@@ -98,7 +99,9 @@ void Reactor::stop_if_unused(std::unique_lock<std::mutex>& lock) {
   if (!running_ || !unused() || in_service_thread()) return;
   stopping_ = true;
   kick();
-  idle_.wait(lock, [&] { return !stopping_; });  // ended, or a new user came
+  // The service thread has ended, or a new user came. It answers a kick always, so nothing else can end this wait, nor the one
+  // below.
+  wait_until([&] { return !stopping_; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, idle_});
   if (running_ || !thread_.joinable()) return;
   Thread thread = std::move(thread_);
   lock.unlock();
@@ -153,7 +156,7 @@ void Reactor::want_writable(int fd, bool wanted) {
 
 void Reactor::wait_until_idle(std::unique_lock<std::mutex>& lock, const void* what) {
   if (in_service_thread()) return;
-  idle_.wait(lock, [&] { return current_ != what; });
+  wait_until([&] { return current_ != what; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, idle_});
 }
 
 void Reactor::unwatch(int fd) {
@@ -255,8 +258,7 @@ void Reactor::wait_for_events(int64_t sleep_ns) {
   sleeping_ = true;
   if (kicked_.load()) sleep_ns = 0;
   if (std::exchange(short_of_memory_, false)) {
-    const timespec pause = {0, kShortOfMemoryNs};
-    nanosleep(&pause, nullptr);
+    fsccl::sleep_ns(kShortOfMemoryNs);
     sleep_ns = 0;
   }
   epoll_event events[kEventsAtOnce];

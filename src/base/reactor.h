@@ -6,7 +6,6 @@
 // later as long as what it was called for is there. What it had begun is its own to put right.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -73,7 +72,7 @@ class Reactor {
   void wait_until_idle(std::unique_lock<std::mutex>& lock, const void* what);
 
   mutable std::mutex mutex_;
-  std::condition_variable idle_;
+  Condition idle_;
   Fd epoll_, wake_;
   Thread thread_;
   bool running_ = false;          // the thread is in its loop

@@ -11,13 +11,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 
 namespace fsccl {
 
 namespace {
 
-constexpr int kBacklog = 4096;           // the kernel lowers it to its own limit
-constexpr int kDatagramRoom = 32 << 10;  // of heartbeats unread: some dozens; whoever floods it takes no more memory
+constexpr int kBacklog = 4096;             // the kernel lowers it to its own limit
+constexpr int kDatagramRoom = 32 << 10;    // of heartbeats unread: some dozens; whoever floods it takes no more memory
+constexpr int64_t kCrowdedNs = 1'000'000;  // between two attempts to connect to a listener whose backlog is full
 constexpr IpAddress kAnyIp4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
 
 const sockaddr* generic(const SocketAddress& address) { return reinterpret_cast<const sockaddr*>(&address.storage); }
@@ -155,22 +157,22 @@ Result<Fd> accept_connection(int listener) {
   return fd;
 }
 
-Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck& broken) {
   Fd fd = socket_for(address, SOCK_STREAM);
   if (!fd.valid()) return fail_errno(errno, "socket");
   if (!address.is_unix()) prepare_tcp(fd.get());
-  while (connect(fd.get(), generic(address), address.bytes) != 0) {
-    if (errno == EAGAIN && !deadline.passed()) {  // a Unix listener with a full backlog; nothing tells when there is room
-      const timespec pause = {0, 1'000'000};
-      nanosleep(&pause, nullptr);
-      continue;
-    }
-    if (errno == EAGAIN) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
-    if (errno != EINPROGRESS && errno != EINTR) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
-    FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline));
-    FSCCL_TRY(finish_connecting(fd.get(), address));
-    break;
-  }
+  int error_number = 0;
+  const auto begun = [&] {
+    error_number = connect(fd.get(), generic(address), address.bytes) == 0 ? 0 : errno;
+    return error_number != EAGAIN;  // a Unix listener's backlog is full, and nothing tells when there is room
+  };
+  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, begun, deadline, Naps(kCrowdedNs)));
+  if (!in_time) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
+  if (error_number == 0) return fd;
+  if (error_number != EINPROGRESS && error_number != EINTR)
+    return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
+  FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline, broken));
+  FSCCL_TRY(finish_connecting(fd.get(), address));
   return fd;
 }
 
@@ -197,16 +199,20 @@ Result<PeerUser> peer_user(int fd) {
   return PeerUser{credentials.uid, credentials.pid};
 }
 
-Status wait_ready(int fd, Direction direction, Deadline deadline) {
-  for (;;) {
-    pollfd entry = {fd, static_cast<short>(direction == Direction::kRead ? POLLIN : POLLOUT), 0};
-    const int64_t left_ns = deadline.left_ns(int64_t{1'000'000'000} * 3600);
-    const timespec time = {left_ns / 1'000'000'000, left_ns % 1'000'000'000};
-    const int ready = ppoll(&entry, 1, &time, nullptr);
-    if (ready > 0) return success();
-    if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
-    if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
-  }
+Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakCheck& broken) {
+  pollfd entry = {fd, static_cast<short>(direction == Direction::kRead ? POLLIN : POLLOUT), 0};
+  int ready = 0, error_number = 0;
+  const auto poll_for = [&](int64_t ns) {
+    const timespec time = {ns / 1'000'000'000, ns % 1'000'000'000};
+    ready = ppoll(&entry, 1, &time, nullptr);
+    error_number = ready < 0 && errno != EINTR ? errno : 0;
+    return ready > 0 || error_number;
+  };
+  const auto pause = [&](int64_t left_ns) { (void)poll_for(broken ? std::min(left_ns, kBreakCheckNs) : left_ns); };
+  const auto over = [&] { return ready > 0 || error_number || poll_for(0); };
+  FSCCL_ASSIGN(const bool is_over, wait_unless(broken, over, deadline, pause));
+  if (error_number) return fail_errno(error_number, "poll");
+  return is_over ? success() : fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
 }
 
 Result<size_t> send_some(int fd, const void* data, size_t bytes) {

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/wait.h"
 
 namespace fsccl {
 
@@ -50,8 +50,9 @@ SocketAddress peer_address(int fd);
 
 // The next connection, or an invalid descriptor when there is none now. An error is one of resources (open files).
 Result<Fd> accept_connection(int listener);
-// One attempt; waits while a listener has no room for more. FSCCL_ERR_LINK: nobody listens, or unreachable.
-Result<Fd> connect_to(const SocketAddress& address, Deadline deadline);
+// One attempt; waits while a listener has no room for more, until an error of `broken` at the latest, which is returned.
+// FSCCL_ERR_LINK: nobody listens, or unreachable.
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck& broken = {});
 // The same over TCP without waiting: once the descriptor can be written to, connecting is over, and finish_connecting says how.
 Result<Fd> begin_connecting(const SocketAddress& address);
 Status finish_connecting(int fd, const SocketAddress& address);
@@ -64,8 +65,9 @@ struct PeerUser {
 Result<PeerUser> peer_user(int fd);
 
 enum class Direction { kRead, kWrite };
-// FSCCL_ERR_TIMEOUT when the deadline passes. A closed peer counts as ready.
-Status wait_ready(int fd, Direction direction, Deadline deadline);
+// Waits until the descriptor can be read from, or written to. FSCCL_ERR_TIMEOUT when the deadline passes; an error of `broken` ends
+// the wait within 10 ms. A closed peer counts as ready.
+Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakCheck& broken = {});
 // Bytes moved now: 0 when it would block. Receiving: FSCCL_ERR_LINK when the peer has closed. Sending: likewise.
 Result<size_t> send_some(int fd, const void* data, size_t bytes);
 Result<size_t> receive_some(int fd, void* data, size_t bytes);

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -112,6 +113,8 @@ void sleep_ns(int64_t ns) {
   const timespec time = {ns / 1'000'000'000, ns % 1'000'000'000};
   nanosleep(&time, nullptr);
 }
+
+void yield_core() { sched_yield(); }
 
 int32_t thread_number() {
   static thread_local const auto number = static_cast<int32_t>(syscall(SYS_gettid));

@@ -9,27 +9,16 @@
 #include <mutex>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 
 namespace fsccl {
 
-// As std::condition_variable.
+// As std::condition_variable. Threads wait on it by wait_until() of base/wait.h.
 class Condition {
  public:
-  // Until somebody notifies, or for so long, or for no reason: the caller looks again.
+  // Returns when somebody notifies, when `ns` have passed, or for no reason. A thread of a service may sleep so between two rounds;
+  // whoever waits for a condition uses wait_until().
   void wait_for(std::unique_lock<std::mutex>& lock, int64_t ns);
-  // Until it holds, at most for so long; whether it does.
-  template <class Holds>
-  bool wait_for(std::unique_lock<std::mutex>& lock, int64_t ns, const Holds& holds) {
-    const Deadline deadline = Deadline::at(now_ns() + ns);
-    while (!holds()) {
-      const int64_t left_ns = deadline.left_ns();
-      if (left_ns == 0) return false;
-      wait_for(lock, left_ns);
-    }
-    return true;
-  }
   void notify_all();
 
  private:
@@ -67,7 +56,9 @@ class Thread {
   std::shared_ptr<void> thread_;
 };
 
+// The calling thread sleeps, or gives its core to another thread that wants it. Loops do so by wait_until() of base/wait.h.
 void sleep_ns(int64_t ns);
+void yield_core();
 
 // Whether no thread of the program is left: the one that began it has ended, by pthread_exit() in main(), and every other that is
 // there was started by a Thread. False where /proc does not tell.

@@ -61,27 +61,27 @@ Result<bool> Channel::pump_out() {
   return true;
 }
 
-Status Channel::flush(Deadline deadline) {
+Status Channel::flush(Deadline deadline, const BreakCheck& broken) {
   for (;;) {
     FSCCL_ASSIGN(const bool all, pump_out());
     if (all) return success();
-    FSCCL_TRY(wait_ready(fd_.get(), Direction::kWrite, deadline));
+    FSCCL_TRY(wait_ready(fd_.get(), Direction::kWrite, deadline, broken));
   }
 }
 
-Status Channel::send(FrameType type, ByteView payload, Deadline deadline) {
+Status Channel::send(FrameType type, ByteView payload, Deadline deadline, const BreakCheck& broken) {
   queue(type, payload);
-  return flush(deadline);
+  return flush(deadline, broken);
 }
 
-Result<Frame> Channel::receive(Deadline deadline, Fd* passed) {
+Result<Frame> Channel::receive(Deadline deadline, Fd* passed, const BreakCheck& broken) {
   Frame frame;
   Status closed;
   for (;;) {
     FSCCL_ASSIGN(const bool complete, next(frame));
     if (complete) break;
     if (!closed.ok()) return closed;
-    FSCCL_TRY(wait_ready(fd_.get(), Direction::kRead, deadline));
+    FSCCL_TRY(wait_ready(fd_.get(), Direction::kRead, deadline, broken));
     closed = pump_in(passed);
   }
   if (frame.type != FrameType::kFailure) return frame;
@@ -89,8 +89,8 @@ Result<Frame> Channel::receive(Deadline deadline, Fd* passed) {
   return to_status(failure);
 }
 
-Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed) {
-  FSCCL_ASSIGN(Frame frame, receive(deadline, passed));
+Result<Bytes> Channel::expect(FrameType type, Deadline deadline, Fd* passed, const BreakCheck& broken) {
+  FSCCL_ASSIGN(Frame frame, receive(deadline, passed, broken));
   if (frame.type != type)
     return fail(FSCCL_ERR_PROTOCOL, "a message of type {} arrived, {} was expected", static_cast<int>(frame.type),
                 static_cast<int>(type));

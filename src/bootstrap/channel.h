@@ -3,9 +3,9 @@
 #pragma once
 #include <cstdint>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "wire/frame.h"
 
 namespace fsccl {
@@ -32,13 +32,13 @@ class Channel {
   // Writes what the socket takes; whether that was everything.
   Result<bool> pump_out();
 
-  // For callers' threads: whole frames, waiting until the deadline.
-  Status send(FrameType type, ByteView payload, Deadline deadline);
-  Status flush(Deadline deadline);
+  // For callers' threads: whole frames, waiting until the deadline passes or `broken` gives an error, which is returned.
+  Status send(FrameType type, ByteView payload, Deadline deadline, const BreakCheck& broken = {});
+  Status flush(Deadline deadline, const BreakCheck& broken = {});
   // A Failure that arrives is returned as the status it tells. With `passed`, a descriptor that rides on the frame is kept there.
-  Result<Frame> receive(Deadline deadline, Fd* passed = nullptr);
+  Result<Frame> receive(Deadline deadline, Fd* passed = nullptr, const BreakCheck& broken = {});
   // The payload of the next frame, which must be of this type.
-  Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr);
+  Result<Bytes> expect(FrameType type, Deadline deadline, Fd* passed = nullptr, const BreakCheck& broken = {});
   // Answers with a descriptor; for a channel with nothing else to send.
   Status send_descriptor(FrameType type, ByteView payload, int passed);
   void shutdown();

@@ -9,15 +9,12 @@
 #include <cstring>
 #include <utility>
 
-#include "base/threads.h"
-
 namespace fsccl {
 
 namespace {
 
 constexpr size_t kMinSecretBytes = 16;
 constexpr size_t kMaxSecretBytes = 4096;
-constexpr int64_t kMaxPauseNs = 20'000'000;
 
 }  // namespace
 
@@ -69,25 +66,21 @@ Result<Channel> connect_as(const SocketAddress& address, const Credentials& cred
 }
 
 Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                             Deadline deadline, Status* versions) {
+                             Deadline deadline, Status* versions, const BreakCheck& broken) {
   FSCCL_TRY(check_peer_user(fd.get(), credentials.mode));
   Nonce nonce;
   random_bytes(nonce.data(), nonce.size());
   HandshakeClient handshake(credentials, purpose, job, rank, ranks, nonce);
   Channel channel(std::move(fd), kMaxRequestBytes);
   // A listener that has already sent its reason and closed is heard below.
-  if (Status sent = channel.send(FrameType::kHello, handshake.hello(), deadline); !sent.ok() && sent.code() != FSCCL_ERR_LINK)
+  if (Status sent = channel.send(FrameType::kHello, handshake.hello(), deadline, broken);
+      !sent.ok() && sent.code() != FSCCL_ERR_LINK)
     return sent;
-  FSCCL_ASSIGN(const Bytes challenge, channel.expect(FrameType::kChallenge, deadline));
+  FSCCL_ASSIGN(const Bytes challenge, channel.expect(FrameType::kChallenge, deadline, nullptr, broken));
   FSCCL_ASSIGN(const Bytes proof, handshake.answer(challenge));
-  FSCCL_TRY(channel.send(FrameType::kProof, proof, deadline));
+  FSCCL_TRY(channel.send(FrameType::kProof, proof, deadline, broken));
   *versions = handshake.compare_versions();
   return channel;
-}
-
-void Backoff::sleep(Deadline deadline) {
-  sleep_ns(deadline.left_ns(pause_ns_));
-  pause_ns_ = std::min(pause_ns_ * 2, kMaxPauseNs);
 }
 
 std::string listener_name(const std::array<uint8_t, 16>& random) {

@@ -3,9 +3,9 @@
 #pragma once
 #include <string>
 
-#include "base/clock.h"
 #include "base/socket.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "bootstrap/channel.h"
 #include "wire/handshake.h"
 
@@ -23,16 +23,10 @@ Result<Channel> connect_as(const SocketAddress& address, const Credentials& cred
                            int32_t rank, int32_t ranks, Deadline deadline, Status* versions);
 // The handshake alone. FSCCL_ERR_LINK: somebody listened, and closed the connection: it has gone, or too many stood at its door.
 Result<Channel> introduce_as(Fd fd, const Credentials& credentials, Purpose purpose, uint64_t job, int32_t rank, int32_t ranks,
-                             Deadline deadline, Status* versions);
+                             Deadline deadline, Status* versions, const BreakCheck& broken = {});
 
-// Waits before the next attempt: 1 ms, then twice as long each time up to 20 ms, never beyond the deadline.
-class Backoff {
- public:
-  void sleep(Deadline deadline);
-
- private:
-  int64_t pause_ns_ = 1'000'000;
-};
+// The pause between two attempts to connect: 1 ms, then twice as long each time up to 20 ms.
+inline Naps between_attempts() { return Naps(0, 1'000'000, 20'000'000); }
 
 // "@fsccl-..." of a rank's Unix listener.
 std::string listener_name(const std::array<uint8_t, 16>& random);

@@ -23,12 +23,13 @@ std::string owner_of(const std::string& name) {
 
 Result<Fd> patiently(const std::function<Result<Fd>()>& listen, Deadline deadline) {
   const Deadline patience = Deadline::at(std::min(deadline.at_ns(), Deadline::in_ms(kNamePatienceMs).at_ns()));
-  Backoff backoff;
-  for (;;) {
-    Result<Fd> fd = listen();
-    if (fd.ok() || fd.status().code() != FSCCL_ERR_INVALID_STATE || patience.passed()) return fd;
-    backoff.sleep(patience);
-  }
+  Result<Fd> fd = listen();
+  const auto decided = [&] {
+    if (!fd.ok() && fd.status().code() == FSCCL_ERR_INVALID_STATE) fd = listen();
+    return fd.ok() || fd.status().code() != FSCCL_ERR_INVALID_STATE;
+  };
+  wait_until(decided, patience, kNothingBreaks, between_attempts());
+  return fd;
 }
 
 Result<Credentials> choose_credentials(const LaunchEnvironment& launch, const Config& settings) {

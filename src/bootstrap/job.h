@@ -16,9 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "wire/authentication.h"
 
 namespace fsccl {
@@ -70,8 +70,9 @@ class Job {
   // Offers a descriptor to the other ranks of this host under a name; the job keeps a duplicate until withdrawn or the job ends.
   virtual Status publish_fd(uint64_t tag, int fd) = 0;
   virtual void withdraw_fd(uint64_t tag) = 0;
-  // Fetches what `rank` (of this host) offers; waits for it to be offered until the deadline.
-  virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) = 0;
+  // Fetches what `rank` (of this host) offers; waits until it is offered, the deadline passes, or `broken` gives an error, which is
+  // returned. A rank that lives may never offer it, because its communicator has failed: `broken` asks for that.
+  virtual Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) = 0;
 
   // Called once for each rank that is lost, from the service thread: with `left` when it said goodbye. A loss is learnt from the
   // link itself when this rank is its neighbour in the tree, else from those who are, forwarded along what remains of the tree.

@@ -1,6 +1,7 @@
 #include "bootstrap/join.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/config.h"
@@ -52,25 +53,26 @@ Result<Registration> register_once(const MeetingPlace& place, const SocketAddres
 }
 
 Result<Registration> register_rank(const MeetingPlace& place, MemberRecord* self, int32_t ranks, Deadline deadline) {
-  Backoff backoff;
   Status last;
+  std::optional<Registration> registered;
   const SocketAddress* tried = nullptr;
   const int64_t begin_ns = now_ns();
-  for (;;) {
+  const auto decided = [&] {
     for (const SocketAddress& address : place.addresses) {
       tried = &address;
       Result<Registration> registration = register_once(place, address, self, ranks, deadline);
-      if (registration.ok()) return registration;
+      if (registration.ok()) registered = registration.take();
       last = registration.take_status();
-      if (!worth_another_try(last)) break;
+      if (!worth_another_try(last)) return true;
     }
-    if (last.code() == FSCCL_ERR_PROTOCOL && last.error().peer < 0)
-      return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}", self->rank, describe(*tried), ranks,
-                  last.text());
-    if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
-    if (last.code() == FSCCL_ERR_TIMEOUT || deadline.passed()) break;
-    backoff.sleep(deadline);
-  }
+    return false;
+  };
+  wait_until(decided, deadline, kNothingBreaks, between_attempts());
+  if (registered) return std::move(*registered);
+  if (last.code() == FSCCL_ERR_PROTOCOL && last.error().peer < 0)
+    return fail(FSCCL_ERR_PROTOCOL, "rank {}: at {}, where the {} ranks are to meet: {}", self->rank, describe(*tried), ranks,
+                last.text());
+  if (!worth_another_try(last) && last.code() != FSCCL_ERR_TIMEOUT) return last;
   if (last.error().peer >= 0 || last.text().find("joined") != std::string::npos) return last;  // the registrar's own words
   return fail(FSCCL_ERR_TIMEOUT,
               "rank {} did not reach the place where the {} ranks meet in {} ms; is {} running? (last attempt: {})", self->rank,
@@ -82,26 +84,23 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
   const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
-  Backoff backoff;
   Status versions, last;
-  for (int attempt = 0; attempt < kParentAttempts && !(attempt > 0 && deadline.passed()); ++attempt) {
+  std::optional<Channel> linked;
+  int attempts = 0;
+  const auto decided = [&] {
     Result<Channel> channel =
         connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
-    if (channel.ok()) {
-      const Result<Bytes> linked = channel.value().expect(FrameType::kLinked, deadline);
-      if (linked.ok()) return channel;
-      last = linked.status().clone();
-    } else {
-      last = channel.take_status();
-    }
-    if (last.code() == FSCCL_ERR_TIMEOUT && last.error().peer < 0)
-      return fail(FSCCL_ERR_TIMEOUT,
-                  "rank {} got no answer from rank {} at {}, below which it belongs; is a firewall between them?", self.rank,
-                  parent.rank, describe(address))
-          .with_peer(self.rank, parent.rank);
-    if (!worth_another_try(last)) return last;
-    backoff.sleep(deadline);
-  }
+    last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status() : channel.take_status();
+    if (last.ok()) linked = channel.take();
+    return !worth_another_try(last) || ++attempts == kParentAttempts;
+  };
+  wait_until(decided, deadline, kNothingBreaks, between_attempts());
+  if (linked) return std::move(*linked);
+  if (last.code() == FSCCL_ERR_TIMEOUT && last.error().peer < 0)
+    return fail(FSCCL_ERR_TIMEOUT, "rank {} got no answer from rank {} at {}, below which it belongs; is a firewall between them?",
+                self.rank, parent.rank, describe(address))
+        .with_peer(self.rank, parent.rank);
+  if (!worth_another_try(last)) return last;
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} cannot connect to rank {} (process {}), below which it belongs: {}", self.rank,
               parent.rank, parent.pid, last.text())
       .with_peer(self.rank, parent.rank);
@@ -161,24 +160,23 @@ Result<std::shared_ptr<Job>> join_alone(const std::string& host_id) {
 
 Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline) {
   const Deadline patience = sooner(deadline, kReportPatienceMs);
-  Backoff backoff;
-  while (!patience.passed()) {
+  Status answered;  // the failure of the job, if an earlier one than `why` has ended it
+  const auto reported = [&] {
     for (const SocketAddress& address : place.addresses) {
       Status versions;
       Result<Channel> channel =
           connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
-      if (!channel.ok()) {
-        if (worth_another_try(channel.status())) continue;
-        return why;
-      }
-      if (!channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok()) return why;
+      if (!channel.ok() && worth_another_try(channel.status())) continue;
+      if (!channel.ok() || !channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok()) return true;
       Result<Frame> answer = channel.value().receive(patience);  // a Failure comes as a status
-      const bool told = !answer.ok() && answer.status().code() != FSCCL_ERR_LINK && answer.status().code() != FSCCL_ERR_TIMEOUT;
-      return told ? answer.take_status() : std::move(why);
+      if (!answer.ok() && answer.status().code() != FSCCL_ERR_LINK && answer.status().code() != FSCCL_ERR_TIMEOUT)
+        answered = answer.take_status();
+      return true;
     }
-    backoff.sleep(patience);
-  }
-  return why;
+    return false;
+  };
+  wait_until(reported, patience, kNothingBreaks, between_attempts());
+  return answered.ok() ? std::move(why) : std::move(answered);
 }
 
 }  // namespace fsccl

@@ -313,12 +313,13 @@ Status TreeJob::finish_join(Deadline deadline) {
     // Whoever knows the ranks that are missing gives up a little earlier, so that the others hear it from there; while that is the
     // registrar, this rank leaves it the time to say so.
     const bool knows = knows_missing();
-    const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
+    const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
     const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
-    const bool changed =
-        changed_.wait_for(lock, left_ns - early_ns + late_ns, [&] { return decided() || knows != knows_missing(); });
-    if (!changed && !decided() && deadline.left_ns() <= early_ns + 1'000'000)
+    const WaitEnd end =
+        wait_until([&] { return decided() || knows != knows_missing(); }, Deadline::at(now_ns() + left_ns - early_ns + late_ns),
+                   kNothingBreaks, UntilNotified{lock, changed_});  // a failure of the job decides
+    if (end == WaitEnd::late && deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
                nullptr);
   }

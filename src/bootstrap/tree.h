@@ -68,7 +68,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status barrier(Deadline deadline) override { return all_gather(nullptr, nullptr, 0, deadline); }
   Status publish_fd(uint64_t tag, int fd) override;
   void withdraw_fd(uint64_t tag) override;
-  Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline) override;
+  Result<Fd> fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) override;
   void on_loss(LossHandler handler) override;
   Result<Agreed> agree(const Question& question, Deadline deadline) override;
   void decline(uint64_t meeting) override;
@@ -170,7 +170,8 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   // tree_descriptors.cpp
   void answer_fetch(Guest& guest);
   Status owner_gone(const Status& status, int rank);
-  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline) const;
+  Result<Fd> own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock);
+  Result<Fd> fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) const;
   void on_fetch_readable(int fd);
 
   const TreePlace place_;
@@ -188,6 +189,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   Status no_memory_;                   // made when there was some
 
   std::map<int32_t, bool> lost_;      // rank -> left
+  int32_t first_lost_ = -1;           // the rank of whose loss this rank has heard first
   std::vector<LostRank> departures_;  // told to the neighbours together, a little later: a whole job leaves at once as a rule
   int64_t departures_due_ns_ = INT64_MAX;
   std::deque<LostRank> undelivered_;

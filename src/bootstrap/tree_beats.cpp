@@ -133,7 +133,7 @@ Status TreeJob::Beats::share(Deadline deadline) {
   if (one_process) return success();
   const uint64_t tag = mix_hash(job_.id(), kBeats);
   const bool makes = here().front() == mine();
-  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size()) : job_.fetch_fd(here().front(), tag, deadline);
+  Result<Fd> fd = makes ? BeatTable::create(job_.id(), here().size()) : job_.fetch_fd(here().front(), tag, deadline, {});
   if (!makes && !fd.ok() && fd.status().code() == FSCCL_ERR_PEER_DEAD) return success();
   if (!fd.ok()) return fd.take_status();
   FSCCL_ASSIGN(std::unique_ptr<BeatTable> table, BeatTable::map(fd.value(), job_.id(), here().size()));
@@ -322,7 +322,8 @@ Status TreeJob::begin_beats(const HeartbeatTimes& times, LifeHandler handler, De
   Reactor::instance().kick();
   // Who has never beaten is not missed: nobody is in the job without having done so once.
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, deadline.left_ns(kFirstBeatNs), [&] { return beats->begun() || phase_ == Phase::kLeft; });
+  wait_until([&] { return beats->begun() || phase_ == Phase::kLeft; }, Deadline::at(now_ns() + deadline.left_ns(kFirstBeatNs)),
+             kNothingBreaks, UntilNotified{lock, changed_});
   return success();
 }
 

@@ -40,17 +40,17 @@ Result<Job::Agreed> TreeJob::agree(const Question& question, Deadline deadline) 
     mend_due_ns_ = 0;
     Reactor::instance().kick();
   }
-  while (!census.decided()) {
+  const auto broken = [&]() -> Status {
     if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
-    if (expelled_ || census.expelled())
-      return fail(FSCCL_ERR_PEER_DEAD,
-                  "the other ranks hold this one for dead: its links broke, or it was silent for too long. It can only join a new "
-                  "job")
-          .with_peer(place_.rank, place_.rank);
-    const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
-    if (left_ns == 0) return Agreed{.missing = census.missing()};
-    changed_.wait_for(lock, left_ns);
-  }
+    if (!expelled_ && !census.expelled()) return success();
+    return fail(FSCCL_ERR_PEER_DEAD,
+                "the other ranks hold this one for dead: its links broke, or it was silent for too long. It can only join a new "
+                "job")
+        .with_peer(place_.rank, place_.rank);
+  };
+  FSCCL_ASSIGN(const bool decided, wait_unless(
+                                       broken, [&] { return census.decided(); }, deadline, UntilNotified{lock, changed_}));
+  if (!decided) return Agreed{.missing = census.missing()};
   const Stand& stand = census.stand();
   return Agreed{true, stand.failed, {}, static_cast<fsccl_status_t>(stand.code)};
 }

@@ -27,10 +27,10 @@ Result<Fd> duplicate(int fd) {
 // FSCCL_ERR_LINK, as connections give it, in words that name the rank. The links tell how it went: that is waited for, because the
 // caller, who knows now, may leave at once, and this rank's neighbours must learn it from this rank.
 Status TreeJob::owner_gone(const Status& status, int rank) {
-  if (status.code() != FSCCL_ERR_LINK) return status.clone().with_peer(place_.rank, rank);
+  if (status.code() != FSCCL_ERR_LINK) return status.clone();
   std::unique_lock lock(mutex_);
   const auto known = [&] { return phase_ == Phase::kLeft || lost_.contains(rank) || links_.empty(); };
-  changed_.wait_for(lock, kNewsMs * 1'000'000, known);
+  wait_until(known, Deadline::in_ms(kNewsMs), kNothingBreaks, UntilNotified{lock, changed_});
   const auto lost = lost_.find(rank);
   if (lost == lost_.end())
     return fail(FSCCL_ERR_PEER_DEAD, "rank {} does not answer any more: {}", rank, status.text()).with_peer(place_.rank, rank);
@@ -86,7 +86,16 @@ void TreeJob::on_fetch_readable(int fd) {
   fetches_.erase(fd);
 }
 
-Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
+// Another thread of this rank publishes it. `lock` holds mutex_.
+Result<Fd> TreeJob::own_fd(uint64_t tag, Deadline deadline, std::unique_lock<std::mutex>& lock) {
+  const WaitEnd end = wait_until([&] { return published_.contains(tag); }, deadline, [this] { return phase_ == Phase::kLeft; },
+                                 UntilNotified{lock, changed_});
+  if (end == WaitEnd::broken) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
+  if (end == WaitEnd::late) return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
+  return duplicate(published_.at(tag).get());
+}
+
+Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) {
   if (rank < 0 || rank >= place_.ranks)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, place_.ranks - 1);
   std::string name;
@@ -95,38 +104,38 @@ Result<Fd> TreeJob::fetch_fd(int rank, uint64_t tag, Deadline deadline) {
     const MemberRecord& record = records_[static_cast<size_t>(rank)];
     if (record.host != place_.self.host)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is on another host: no descriptor can come from there", rank);
-    while (rank == place_.rank) {
-      if (phase_ == Phase::kLeft) return fail(FSCCL_ERR_ABORTED, "this rank has left the job");
-      if (const auto published = published_.find(tag); published != published_.end()) return duplicate(published->second.get());
-      const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
-      if (left_ns == 0) return fail(FSCCL_ERR_TIMEOUT, "descriptor {} of this rank was not published in time", tag);
-      changed_.wait_for(lock, left_ns);
-    }
+    if (rank == place_.rank) return own_fd(tag, deadline, lock);
     if (const auto lost = lost_.find(rank); lost != lost_.end())
       return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, lost->second ? "has left" : "is dead").with_peer(place_.rank, rank);
     name = listener_name(record.listener);
   }
-  // Whoever connects while somebody listens may have been sent away by a crowd at the door; whoever finds nobody there knows.
-  Backoff backoff;
-  for (;;) {
-    Result<Fd> connected = connect_to(unix_address(name), deadline);
-    if (!connected.ok()) return owner_gone(connected.status(), rank);
-    Result<Fd> fetched = fetch_over(connected.take(), rank, tag, deadline);
-    if (fetched.ok()) return fetched;
-    if (fetched.status().code() != FSCCL_ERR_LINK) return fetched.take_status().with_peer(place_.rank, rank);
-    backoff.sleep(deadline);
-  }
+  // The owner closes the connection where a crowd is at its door: another attempt may succeed. Where nobody listens the owner is
+  // gone.
+  Result<Fd> fetched = Fd();
+  const auto decided = [&] {
+    Result<Fd> connected = connect_to(unix_address(name), deadline, broken);
+    if (!connected.ok()) {
+      fetched = owner_gone(connected.status(), rank);
+      return true;
+    }
+    fetched = fetch_over(connected.take(), rank, tag, deadline, broken);
+    return fetched.ok() || fetched.status().code() != FSCCL_ERR_LINK;
+  };
+  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, decided, deadline, between_attempts()));
+  if (!in_time) fetched = fail(FSCCL_ERR_TIMEOUT, "rank {} closed every connection before it gave descriptor {}", rank, tag);
+  if (fetched.ok() || fetched.status().error().peer >= 0) return fetched;
+  return fetched.take_status().with_peer(place_.rank, rank);
 }
 
 // FSCCL_ERR_LINK: the connection was closed before there was an answer.
-Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline) const {
+Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline deadline, const BreakCheck& broken) const {
   Status versions;
   FSCCL_ASSIGN(Channel channel, introduce_as(std::move(connected), place_.credentials, Purpose::kFetch, place_.job, place_.rank,
-                                             place_.ranks, deadline, &versions));
-  FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline));
+                                             place_.ranks, deadline, &versions, broken));
+  FSCCL_TRY(channel.send(FrameType::kFetch, encode_tag(tag), deadline, broken));
   Fd passed;
-  const Result<Bytes> answer = channel.expect(FrameType::kDescriptor, deadline, &passed);
-  if (!answer.ok() && answer.status().code() == FSCCL_ERR_TIMEOUT)
+  const Result<Bytes> answer = channel.expect(FrameType::kDescriptor, deadline, &passed, broken);
+  if (!answer.ok() && answer.status().code() == FSCCL_ERR_TIMEOUT && deadline.passed())
     return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag);
   if (!answer.ok()) return answer.status().clone();
   const Result<uint64_t> answered = decode_tag(answer.value());

@@ -27,19 +27,16 @@ Status TreeJob::all_gather(const void* mine, void* all, size_t bytes, Deadline d
   const auto* const first = static_cast<const uint8_t*>(mine);
   gather_.mine.assign(first, first + bytes);
   advance_gather();
-  Status broken;
-  while (!gather_.result && (broken = gather_broken()).ok()) {
-    const int64_t left_ns = deadline.left_ns(int64_t{3600} * 1'000'000'000);
-    if (left_ns == 0) {
-      fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
-                    gather_missing()),
-               nullptr);
-      continue;
-    }
-    changed_.wait_for(lock, left_ns);
-  }
+  const Result<bool> given = wait_unless([this] { return gather_broken(); }, [this] { return gather_.result.has_value(); },
+                                         deadline, UntilNotified{lock, changed_});
   gather_.active = false;
-  if (!gather_.result) return broken;
+  if (!given.ok()) return given.status().clone();
+  if (!given.value()) {
+    fail_all(fail(FSCCL_ERR_TIMEOUT, "an exchange over the control tree was not over in time: rank {} {}", place_.rank,
+                  gather_missing()),
+             nullptr);
+    return gather_broken();
+  }
   const Bytes payload = std::move(*gather_.result);
   gather_.result.reset();
   FSCCL_ASSIGN(const Gathered gathered, decode_gathered(payload));
@@ -60,7 +57,8 @@ Status TreeJob::gather_broken() const {
   if (!failure_.ok()) return failure_.clone();
   if (phase_ != Phase::kJoined) return fail(FSCCL_ERR_INVALID_STATE, "the job has not been joined");
   if (lost_.empty()) return success();
-  const auto [rank, left] = *lost_.begin();
+  const int32_t rank = first_lost_;  // those that were lost later may have ended because of it
+  const bool left = lost_.at(rank);
   return fail(FSCCL_ERR_PEER_DEAD, "rank {} {}", rank, left ? "has left" : "is dead: its connection was closed without a goodbye")
       .with_peer(place_.rank, rank);
 }

@@ -33,6 +33,7 @@ void TreeJob::lose(const LostRank& lost, const Link* from) {
   if (lost.rank < 0 || lost.rank == place_.rank || phase_ == Phase::kLeft) return;
   if (lost_.contains(lost.rank)) return;
   undelivered_.push_back(lost);  // before it is known, for where memory is short: told twice rather than never
+  if (lost_.empty()) first_lost_ = lost.rank;
   lost_.emplace(lost.rank, lost.left);
   last_loss_ns_ = now_ns();
   mend_due_ns_ = std::min(mend_due_ns_, last_loss_ns_ + (lost.left ? kLeavingTogetherNs : 0));
@@ -110,7 +111,9 @@ int64_t TreeJob::tick() {
 // would never learn it.
 void TreeJob::hear_out(Link& link) {
   const auto note = [this](const LostRank& lost) {
-    if (lost.rank >= 0 && lost.rank != place_.rank && lost_.emplace(lost.rank, lost.left).second) departures_.push_back(lost);
+    if (lost.rank < 0 || lost.rank == place_.rank) return;
+    if (lost_.empty()) first_lost_ = lost.rank;
+    if (lost_.emplace(lost.rank, lost.left).second) departures_.push_back(lost);
   };
   while (wait_ready(link.channel->fd(), Direction::kRead, Deadline::in_ms(0)).ok()) {
     const bool open = link.channel->pump_in().ok();
@@ -135,7 +138,7 @@ void TreeJob::leave() {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::kLeft) return;
     // Else its goodbye reaches nobody who does not know it already.
-    changed_.wait_for(lock, kGoodbyeMs * 1'000'000, [&] { return !mending_; });
+    wait_until([&] { return !mending_; }, Deadline::in_ms(kGoodbyeMs), kNothingBreaks, UntilNotified{lock, changed_});
     phase_ = Phase::kLeft;
     links = std::exchange(links_, {});
     loss_handler_ = nullptr;
@@ -169,9 +172,8 @@ void TreeJob::say_goodbye(const std::vector<LinkPtr>& links) {
   for (const LinkPtr& link : links) link->channel->end_sending();  // the others close their ends, and what they owe comes at once
   // Else what is lost on its way would be lost for good, the census's answer before it, too (census.h).
   const Deadline patience = Deadline::in_ms(kArrivalMs);
-  Backoff backoff;
-  const auto on_its_way = [](const LinkPtr& link) { return !link->channel->arrived() && link->channel->pump_in().ok(); };
-  while (!patience.passed() && std::any_of(links.begin(), links.end(), on_its_way)) backoff.sleep(patience);
+  const auto arrived = [](const LinkPtr& link) { return link->channel->arrived() || !link->channel->pump_in().ok(); };
+  wait_until([&] { return std::all_of(links.begin(), links.end(), arrived); }, patience, kNothingBreaks, between_attempts());
 }
 
 }  // namespace fsccl

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "base/immortal.h"
-#include "base/threads.h"
 
 namespace fsccl::cuda {
 namespace {
 
+constexpr const char* kLate = "the GPU had not done all that is on a stream before the deadline";
 constexpr int64_t kNapNs = 50'000;  // between two questions to the driver
 
 }  // namespace
@@ -123,10 +123,11 @@ OwnedStream::~OwnedStream() {
   (void)device_->driver().stream_destroy(stream_);
 }
 
-Status OwnedStream::finish() const {
-  Code code = kSuccess;
-  while ((code = device_->driver().stream_query(stream_)) == kNotReady) sleep_ns(kNapNs);
-  return device_->check("cuStreamQuery", code);
+Status OwnedStream::finish(Deadline deadline, const BreakCheck& broken) const {
+  Code code = kNotReady;
+  const auto over = [&] { return (code = device_->driver().stream_query(stream_)) != kNotReady; };
+  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, over, deadline, Naps(kNapNs)));
+  return in_time ? device_->check("cuStreamQuery", code) : fail(FSCCL_ERR_TIMEOUT, "{}", kLate);
 }
 
 Result<OwnedEvent> OwnedEvent::create(const Device& device) {
@@ -160,10 +161,11 @@ Status OwnedEvent::make_wait(Stream stream) const {
 
 bool OwnedEvent::complete() const { return device_->driver().event_query(event_) != kNotReady; }
 
-Status OwnedEvent::finish() const {
-  Code code = kSuccess;
-  while ((code = device_->driver().event_query(event_)) == kNotReady) sleep_ns(kNapNs);
-  return device_->check("cuEventQuery", code);
+Status OwnedEvent::finish(Deadline deadline, const BreakCheck& broken) const {
+  Code code = kNotReady;
+  const auto over = [&] { return (code = device_->driver().event_query(event_)) != kNotReady; };
+  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, over, deadline, Naps(kNapNs)));
+  return in_time ? device_->check("cuEventQuery", code) : fail(FSCCL_ERR_TIMEOUT, "{}", kLate);
 }
 
 }  // namespace fsccl::cuda

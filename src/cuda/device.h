@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/wait.h"
 #include "cuda/driver.h"
 
 namespace fsccl::cuda {
@@ -88,7 +89,7 @@ class OwnedStream {
   OwnedStream& operator=(OwnedStream&& other) noexcept;
   ~OwnedStream();
   Stream get() const { return stream_; }
-  Status finish() const;  // as OwnedEvent's
+  Status finish(Deadline deadline, const BreakCheck& broken = {}) const;  // as OwnedEvent's
 
  private:
   OwnedStream(const Device& device, Stream stream) : device_(&device), stream_(stream) {}
@@ -107,9 +108,10 @@ class OwnedEvent {
   Status record(Stream stream) const;  // the caller holds a Current
   Status make_wait(Stream stream) const;
   bool complete() const;  // everything that it stands for is done, or it was never recorded
-  // By the host, until it is complete or the device has failed. It asks again and again: a call that waits in the driver may keep
-  // other threads out of it, and one of them may be a peer that the event waits for. The caller holds a Current.
-  Status finish() const;
+  // The host waits until the event is complete, the device has failed, `broken` gives an error, which is returned, or the deadline
+  // passes (FSCCL_ERR_TIMEOUT). It asks again and again: a call that waits in the driver may keep other threads out of it, and one
+  // of them may be a peer that the event waits for. The caller holds a Current.
+  Status finish(Deadline deadline, const BreakCheck& broken = {}) const;
 
  private:
   OwnedEvent(const Device& device, Event event) : device_(&device), event_(event) {}

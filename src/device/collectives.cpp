@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 #include "base/json_writer.h"
 #include "base/log.h"
@@ -13,7 +12,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kScratchBytes = 8;
-constexpr int64_t kLongestStartMs = 120'000, kDrainMs = 10'000;
+constexpr int64_t kLongestStartMs = 120'000, kDrainMs = 10'000, kNapNs = 100'000;
 
 // How it went on this rank; for the others.
 struct Outcome {
@@ -45,23 +44,13 @@ DeviceCollectives::~DeviceCollectives() {
   (void)device_->driver().free(scratch_);
 }
 
-Status DeviceCollectives::lost() const {
-  comm_.engine().look_for_failure();  // nobody else may be looking
-  return comm_.engine().failed() ? comm_.engine().failure() : success();
-}
-
 Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const cuda::Current current(*device_);
-  Deadline drained = Deadline::never();
-  for (bool draining = false; !event.complete();) {
-    const Status gone = lost();
-    if (!gone.ok() && drained.passed()) return gone.clone();
-    if (!gone.ok() && !draining) drained = Deadline::in_ms(kDrainMs);
-    draining = !gone.ok();
-    const timespec pause{0, 100'000};
-    nanosleep(&pause, nullptr);
-  }
-  return success();
+  const auto over = [&] { return event.complete(); };
+  const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kNapNs));
+  if (in_time.ok()) return success();
+  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kNapNs)) == WaitEnd::held) return success();
+  return in_time.status().clone();
 }
 
 Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {
@@ -262,7 +251,8 @@ Status DeviceCollectives::run_staged(const DeviceCall& call) {
 
 Status DeviceCollectives::run_folded(const DeviceCall& call) {
   if (!folded_) {
-    FSCCL_ASSIGN(folded_, FoldedSum::create({*device_, comm_.size(), [this](const DeviceCall& one) { return move({&one}); }}));
+    FSCCL_ASSIGN(folded_, FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                                             [this](const DeviceCall& one) { return move({&one}); }}));
   }
   return call.op == OpCode::all_reduce ? all_reduce_folded(call) : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
 }

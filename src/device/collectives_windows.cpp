@@ -1,13 +1,13 @@
 // Symmetric memory for NCCL: a window on the slots, and a communicator beside the usual one whose all-gathers are the copy
 // engines'. Where NCCL refuses, all goes on without; but it keeps an error of a communicator for good, so another one takes its
 // place.
-#include <ctime>
-
 #include "device/collectives.h"
 #include "unit/unit.h"
 
 namespace fsccl {
 namespace {
+
+constexpr int64_t kIdleNapNs = 1'000'000;
 
 // How it went on this rank; for the others.
 struct Outcome {
@@ -76,11 +76,8 @@ Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes
 
 // In the place of one that has an error for good, when what it has put on streams is over.
 Status DeviceCollectives::restart_nccl(const std::string& why) {
-  while (!watch_->idle()) {
-    FSCCL_TRY(lost());
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
+  const auto idle = [this] { return watch_->idle(); };
+  FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs)).take_status());
   FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
   watch_.reset();
   folded_.reset();

@@ -77,7 +77,7 @@ Status DeviceUnit::place() {
     const cuda::Current current(device);
     Status filled = device.check("cuMemsetD8Async",
                                  device.driver().fill_async(reinterpret_cast<cuda::DevicePointer>(memory), 0, bytes, stream.get()));
-    if (filled.ok()) filled = stream.finish();
+    if (filled.ok()) filled = stream.finish(Deadline::never());  // nothing else is on that stream
     if (filled.ok()) return static_cast<std::byte*>(memory);
     (void)pool_.free(memory, stream.get()).ok();
     return filled;

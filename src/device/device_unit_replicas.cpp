@@ -102,7 +102,7 @@ Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent&
     const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
     FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(for_host_->device(), from + begin, here, stream_)));
     FSCCL_TRY(copied.record(stream_));
-    FSCCL_TRY(copied.finish());
+    FSCCL_TRY(copied.finish(comm().deadline(), [this] { return comm().engine().intact(); }));
     std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), here);
   }
   return hash_shard(copy.data(), bytes);

@@ -1,17 +1,15 @@
 #include "device/exchanges.h"
 
 #include <algorithm>
-#include <ctime>
 #include <set>
 
-#include "base/clock.h"
 #include "unit/unit.h"
 
 namespace fsccl {
 namespace {
 
 constexpr uint64_t kLongBytes = 64u << 10;  // of a broadcast: shorter ones cost less as one message to each rank
-constexpr int64_t kVerdictMs = 300;
+constexpr int64_t kVerdictMs = 300, kVerdictNapNs = 1'000'000;
 constexpr uint64_t kMostCardBytes = 64u << 10;  // an address of UCX has some hundred bytes for each of a machine's devices
 
 void keep(std::vector<Exchange::Part>& parts, int peer, const std::byte* memory, uint64_t bytes) {
@@ -94,7 +92,7 @@ Status Exchanges::move(const std::vector<const DeviceCall*>& calls) {
   }
   for (const cuda::Stream stream : streams) {
     FSCCL_TRY(reached_.record(stream));
-    FSCCL_TRY(reached_.finish());
+    FSCCL_TRY(reached_.finish(Deadline::in_ms(comm_.timeout_ms()), lost_));
   }
   const Exchange::Patience patience{comm_.timeout_ms(), lost_};
   for (const Round* round : {&first, &second})
@@ -108,10 +106,7 @@ Status Exchanges::run(const std::vector<const DeviceCall*>& calls) {
   Status moved = move(calls);
   if (moved.ok()) return moved;
   const Deadline verdict = Deadline::in_ms(moved.code() == FSCCL_ERR_LINK ? kVerdictMs : 0);
-  while (lost_().ok() && !verdict.passed()) {
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
+  wait_until([this] { return !lost_().ok(); }, verdict, kNothingBreaks, Naps(kVerdictNapNs));
   comm_.engine().fail_all(moved.error());
   return comm_.engine().failure();
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/wait.h"
 #include "device/device_call.h"
 #include "engine/communicator.h"
 #include "transports/exchange.h"
@@ -40,7 +41,7 @@ class Exchanges {
 
   Communicator& comm_;
   const cuda::Device& device_;
-  const std::function<Status()> lost_;
+  const BreakCheck lost_;
   cuda::OwnedEvent reached_;
   std::unique_ptr<Exchange> by_;
 };

@@ -9,6 +9,7 @@ namespace {
 constexpr uint64_t kHalfBytes = 64u << 20;
 constexpr uint64_t kLargestPiece = 8u << 20, kAlignment = 256;
 constexpr size_t kMostTables = 64;
+constexpr int64_t kDrainMs = 10'000;
 
 }  // namespace
 
@@ -47,15 +48,16 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
 FoldedSum::~FoldedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
-  if (side_) (void)side_->finish().ok();
-  if (scratch_) (void)driver.free(scratch_);  // waits for what uses it
+  // A stream that does not end in time may still use the scratch: it is left to it.
+  const bool over = !side_ || side_->finish(Deadline::in_ms(kDrainMs)).code() != FSCCL_ERR_TIMEOUT;
+  if (scratch_ && over) (void)driver.free(scratch_);  // waits for what uses it
 }
 
 Result<const cuda::ReduceTable*> FoldedSum::table(fsccl_dtype_t dtype, uint64_t count) {
   const auto found = tables_.find({dtype, count});
   if (found != tables_.end()) return found->second.get();
   if (tables_.size() >= kMostTables) {  // lengths change all the time: begin anew, when none is in use
-    FSCCL_TRY(side_->finish());
+    FSCCL_TRY(side_->finish(Deadline::never(), request_.broken));
     tables_.clear();
   }
   FSCCL_ASSIGN(auto made, kernels_->make_reduces({{0, result_, count, dtype, dtype}}, request_.ranks));

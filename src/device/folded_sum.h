@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/wait.h"
 #include "device/device_call.h"
 #include "kernels/cuda/device_kernels.h"
 
@@ -18,6 +19,7 @@ class FoldedSum {
   struct Request {
     const cuda::Device& device;
     int ranks;
+    BreakCheck broken;                                  // ends waits for the stream on which it sums
     std::function<Status(const DeviceCall&)> exchange;  // an all_to_all, in the order of its stream
   };
   static Result<std::unique_ptr<FoldedSum>> create(Request request);

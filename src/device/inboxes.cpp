@@ -54,7 +54,9 @@ Status Inboxes::register_memory() {
 Result<HostArena> Inboxes::map(Communicator& comm, uint64_t tag, Result<HostArena> made) {
   const uint64_t bytes = region_bytes(comm.size()) * static_cast<uint64_t>(comm.size());
   if (comm.rank() == 0) return made;
-  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag, comm.deadline()));
+  const Engine::RecordedWait recorded(comm.engine(), 0, recording::Duty::give_descriptor);
+  FSCCL_ASSIGN(Fd fd,
+               comm.context().job().fetch_fd(comm.job_rank(0), tag, comm.deadline(), [&comm] { return comm.engine().intact(); }));
   return HostArena::open(std::move(fd), comm.size(), bytes, 0);
 }
 

@@ -1,9 +1,7 @@
 #include "device/lane.h"
 
-#include <ctime>
-
-#include "base/clock.h"
 #include "base/hash.h"
+#include "base/wait.h"
 #include "device/watchdog.h"
 
 namespace fsccl {
@@ -11,11 +9,7 @@ namespace {
 
 constexpr int kWordsOfLane = 4;
 constexpr int64_t kDrainMs = 10'000;
-
-void nap() {
-  const timespec pause{0, 50'000};
-  nanosleep(&pause, nullptr);
-}
+constexpr int64_t kNapNs = 50'000;
 
 }  // namespace
 
@@ -51,20 +45,25 @@ Status Lane::begin(cuda::Stream stream) {
   return success();
 }
 
+// After a failure streams drain by themselves, unless the device does not run any more: then nobody waits for it.
+template <class Holds>
+void Lane::wait_for_streams(const Holds& holds) const {
+  const auto failed = [this] { return !comm_.engine().intact().ok(); };
+  if (wait_until(holds, Deadline::never(), failed, Naps(kNapNs)) == WaitEnd::broken)
+    wait_until(holds, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kNapNs));
+}
+
 void Lane::note(const Outstanding& one) {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      while (first_ < next_ &&
-             inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), outstanding_[first_ % kMostOutstanding].step))
-        first_++;
-      if (next_ - first_ < kMostOutstanding) {
-        outstanding_[next_++ % kMostOutstanding] = one;
-        break;
-      }
-    }
-    nap();  // the program is far ahead of its streams
-  }
+  // There is no room while the program is far ahead of its streams.
+  wait_for_streams([&] {
+    const std::lock_guard lock(mutex_);
+    while (first_ < next_ &&
+           inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), outstanding_[first_ % kMostOutstanding].step))
+      first_++;
+    const bool room = next_ - first_ < kMostOutstanding;
+    if (room) outstanding_[next_++ % kMostOutstanding] = one;
+    return room;
+  });
   Watchdog::instance().wake();
 }
 
@@ -122,28 +121,17 @@ std::vector<cuda::MemoryOperation> Lane::released() const {
   return waits;
 }
 
-// After a failure streams drain by themselves, unless the device does not run any more: then nobody waits for it.
 void Lane::finish() const {
-  Deadline drained = Deadline::never();
-  while (!idle() && !drained.passed()) {
-    comm_.engine().look_for_failure();
-    if (comm_.engine().failed() && drained.at_ns() == Deadline::never().at_ns()) drained = Deadline::in_ms(kDrainMs);
-    nap();
-  }
+  wait_for_streams([this] { return idle(); });
 }
 
 void Lane::finish_with_peers() {
   Engine& engine = comm_.engine();
   const Deadline deadline = comm_.deadline();
   for (int peer = 0; moved_ && peer < ranks(); peer++) {
-    while (peer != rank() && !inboxes().reached(inboxes().read(number(), peer, done_), moved_)) {
-      engine.look_for_failure();
-      if (engine.failed() || engine.has_left(peer) || deadline.passed()) {
-        release();
-        return;
-      }
-      nap();
-    }
+    const auto over = [&] { return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_); };
+    const auto gone = [&] { return !engine.intact().ok() || engine.has_left(peer); };
+    if (wait_until(over, deadline, gone, Naps(kNapNs)) != WaitEnd::held) return release();
   }
 }
 

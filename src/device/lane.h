@@ -70,6 +70,8 @@ class Lane {
   void finish_with_peers();  // ... and no peer reads what this rank offered
   Status put(std::vector<cuda::MemoryOperation> operations, cuda::Stream stream) const;
   void note(const Outstanding& one);
+  template <class Holds>
+  void wait_for_streams(const Holds& holds) const;
 
   // For the watchdog, in its thread.
   bool look();     // false: nothing is outstanding

@@ -37,7 +37,9 @@ Status SlotMemory::publish(uint64_t tag) {
 
 Status SlotMemory::adopt(const std::vector<uint64_t>& tags, uint64_t bytes) {
   for (auto& [rank, view] : peers_) {
-    FSCCL_ASSIGN(Fd fd, comm_.context().job().fetch_fd(comm_.job_rank(rank), tags[static_cast<size_t>(rank)], comm_.deadline()));
+    const Engine::RecordedWait recorded(comm_.engine(), rank, recording::Duty::give_descriptor);
+    FSCCL_ASSIGN(Fd fd, comm_.context().job().fetch_fd(comm_.job_rank(rank), tags[static_cast<size_t>(rank)], comm_.deadline(),
+                                                       [this] { return comm_.engine().intact(); }));
     FSCCL_TRY(view.adopt(std::move(fd), bytes));
   }
   return success();

@@ -9,6 +9,7 @@ namespace {
 // Of a half. Large enough that a piece takes longer than to begin it, small enough that pinning it costs nobody.
 constexpr uint64_t kHalfBytes = 4u << 20;
 constexpr size_t kPage = 4096;
+constexpr int64_t kDrainMs = 10'000;
 
 // What of a part lies in [begin, begin + count) of every part.
 uint64_t clip(const CallPart& part, uint64_t begin, uint64_t count) {
@@ -65,8 +66,11 @@ Result<std::unique_ptr<Staging>> Staging::create(Communicator& comm, const cuda:
 Staging::~Staging() {
   if (!memory_) return;
   const cuda::Current current(device_);
+  // Streams that do not end in time may still use the memory: it is left to them.
+  const Deadline deadline = Deadline::in_ms(kDrainMs);
   for (const Half& half : halves_)
-    for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out}) (void)event->finish().ok();
+    for (const cuda::OwnedEvent* event : {&half.copied_in, &half.copied_out})
+      if (event->finish(deadline).code() == FSCCL_ERR_TIMEOUT) return;
   (void)device_.driver().unregister_host(memory_);
   std::free(memory_);
 }
@@ -110,7 +114,7 @@ Status Staging::begin(const DeviceCall& call, const Round& round, Half& half) {
 }
 
 Status Staging::move(const DeviceCall& call, const Round& round, Half& half) {
-  FSCCL_TRY(half.copied_in.finish());
+  FSCCL_TRY(half.copied_in.finish(comm_.deadline(), [this] { return comm_.engine().intact(); }));
   CollectiveCall host;
   host.op = call.op;
   host.input = half.memory;

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "base/threads.h"
+#include "base/wait.h"
 
 namespace fsccl {
 namespace {
@@ -108,11 +108,12 @@ Status StreamMarks::record_all() {
 Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
   FSCCL_TRY(record_all());
   for (uint32_t s = 0; s < streams_.size(); s++) {
-    for (look(s); streams_[s].over < streams_[s].ticks; look(s)) {
-      if (deadline.passed()) return false;
-      FSCCL_TRY(record(s));
-      sleep_ns(kNapNs);
-    }
+    const auto over = [&] {
+      look(s);
+      return streams_[s].over >= streams_[s].ticks;
+    };
+    FSCCL_ASSIGN(const bool in_time, wait_unless([&] { return record(s); }, over, deadline, Naps(kNapNs)));
+    if (!in_time) return false;
   }
   return true;
 }
@@ -137,12 +138,10 @@ Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
       *outcome = device.driver().synchronize();
     }));
   }
-  while (*outcome == kWaits) {
-    if (deadline.passed()) {
-      thread.leave();
-      return false;
-    }
-    sleep_ns(kNapNs);
+  const auto over = [&] { return *outcome != kWaits; };
+  if (wait_until(over, deadline, kNothingBreaks, Naps(kNapNs)) == WaitEnd::late) {
+    thread.leave();
+    return false;
   }
   thread.join();
   FSCCL_TRY(device_.check("cuCtxSynchronize", *outcome));

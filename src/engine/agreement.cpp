@@ -57,9 +57,11 @@ Result<Told> told_by(const Meeting& meeting, int peer, uint32_t tick) {
     return told;
   }
   if (const fsccl_transport_failure_t* failure = meeting.transport->failure(meeting.channel))
-    return concerning(meeting, fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text), peer);
+    return fail(static_cast<fsccl_status_t>(failure->code), "{}", failure->text)
+        .with_peer(meeting.shown(meeting.rank), failure->peer >= 0 ? failure->peer : meeting.shown(peer));
   if (now_ns() > meeting.deadline_ns)
     return concerning(meeting, fail(FSCCL_ERR_TIMEOUT, "rank {} did not come in time", meeting.shown(peer)), peer);
+  if (meeting.why_cancelled) return meeting.why_cancelled(meeting.context);
   return concerning(meeting, fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while rank {} was waited for", meeting.shown(peer)), peer);
 }
 

@@ -19,9 +19,8 @@ namespace {
 constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
-constexpr int64_t kFetchMs = 500;
-constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
-constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
+constexpr uint64_t kSubsets = UINT64_MAX;            // no number of a split
+constexpr int64_t kDefaultSpinUs = 20;               // a few context switches: longer only burns the core of a peer that shares it
 
 // From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
 // larger than any working set that is used again, they do not.
@@ -66,7 +65,14 @@ struct Communicator::Exchange {
     parent->engine().look_for_failure();
     return parent->engine().failed();
   }
-  bool cancelled() { return context.any_died(members) || parent_failed(); }
+  // Why the channel will not be opened any more, with a number of the job; success while nothing speaks against it.
+  Status why_cancelled() {
+    if (parent_failed()) return parent->engine().failure();
+    const int dead = context.first_dead(members);
+    if (dead < 0) return success();
+    return fail(FSCCL_ERR_PEER_DEAD, "rank {} of the job died", dead).with_peer(context.job().rank(), dead);
+  }
+  bool cancelled() { return context.first_dead(members) >= 0 || parent_failed(); }
   int failed(Status status, char* error, size_t capacity) {
     problem = std::move(status);
     report(problem, error, capacity);
@@ -78,16 +84,15 @@ struct Communicator::Exchange {
     exchange.offers = status.ok();
     return status.ok() ? 0 : exchange.failed(std::move(status), error, capacity);
   }
-  // In short attempts: who offers it may be late, and this rank learns of an end only between them.
   static int fetch(void* self, int rank, char* error, size_t capacity) {
     auto& exchange = *static_cast<Exchange*>(self);
-    for (;;) {
-      const Deadline attempt = Deadline::at(std::min(exchange.deadline.at_ns(), Deadline::in_ms(kFetchMs).at_ns()));
-      Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], exchange.name, attempt);
-      if (fd.ok()) return fd.value().release();
-      if (fd.status().code() != FSCCL_ERR_TIMEOUT || exchange.deadline.passed() || exchange.cancelled())
-        return exchange.failed(fd.take_status(), error, capacity);
-    }
+    Result<Fd> fd = exchange.context.job().fetch_fd(exchange.members[static_cast<size_t>(rank)], exchange.name, exchange.deadline,
+                                                    [&exchange] { return exchange.why_cancelled(); });
+    return fd.ok() ? fd.value().release() : exchange.failed(fd.take_status(), error, capacity);
+  }
+  // As why_cancelled(), with the numbers that messages have.
+  static Status why_lost(void* self) {
+    return static_cast<Exchange*>(self)->explain(FSCCL_ERR_PEER_DEAD, "a rank was lost while the communicator was made");
   }
   static int cancelled(void* self) { return static_cast<Exchange*>(self)->cancelled(); }
 
@@ -99,12 +104,21 @@ struct Communicator::Exchange {
     return all;
   }
   Meeting meeting(const EngineOptions& engine, int rank, const std::vector<int>& known_as) {
-    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()),
-            deadline.at_ns(), cancelled,      this, known_as.data()};
+    return {engine.transport, engine.channel, rank, static_cast<int>(members.size()), deadline.at_ns(), cancelled, this,
+            known_as.data(),  why_lost};
+  }
+  // An error of the new communicator, whose numbers nobody else knows: its peer becomes a number of the parent.
+  Status in_numbers_of_parent(Status status) const {
+    const int peer = status.error().peer;
+    if (!parent || peer < 0 || peer >= static_cast<int>(members.size())) return status;
+    const int known = known_as(members[static_cast<size_t>(peer)]);
+    return fail(status.code(), "{}, which is rank {} of the communicator that it is made of", status.text(), known)
+        .with_peer(known_as(context.job().rank()), known);
   }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
     if (parent_failed()) return parent->engine().failure();
+    if (problem.ok() && code == FSCCL_ERR_PEER_DEAD) problem = why_cancelled();
     if (problem.ok() && concerns >= 0 && code == FSCCL_ERR_TIMEOUT)
       problem = fail(code, "{}", text).with_peer(-1, members[static_cast<size_t>(concerns)]);
     if (problem.ok()) return fail(code, "{}", text);
@@ -250,7 +264,9 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   comm->start(std::move(engine), costs, rules.take(), options.works_for);
   const Spread spread = comm->context_->spread(comm->members_);
   if (spread.hosts > 1 && spread.hosts < comm->size() && settings->hierarchy != HierarchyMode::kOff) {
-    FSCCL_ASSIGN(Hosts * hosts, comm->hosts());
+    Result<Hosts*> made = comm->hosts();
+    if (!made.ok()) return exchange.in_numbers_of_parent(made.take_status());
+    Hosts* const hosts = made.value();
     comm->hierarchy_ = std::make_unique<Hierarchy>(*comm, *hosts);
     comm->collectives_->by_hosts(comm->hierarchy_.get());
   }

@@ -23,6 +23,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/wait.h"
 #include "engine/foresight.h"
 #include "engine/notify.h"
 #include "engine/operation.h"
@@ -138,10 +139,32 @@ class Engine {
   // `rank` was lost (died, or left: then it is an error only for an operation that waits for it).
   // `silence`: what is known of that, for the error's text.
   void lost(int rank, bool left, const std::string& silence = {}) noexcept;
-  bool has_left(int rank) const { return transport_.left(channel_, rank) != 0; }
+  // The rank has left the job, or closed its channel of this communicator.
+  bool has_left(int rank) const {
+    return departed_[static_cast<size_t>(rank)].load(std::memory_order_acquire) || transport_.left(channel_, rank) != 0;
+  }
   // Takes over a failure that another rank has written to the board. Any thread.
   void look_for_failure() noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Returns the failure of this engine, its own or one that another rank has published; success while there is none. For waits that
+  // no operation of the engine ends (base/wait.h). Any thread.
+  Status intact();
+  // While this lives, the flight recorder says that this rank waits for `peer` outside of operations, and what the peer has to do.
+  class RecordedWait {
+   public:
+    RecordedWait(const Engine& engine, int peer, recording::Duty duty) : options_(engine.options_), peer_(peer) {
+      if (options_.recorder) options_.recorder->waits(options_.recorded_as, job_rank(), duty);
+    }
+    ~RecordedWait() {
+      if (options_.recorder) options_.recorder->goes_on(options_.recorded_as, job_rank());
+    }
+    RecordedWait(const RecordedWait&) = delete;
+
+   private:
+    int job_rank() const { return options_.members.empty() ? peer_ : options_.members[static_cast<size_t>(peer_)]; }
+    const EngineOptions& options_;
+    const int peer_;
+  };
   Status failure() const;
   fsccl_status_t failure_code() const;  // likewise, and takes no memory
 
@@ -275,9 +298,13 @@ class Engine {
   }
   uint64_t before_unheard(const Fingerprint& mine) const;
   void mismatch(const Fingerprint& mine, int peer, const Fingerprint& theirs);
-  bool wait_until(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
-  bool wait_driving(uint64_t sequence, int64_t until_ns);
-  void sleep_blocked(int64_t until_ns);
+  // Waits until the operation is complete, this engine has failed, or `until_ns`; false only for the last.
+  bool await(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
+  bool await_driving(uint64_t sequence, int64_t until_ns);
+  // The last stage of await_driving(): `pause` until what the operation at the head waits for has come.
+  template <class Pause>
+  WaitEnd await_blocked(int64_t until_ns, const Pause& pause);
+  void sleep_blocked(int64_t ns);
   void check_blocked(Operation& operation) noexcept;  // deadline, lost peers, the failure board
   bool on_our_core(const Blocked& blocked) const;     // what we wait for
   void fill_word(const Blocked& blocked, fsccl_transport_word_t* word) const;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/fetch.h"
+#include "base/wait.h"
 
 namespace fsccl {
 namespace {
@@ -16,6 +17,7 @@ constexpr uint64_t kWindowBytes = 128u << 10;
 constexpr uint64_t kSpreadBytes = 8u << 10;
 // A list's pieces lie one behind the other in a slot. What is fetched by itself ends with a piece: these are fetched so far ahead.
 constexpr uint64_t kPieceBytes = 8u << 10, kAheadBytes = 2048;
+constexpr int64_t kReasonNapNs = 1'000'000;
 constexpr int64_t kReasonMs = 300;  // for news of why a rank's memory cannot be read
 
 }  // namespace
@@ -175,8 +177,11 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   const Deadline patience = Deadline::in_ms(code == FSCCL_ERR_PEER_DEAD ? 0 : kReasonMs);
   // It may have ended because another died, of which it was the first to tell; or have heard of that before this rank, and given
   // its buffers back to their owner.
-  for (engine_.look_for_failure(); !engine_.failed() && !patience.passed(); engine_.look_for_failure()) usleep(1000);
-  if (engine_.failed()) return false;
+  const auto has_failed = [this] {
+    engine_.look_for_failure();
+    return engine_.failed();
+  };
+  if (wait_until(has_failed, patience, kNothingBreaks, Naps(kReasonNapNs)) == WaitEnd::held) return false;
   if (code == FSCCL_ERR_PEER_DEAD)
     give_up(code, rank, fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe(op_.fingerprint)));
   else

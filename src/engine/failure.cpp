@@ -2,8 +2,8 @@
 // still drives it.
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
+#include "base/wait.h"
 #include "engine/executor.h"
 #include "engine/metrics.h"
 #include "engine/progress.h"
@@ -11,7 +11,7 @@
 namespace fsccl {
 namespace {
 
-constexpr timespec kPause{0, 50'000};
+constexpr int64_t kDriverNapNs = 50'000;
 constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
 
 }  // namespace
@@ -104,6 +104,11 @@ Status Engine::failure() const {
   return Status(error_);
 }
 
+Status Engine::intact() {
+  look_for_failure();
+  return failed() ? failure() : success();
+}
+
 fsccl_status_t Engine::failure_code() const {
   const std::lock_guard lock(failure_mutex_);
   return error_.code;
@@ -118,12 +123,12 @@ bool Engine::being_driven() {
 
 // They leave after their present step, or when they next look up from their sleep.
 void Engine::await_drivers() {
-  const Deadline deadline = Deadline::in_ms(kDriversMs);
-  while (!look_back() && !deadline.passed()) nanosleep(&kPause, nullptr);
+  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks, Naps(kDriverNapNs));
 }
 
+// The engine has failed or has nothing under way, so whoever drives it leaves soon.
 void Engine::retire() {
-  while (!try_drive()) nanosleep(&kPause, nullptr);
+  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks, Naps(kDriverNapNs));
   looked_back_.store(true, std::memory_order_release);  // else the next to drive looks at an operation
   driving_.store(false, std::memory_order_release);
 }

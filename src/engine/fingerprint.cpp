@@ -94,8 +94,8 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unhe
     return fmt::format("tag {} and {}: messages between two ranks match in the order of the calls", static_cast<int32_t>(a.history),
                        static_cast<int32_t>(b.history));
   if (unheard)
-    text = fmt::format("a call from operation {} on, which ranks that did not wait for each other have not compared, or in ",
-                       unheard);
+    text =
+        fmt::format("a call from operation {} on, which ranks that did not wait for each other have not compared, or in ", unheard);
   return text + in_history(a.op);
 }
 

@@ -1,13 +1,11 @@
 // Two ranks of a channel that was just opened measure something in step with each other, while all others wait; everybody then has
 // what one of them found, so that all choose alike.
 #pragma once
-#include <sched.h>
-
 #include <cstdint>
 #include <cstring>
 #include <optional>
 
-#include "base/clock.h"
+#include "base/wait.h"
 #include "engine/meeting.h"
 
 namespace fsccl {
@@ -24,12 +22,14 @@ class InStep {
     meeting_.signal_to(peer_, tick_, mine);
     signalling_ns_ += now_ns() - before_ns;
     const fsccl_transport_line_t* other = nullptr;
-    for (int tries = 0; !(other = meeting_.transport->poll(meeting_.channel, peer_, tick_)); tries++) {
-      if (tries < 1000) continue;
-      sched_yield();
-      if (tries % 64 == 0 && now_ns() - began_ns_ > kEnoughNs) stop_ = true;
-      if (stop_ && meeting_.over()) break;
-    }
+    const auto come = [&] { return (other = meeting_.transport->poll(meeting_.channel, peer_, tick_)) != nullptr; };
+    bool there = false;
+    for (int polls = 0; polls < kBarePolls && !there; polls++) there = come();
+    const auto given_up = [&] {
+      stop_ |= now_ns() - began_ns_ > kEnoughNs;
+      return stop_ && meeting_.over();
+    };
+    if (!there) wait_until(come, Deadline::never(), given_up, Yields());
     Signal theirs;
     if (other) std::memcpy(&theirs, other->payload, sizeof theirs);
     stopped_ = !other || mine.stop || theirs.stop;
@@ -45,6 +45,7 @@ class InStep {
   const Meeting& meeting() const { return meeting_; }
 
  private:
+  static constexpr int kBarePolls = 1000;           // what is measured must not contain the cost of a look at the clock
   static constexpr int64_t kEnoughNs = 20'000'000;  // somebody does not run: the defaults then
   struct Signal {
     uint64_t stop = 0, word = 0;

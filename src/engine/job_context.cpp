@@ -38,6 +38,7 @@ Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request)
   auto context = std::make_shared<JobContext>();
   FSCCL_ASSIGN(context->job_, Job::join(request));
   context->lost_ranks_.resize(static_cast<size_t>(context->job_->size()));
+  context->deaths_.reserve(static_cast<size_t>(context->job_->size()));  // a death can be noted where memory is short
   context->job_->on_loss([raw = context.get()](int rank, bool left) { raw->on_loss(rank, left); });
   FSCCL_TRY(context->meet(request.deadline));
   leave_at_exit(context.get());
@@ -278,9 +279,10 @@ size_t JobContext::cores_of(const std::vector<int>& ranks) const {
 void JobContext::add(Communicator* comm) {
   const std::lock_guard lock(mutex_);
   communicators_.push_back(comm);
+  for (const int dead : deaths_)  // in their order: the first is the cause
+    if (const int rank = comm->rank_of(dead); rank >= 0) comm->engine().lost(rank, false, silence_of(dead));
   for (int rank = 0; rank < comm->size(); rank++)
-    if (const uint8_t lost = lost_ranks_[static_cast<size_t>(comm->job_rank(rank))])
-      comm->engine().lost(rank, lost == 2, silence_of(comm->job_rank(rank)));
+    if (lost_ranks_[static_cast<size_t>(comm->job_rank(rank))] == 2) comm->engine().lost(rank, true);
 }
 
 void JobContext::remove(Communicator* comm) {
@@ -288,10 +290,12 @@ void JobContext::remove(Communicator* comm) {
   std::erase(communicators_, comm);
 }
 
-bool JobContext::any_died(const std::vector<int>& ranks) {
-  if (!lost_.load(std::memory_order_acquire)) return false;
+int JobContext::first_dead(const std::vector<int>& ranks) {
+  if (!lost_.load(std::memory_order_acquire)) return -1;
   const std::lock_guard lock(mutex_);
-  return std::any_of(ranks.begin(), ranks.end(), [this](int rank) { return lost_ranks_[static_cast<size_t>(rank)] == 1; });
+  const auto dead = std::find_if(deaths_.begin(), deaths_.end(),
+                                 [&](int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); });
+  return dead == deaths_.end() ? -1 : *dead;
 }
 
 // Empty, or why a lost rank is held for dead.
@@ -304,7 +308,10 @@ void JobContext::on_loss(int rank, bool left) {
   const std::string silence = silence_of(rank);
   const std::lock_guard lock(mutex_);
   lost_ranks_[static_cast<size_t>(rank)] = left ? 2 : 1;
-  if (!left) lost_.store(true, std::memory_order_release);
+  if (!left) {
+    deaths_.push_back(rank);
+    lost_.store(true, std::memory_order_release);
+  }
   for (Communicator* comm : communicators_)
     if (const int member = comm->rank_of(rank); member >= 0) comm->engine().lost(member, left, silence);
 }

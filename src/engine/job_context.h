@@ -33,7 +33,9 @@ class JobContext {
   }
   void add(Communicator* comm);
   void remove(Communicator* comm);
-  bool any_died(const std::vector<int>& ranks);
+  // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that end because of it are heard of
+  // later.
+  int first_dead(const std::vector<int>& ranks);
   // Of these ranks, how many share a core of those that they may run on (affinity), on the host where that is most. At least two
   // where the process of some rank of the job was a rank of such a communicator when the job was joined: its cores are then taken
   // by others than these. The same on all ranks.
@@ -102,6 +104,7 @@ class JobContext {
   std::mutex mutex_;
   std::vector<Communicator*> communicators_;
   std::vector<uint8_t> lost_ranks_;  // 0, 1 died, 2 left
+  std::vector<int> deaths_;          // in the order in which this rank heard of them
 };
 
 // Communicators of this process that live and have more ranks than cores.

@@ -1,17 +1,16 @@
 #include "engine/meeting.h"
 
 #include <algorithm>
-#include <ctime>
 
-#include "base/clock.h"
 #include "base/futex.h"
+#include "base/wait.h"
 
 namespace fsccl {
 namespace {
 
-constexpr int kPolls = 100;
-constexpr int64_t kSleepNs = 10'000'000;                    // how soon it is seen that the meeting is over
-constexpr long kShortNapNs = 50'000, kLongNapNs = 400'000;  // so long that a dozen on two cores hardly disturb who measures
+constexpr int kPolls = 100, kPollsBeforeNaps = 1000;
+constexpr int64_t kSleepNs = 10'000'000;                       // how soon it is seen that the meeting is over
+constexpr int64_t kShortNapNs = 50'000, kLongNapNs = 400'000;  // so long that a dozen on two cores hardly disturb who measures
 
 }  // namespace
 
@@ -23,26 +22,29 @@ bool Meeting::over() const {
   return now_ns() > deadline_ns || cancelled(context) || (failure && !calls_differ);
 }
 
+template <class Pause>
+const unsigned char* Meeting::await_line(int peer, uint32_t tick, int bare_polls, Pause pause) const {
+  const fsccl_transport_line_t* line = nullptr;
+  const auto come = [&] { return (line = transport->poll(channel, peer, tick)) != nullptr; };
+  bool there = false;
+  for (int polls = 0; polls < bare_polls && !there; polls++) there = come();
+  if (!there)
+    wait_until(
+        come, Deadline::at(deadline_ns), [this] { return over(); }, pause);
+  return line ? line->payload : nullptr;
+}
+
 const unsigned char* Meeting::await(int peer, uint32_t tick) const {
-  for (int tries = 0;; tries++) {
-    if (const fsccl_transport_line_t* line = transport->poll(channel, peer, tick)) return line->payload;
-    if (tries < kPolls) continue;
-    if (over()) return nullptr;
+  const auto sleep = [&](int64_t left_ns) {
     fsccl_transport_word_t word;
     transport->word(channel, peer, tick, &word);
-    if (!transport->poll(channel, peer, tick)) futex_sleep(word.word, word.value, word.sleepers, kSleepNs);
-  }
+    if (!transport->poll(channel, peer, tick)) futex_sleep(word.word, word.value, word.sleepers, std::min(left_ns, kSleepNs));
+  };
+  return await_line(peer, tick, kPolls, sleep);
 }
 
 const unsigned char* Meeting::await_napping(int peer, uint32_t tick) const {
-  timespec nap{0, kShortNapNs};
-  for (int tries = 0;; tries++) {
-    if (const fsccl_transport_line_t* line = transport->poll(channel, peer, tick)) return line->payload;
-    if (tries < 1000) continue;
-    if (over()) return nullptr;
-    nanosleep(&nap, nullptr);
-    nap.tv_nsec = std::min(2 * nap.tv_nsec, kLongNapNs);
-  }
+  return await_line(peer, tick, kPollsBeforeNaps, Naps(0, kShortNapNs, kLongNapNs));
 }
 
 }  // namespace fsccl

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/status.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -14,7 +15,8 @@ struct Meeting {
   int64_t deadline_ns = 0;
   int (*cancelled)(void* context) = nullptr;
   void* context = nullptr;
-  const int* known_as = nullptr;  // the number of each rank in messages; null: its own
+  const int* known_as = nullptr;                     // the number of each rank in messages; null: its own
+  Status (*why_cancelled)(void* context) = nullptr;  // the error of a meeting that was cancelled
 
   int shown(int peer) const { return known_as ? known_as[peer] : peer; }
   bool over() const;  // somebody was lost, or the time has passed
@@ -45,6 +47,10 @@ struct Meeting {
   const unsigned char* await(int peer, uint32_t tick) const;
   // While others measure: naps, for a sleeper that must be woken would cost them a system call.
   const unsigned char* await_napping(int peer, uint32_t tick) const;
+
+ private:
+  template <class Pause>
+  const unsigned char* await_line(int peer, uint32_t tick, int bare_polls, Pause pause) const;
 };
 
 }  // namespace fsccl

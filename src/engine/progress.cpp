@@ -11,6 +11,7 @@
 
 #include "base/futex.h"
 #include "base/reactor.h"
+#include "base/wait.h"
 #include "engine/engine.h"
 
 #ifndef SYS_futex_waitv
@@ -76,16 +77,18 @@ void Progress::settle() {
   std::unique_lock lock(mutex_);
   const uint64_t visit = visits_;
   end_sleep();
-  ended_.wait(lock, [&] { return !visiting_ || visits_ != visit; });
+  // The service thread ends every visit, and end_sleep() wakes it: nothing else can end this wait.
+  wait_until([&] { return !visiting_ || visits_ != visit; }, Deadline::never(), kNothingBreaks, UntilNotified{lock, ended_});
 }
 
 void Progress::forget(Engine* engine) {
   std::unique_lock lock(mutex_);
   end_sleep();
-  ended_.wait(lock, [&] {
+  const auto forgotten = [&] {
     std::erase(engines_, engine);  // again, because a call during the visit may have put it back
     return !visiting_ || std::find(visited_.begin(), visited_.end(), engine) == visited_.end();
-  });
+  };
+  wait_until(forgotten, Deadline::never(), kNothingBreaks, UntilNotified{lock, ended_});
   expected_--;
 }
 

@@ -1,12 +1,12 @@
 // Moves on operations that nobody waits for. The service thread visits the engines that have such operations, and sleeps on all the
 // words they are blocked on at once (futex_waitv, Linux 5.16; else in short slices).
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <vector>
 
 #include "base/immortal.h"
+#include "base/threads.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {
@@ -42,7 +42,7 @@ class Progress {
   void end_sleep();
 
   std::mutex mutex_;
-  std::condition_variable ended_;  // a visit; who waits for that need not get in between two, which may follow at once
+  Condition ended_;  // a visit; who waits for that need not get in between two, which may follow at once
   std::vector<Engine*> engines_;
   size_t expected_ = 0;
   bool visiting_ = false;

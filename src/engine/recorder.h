@@ -61,6 +61,14 @@ class Recorder {
       look_at_clock();
   }
   void note(recording::Event event, uint16_t communicator, int peer) { put(event, communicator, Fingerprint{}, peer, 0); }
+  // This rank waits for rank `peer` of the job outside of operations, and goes on.
+  void waits(uint16_t communicator, int peer, recording::Duty duty) {
+    Fingerprint what;
+    what.kind = static_cast<uint8_t>(duty);
+    put(recording::Event::waits, communicator, what, peer, 0);
+    look_at_clock();
+  }
+  void goes_on(uint16_t communicator, int peer) { put(recording::Event::goes_on, communicator, Fingerprint{}, peer, 0); }
   // Of a rank of the job, whatever the communicator.
   void silence(recording::Event event, int peer, int64_t silent_ms, bool stopped) {
     Fingerprint what;

@@ -14,6 +14,7 @@
 
 #include "base/dtype.h"
 #include "base/fd.h"
+#include "base/threads.h"
 #include "engine/fingerprint.h"
 
 namespace fsccl::recording {
@@ -24,8 +25,8 @@ using Json = nlohmann::json;
 constexpr double kMostNs = 1e18;                       // thirty years
 constexpr int64_t kLatestNs = int64_t{1} << 62;        // since 1970; so the difference of any two moments is a number
 constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
-constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed",
-                                       "lost", "left",      "suspect",   "alive",   "at_once"};
+constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost",
+                                       "left", "suspect",   "alive",     "at_once", "waits",  "goes_on"};
 
 // Text from a file that anybody may have written: ends within its field, printable.
 template <size_t N>
@@ -102,7 +103,7 @@ Result<std::vector<std::byte>> read_begin(const File& file) {
       changed[i] |= std::memcmp(begin.data() + entry, before.data() + entry, sizeof(Communicator)) != 0;
     }
     before = begin;
-    sched_yield();
+    yield_core();
   }
   for (size_t i = 0; i < kCommunicators; i++)
     if (changed[i]) std::memset(begin.data() + kTableAt + i * sizeof(Communicator), 0, sizeof(Communicator));
@@ -184,6 +185,7 @@ Json event_of(const Header& header, const Record& record, double ns_per_tick) {
     event["count"] = record.count;
     event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
   }
+  if (record.event == Event::waits) event["duty"] = duty_name(static_cast<Duty>(record.kind));
   if (record.event == Event::suspect || record.event == Event::alive) {
     event["silent_ms"] = std::min(record.count, kMostSilentMs);
     event["stopped"] = record.kind == 1;
@@ -214,6 +216,10 @@ Json events_of(const Header& header, std::vector<Record> records, double ns_per_
 }
 
 }  // namespace
+
+const char* duty_name(Duty duty) {
+  return duty == Duty::release_slot ? "release a slot" : duty == Duty::give_descriptor ? "give a descriptor" : "unknown";
+}
 
 const char* event_name(Event event) {
   const auto index = static_cast<size_t>(event);

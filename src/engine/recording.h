@@ -31,8 +31,14 @@ enum class Event : uint8_t {
   suspect,  // peer (of the job) has been silent; count: for so many ms, kind 1: its process is stopped; operation none
   alive,    // peer is not silent any more; count: it was for so many ms
   at_once,  // submitted, and completed after few looks, unless another event of the operation follows; peer: the root
+  waits,    // outside of operations; peer: the rank of the job that is waited for, kind: what it has to do, a Duty
+  goes_on,  // the last such wait on this communicator is over
 };
 const char* event_name(Event event);
+
+// What a rank has to do before another rank, which waits for it outside of operations, goes on.
+enum class Duty : uint8_t { release_slot = 1, give_descriptor };
+const char* duty_name(Duty duty);
 
 // A moment on two clocks: the recorder's counter, and nanoseconds since 1970.
 struct Moment {

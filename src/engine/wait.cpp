@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <bit>
-#include <ctime>
 
 #include "base/fetch.h"
 #include "base/futex.h"
@@ -24,6 +23,8 @@ inline void relax() {
 }
 
 // How a wait spends its time before it sleeps, after bare polls. Yields let a peer run that shares our core.
+constexpr int kDriverSpins = 64, kDriverYields = 64;  // while another thread drives
+constexpr int64_t kDriverNapNs = 50'000;
 constexpr int kYields = 40;
 constexpr int kIdleYields = 4;
 // Of yields that nobody makes use of: to be woken takes up to 0.3 ms where a hypervisor must start the core, and who sleeps sooner
@@ -40,7 +41,7 @@ constexpr int64_t kSleepSliceNs = 10'000'000;   // how soon a sleeper notices wh
 
 Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state) {
   const int64_t until_ns = timeout_ms < 0 ? INT64_MAX : Deadline::in_ms(timeout_ms).at_ns();
-  const bool done = wait_until(sequence, until_ns);
+  const bool done = await(sequence, until_ns);
   if (completed() < sequence && failed()) [[unlikely]] {
     await_drivers();
     if (completed() < sequence) return failure();
@@ -49,29 +50,32 @@ Status Engine::wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state
   return success();
 }
 
-bool Engine::wait_until(uint64_t sequence, int64_t until_ns, Calls calls) {
-  for (unsigned tries = 0; completed() < sequence; tries++) {
-    if (failed()) [[unlikely]]
-      return true;
-    if (try_drive()) {
-      const bool over = wait_driving(sequence, until_ns);
-      stop_driving(calls);
-      if (over || now_ns() >= until_ns) return over;
-      continue;  // it stopped for a notification
-    }
-    // Another thread drives; it needs no help, only patience.
+bool Engine::await(uint64_t sequence, int64_t until_ns, Calls calls) {
+  const auto over = [&] {
+    if (completed() >= sequence) return true;
+    if (failed() || !try_drive()) return false;
+    const bool is_over = await_driving(sequence, until_ns);  // false: it stopped for a notification, or it is late
+    stop_driving(calls);
+    return is_over;
+  };
+  Naps naps(kDriverYields, kDriverNapNs, kDriverNapNs);
+  // Another thread drives. It needs no help, only patience.
+  auto pause = [&, tries = 0](int64_t left_ns) mutable {
     missed_.store(true, std::memory_order_relaxed);
-    if (tries < 64)
-      relax();
-    else if (tries < 128)
-      sched_yield();
-    else {
-      const timespec pause{0, 50'000};
-      nanosleep(&pause, nullptr);
-      if (now_ns() >= until_ns) return false;
-    }
-  }
-  return true;
+    tries++ < kDriverSpins ? relax() : naps(left_ns);
+  };
+  return wait_until(
+             over, Deadline::at(until_ns), [this] { return failed(); }, pause) != WaitEnd::late;
+}
+
+// A failure ends the wait, as do the deadline of the operation and the loss of a rank, which check_blocked() turns into a failure.
+template <class Pause>
+WaitEnd Engine::await_blocked(int64_t until_ns, const Pause& pause) {
+  const auto broken = [this] {
+    check_blocked(at_head());
+    return failed();
+  };
+  return wait_until([this] { return met(blocked_); }, Deadline::at(until_ns), broken, pause);
 }
 
 bool Engine::met(const Blocked& blocked) const {
@@ -80,18 +84,17 @@ bool Engine::met(const Blocked& blocked) const {
   return transport_.poll(channel_, blocked.peer, blocked.tick) != nullptr;
 }
 
-bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
+bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
   while (true) {
     const Outcome outcome = drive();
     if (completed() >= sequence || failed()) return true;
     if (outcome == Outcome::done) [[unlikely]]
       return false;
     if (Operation& op = at_head(); op.gate && !op.begun) [[unlikely]] {
-      (void)op.gate_engine->wait_until(op.gate_sequence, std::min(until_ns, now_ns() + kSleepSliceNs), Calls::elsewhere);
-      if (met(blocked_)) continue;
-      check_blocked(op);
-      if (failed()) return true;
-      if (now_ns() >= until_ns) return false;
+      const auto drive_gate = [&](int64_t left_ns) {
+        (void)op.gate_engine->await(op.gate_sequence, now_ns() + std::min(left_ns, kSleepSliceNs), Calls::elsewhere);
+      };
+      if (const WaitEnd end = await_blocked(until_ns, drive_gate); end != WaitEnd::held) return end == WaitEnd::broken;
       continue;
     }
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
@@ -116,21 +119,17 @@ bool Engine::wait_driving(uint64_t sequence, int64_t until_ns) {
       return (for_long && now < patience_end) || (yields < kYields && idle < kIdleYields);
     };
     for (int i = 0, idle = 0; patient(i, idle) && !on && now >= no_yields_until_; i++) {
-      sched_yield();
+      yield_core();
       on = met(blocked_);
       const int64_t took = now_ns() - now;
       now += took;
       idle = took < kIdleYieldNs ? idle + 1 : 0;
       if (took > kLongYieldNs) no_yields_until_ = now + kNoYieldsNs;
     }
-    if (!on) record_blocked();
-    while (!on) {
-      check_blocked(ring_[(completed() + 1) % kRing]);
-      if (failed()) return true;
-      if (now_ns() >= until_ns) return false;
-      sleep_blocked(until_ns);
-      on = met(blocked_);
-    }
+    if (on) continue;
+    record_blocked();
+    const WaitEnd end = await_blocked(until_ns, [this](int64_t left_ns) { sleep_blocked(left_ns); });
+    if (end != WaitEnd::held) return end == WaitEnd::broken;
   }
 }
 
@@ -162,13 +161,12 @@ void Engine::fill_word(const Blocked& blocked, fsccl_transport_word_t* word) con
   word->processor = -1;
 }
 
-void Engine::sleep_blocked(int64_t until_ns) {
-  const int64_t slice = Deadline::at(until_ns).left_ns(kSleepSliceNs);
+void Engine::sleep_blocked(int64_t ns) {
   fsccl_transport_word_t word;
   fill_word(blocked_, &word);
   if (met(blocked_)) return;
   const int64_t begin_ns = now_ns();
-  futex_sleep(word.word, word.value, word.sleepers, slice);
+  futex_sleep(word.word, word.value, word.sleepers, std::min(ns, kSleepSliceNs));
   tally_.slept(now_ns() - begin_ns);
 }
 

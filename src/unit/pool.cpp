@@ -65,7 +65,9 @@ Result<HostArena> open_arena(Communicator& comm, const Terms& terms, Result<Host
   if (comm.rank() == 0) return made;
   if (!source.ok()) return source.status().clone();
   if (!terms.made) return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank 0 could not make the pool's arena");
-  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline()));
+  const Engine::RecordedWait recorded(comm.engine(), 0, recording::Duty::give_descriptor);
+  FSCCL_ASSIGN(Fd fd, comm.context().job().fetch_fd(comm.job_rank(0), tag_of(comm, terms.arena_id), comm.deadline(),
+                                                    [&comm] { return comm.engine().intact(); }));
   const bool outside = terms.made == Terms::outside;
   if (source.value().outside() != outside)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,

@@ -11,14 +11,10 @@ namespace fsccl {
 
 Status Pool::wait_released(uint64_t position) {
   const Deadline deadline = comm_.deadline();
-  const auto meanwhile = [this] { return comm_.engine().failed() ? comm_.engine().failure() : success(); };
-  for (const int rank : sharers_) {
-    FSCCL_ASSIGN(const bool released, wait_for_release(*release_line(rank), position, deadline, meanwhile));
-    if (!released)
-      return fail(FSCCL_ERR_TIMEOUT,
-                  "pool '{}' waited {} ms for rank {} to finish with slots of the step before. See FSCCL_TIMEOUT_MS", name_,
-                  comm_.timeout_ms(), rank);
-  }
+  for (const int rank : sharers_)
+    if (release_line(rank)->reached() < position)
+      FSCCL_TRY(wait_for_release(comm_.engine(), rank, *release_line(rank), position, deadline,
+                                 fmt::format("pool '{}', which gives memory of the step before back,", name_)));
   return success();
 }
 

@@ -1,8 +1,6 @@
 #include "unit/release_ledger.h"
 
-#include <sched.h>
-
-#include <ctime>
+#include "base/wait.h"
 
 namespace fsccl {
 
@@ -32,19 +30,32 @@ void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
   *from = to;
 }
 
-Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,
-                              const std::function<Status()>& meanwhile) {
-  for (unsigned tries = 0; line.reached() < position; tries++) {
-    FSCCL_TRY(meanwhile());
-    if (tries < 100) {
-      sched_yield();
-      continue;
-    }
-    if (deadline.passed()) return false;
-    const timespec pause{0, 20'000};
-    nanosleep(&pause, nullptr);
-  }
-  return true;
+Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
+                        const std::string& what) {
+  const auto released = [&] { return line.reached() >= position; };
+  bool left = false, found_left = false;
+  const auto broken = [&] {
+    fsccl_status_t state;
+    if (!engine.test(engine.submitted(), &state).ok() || !engine.intact().ok()) return true;
+    // The peer may have released the bytes and left since the last look: what is seen of it now decides at the next one.
+    found_left = left;
+    left = engine.has_left(peer);
+    return found_left;
+  };
+  const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);
+  const WaitEnd end = wait_until(released, deadline, broken, Naps(100, 20'000, 20'000));
+  if (end == WaitEnd::held) return success();
+  Error error;
+  error.code = end == WaitEnd::late ? FSCCL_ERR_TIMEOUT : FSCCL_ERR_PEER_DEAD;
+  error.rank = engine.known_as(engine.rank());
+  error.peer = engine.known_as(peer);
+  error.text = end == WaitEnd::late
+                   ? fmt::format("{} waited {} ms for rank {}, which is late, stopped, or cannot be reached. See FSCCL_TIMEOUT_MS",
+                                 what, engine.options().timeout_ms, error.peer)
+                   : fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it",
+                                 error.peer, what);
+  engine.fail_all(error);  // an earlier failure stays, and is the one that is returned
+  return engine.failure();
 }
 
 }  // namespace fsccl

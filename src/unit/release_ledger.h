@@ -6,11 +6,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "engine/operation.h"
+#include "engine/engine.h"
 
 namespace fsccl {
 
@@ -41,9 +41,11 @@ class ReleaseLedger {
   std::array<std::atomic<uint64_t>, kWindow> done_{};  // [p % kWindow] == p: done
 };
 
-// Waits until the line has reached `position`; false at the deadline. Rare: what was given back long ago is released. `meanwhile`
-// is called between looks, and its error ends the wait.
-Result<bool> wait_for_release(const ReleaseLine& line, uint64_t position, Deadline deadline,
-                              const std::function<Status()>& meanwhile);
+// Waits until `peer` of the engine's communicator has released everything before `position`, which its line shows. This is rare:
+// bytes that were given back long ago are released. Moves this rank's own operations on meanwhile, because the peer may wait for
+// them. An error when the communicator fails, is aborted, or loses a rank; when the peer leaves without a release; and when the
+// deadline passes, which ends the communicator. `what` says in the error what is waited for.
+Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
+                        const std::string& what);
 
 }  // namespace fsccl

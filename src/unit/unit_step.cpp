@@ -36,28 +36,14 @@ Status Unit::check_idle() {
   return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
 }
 
-// Until every rank has released `position`. Rare: a slot that was given back long ago is free. Moves this rank's own operations on
-// meanwhile, which others may wait for.
+// Until every rank has released its gradient slots of before `position`.
 Status Unit::wait_released(uint64_t position) {
   const Deadline deadline = comm().deadline();
-  const auto meanwhile = [this] {
-    fsccl_status_t state;
-    return engine().test(engine().submitted(), &state);
-  };
   for (int rank = 0; rank < here().size(); rank++) {
-    while (true) {
-      FSCCL_ASSIGN(const bool released, wait_for_release(*releases_[static_cast<size_t>(rank)], position, deadline, meanwhile));
-      if (released) break;
-      Error error;
-      error.code = FSCCL_ERR_TIMEOUT;
-      error.rank = comm().rank();
-      error.peer = comm().rank_of(here().job_rank(rank));
-      error.text = fmt::format(
-          "unit '{}' waited {} ms for rank {} to finish with what was in its gradient slot. See "
-          "FSCCL_TIMEOUT_MS",
-          spec_.name, comm().timeout_ms(), error.peer);
-      engine().fail_all(error);  // which the next look tells, when nobody drives any more
-    }
+    const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
+    if (line.reached() < position) [[unlikely]]
+      FSCCL_TRY(wait_for_release(engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
+                                 fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
   }
   return success();
 }

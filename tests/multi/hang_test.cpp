@@ -68,6 +68,29 @@ int crossed(const Child& self) {
   return fsccl_barrier(first, nullptr, nullptr) == FSCCL_OK && fsccl_barrier(second, nullptr, nullptr) == FSCCL_OK ? 0 : 4;
 }
 
+// Rank 0 holds the whole parameter and does not come back from the middle of its reduction, so that rank 1 waits for its gradient
+// slot.
+int holding(const Child& self) {
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  fsccl_reduce_config_t held = FSCCL_REDUCE_CONFIG_INIT;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  fsccl_unit_t unit = nullptr;
+  fsccl_view_t view;
+  param.dims = 2, param.shape[0] = 1, param.shape[1] = 1000;
+  config.layout = FSCCL_LAYOUT_PER_PARAM;
+  config.shard_comm = join();
+  held.shard_ready = [](void*, fsccl_unit_t, size_t) { pause(); };
+  if (fsccl_pool_create(config.shard_comm, &memory, &config.pool) != FSCCL_OK) return 5;
+  if (fsccl_unit_create(&config, &param, 1, &unit) != FSCCL_OK) return 6;
+  for (int round = 0; round < 4; round++) {
+    if (fsccl_unit_grad(unit, 0, &view) != FSCCL_OK) return 7;
+    const bool last = self.rank == 0 && round == 2;
+    if (fsccl_unit_reduce_grads(unit, last ? &held : nullptr, nullptr) != FSCCL_OK) return 8;
+  }
+  return 0;
+}
+
 int well(const Child&) {
   fsccl_comm_t comm = join();
   const fsccl_status_t status = fsccl_barrier(comm, nullptr, nullptr);
@@ -110,11 +133,14 @@ class Hang : public ::testing::Test {
     return json.is_object() ? json : Json{{"cause", "unreadable"}};
   }
 
-  // Of a job that goes on: once it has come to that.
-  Json verdict_when(const std::string& cause) {
+  // Of a job that goes on: once it has come to that, in an operation whose description contains `operation`.
+  Json verdict_when(const std::string& cause, const std::string& operation = "") {
     const int64_t end = time(nullptr) + kLimitMs / 1000;
     Json found = verdict();
-    while (found["cause"] != cause && time(nullptr) < end) found = verdict();
+    const auto come = [&] {
+      return found["cause"] == cause && found["operation"].get<std::string>().find(operation) != std::string::npos;
+    };
+    while (!come() && time(nullptr) < end) found = verdict();
     return found;
   }
 
@@ -130,6 +156,15 @@ TEST_F(Hang, AKilledRank) {
   EXPECT_EQ(found["cause"], "died") << found;
   EXPECT_EQ(found["guilty"], Json::array({2})) << found;
   EXPECT_EQ(found["ranks"].size(), 4u);  // the dead one's recording is there, too
+}
+
+TEST_F(Hang, AWaitOutsideOfOperations) {
+  start("holding", 20609);
+  const Json found = verdict_when("stuck", "release a slot");
+  EXPECT_EQ(found["cause"], "stuck") << found;
+  EXPECT_EQ(found["guilty"], Json::array({0})) << found;
+  EXPECT_THAT(found["operation"].get<std::string>(), ::testing::HasSubstr("release a slot")) << found;
+  EXPECT_THAT(found["ranks"][1].get<std::string>(), ::testing::HasSubstr("waits for rank 0")) << found;
 }
 
 TEST_F(Hang, ARankThatDoesNotCome) {
@@ -197,8 +232,13 @@ TEST_F(Hang, NothingToFind) {
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(
-          argc, argv, {{"killed", killed}, {"absent", absent}, {"disagreeing", disagreeing}, {"crossed", crossed}, {"well", well}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"killed", killed},
+                                  {"absent", absent},
+                                  {"disagreeing", disagreeing},
+                                  {"crossed", crossed},
+                                  {"holding", holding},
+                                  {"well", well}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

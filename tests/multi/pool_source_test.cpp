@@ -41,8 +41,7 @@ int64_t train(fsccl_comm_t comm, fsccl_pool_t pool) {
   if (tell("reshard", fsccl_unit_reshard(unit)) || tell("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr)) ||
       tell("mean", fsccl_unit_sharded_grad(unit, 0, &mean)))
     return -1;
-  for (uint64_t i = 0; i < mean.count; ++i)
-    wrong += static_cast<float*>(mean.data)[i] != static_cast<float>(2 * (mean.offset + i));
+  for (uint64_t i = 0; i < mean.count; ++i) wrong += static_cast<float*>(mean.data)[i] != static_cast<float>(2 * (mean.offset + i));
   return tell("unit", fsccl_unit_destroy(unit)) ? -1 : wrong;
 }
 
@@ -102,8 +101,9 @@ TEST(PoolSource, ProcessesMapTheFileOfTheFirst) { run("outside", 20421, true); }
 
 int main(int argc, char** argv) {
   using namespace fsccl::testing;
-  if (const auto code = run_role(argc, argv, {{"on the system", [](const Child& self) { return member(self, false); }},
-                                              {"outside", [](const Child& self) { return member(self, true); }}}))
+  if (const auto code = run_role(argc, argv,
+                                 {{"on the system", [](const Child& self) { return member(self, false); }},
+                                  {"outside", [](const Child& self) { return member(self, true); }}}))
     return *code;
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,6 +1,8 @@
 // What a rank of a simulated job does (members.h).
 #include "members.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -70,6 +72,7 @@ void Members::main(int r) {
     std::vector<int> members(static_cast<size_t>(setting_.ranks));
     for (int i = 0; i < setting_.ranks; i++) members[static_cast<size_t>(i)] = i;
     if (job && !process.over()) gather_all(r, *job);
+    if (job && !process.over() && !broken_) pass_descriptors(r, *job);
     for (int phase = 0; job && !process.over() && !me.expelled && !broken_ && phase < setting_.phases; phase++)
       agree(r, *job, phase, &members);
     if (job && !process.over() && !me.expelled) see_the_dead(r, *job);
@@ -187,6 +190,34 @@ void Members::gather_all(int r, Job& job) {
       if (all[k] != byte_of(static_cast<int>(k / bytes), i, k % bytes))
         return break_down(fmt::format("rank {} gathered wrong bytes of rank {}", r, k / bytes));
   }
+}
+
+// The first rank of each host offers a descriptor, and the others of the host fetch it, as ranks do for the memory that they share.
+// A rank that knows of a death offers nothing any more, and one that hears of it has no use for the descriptor: nobody waits for
+// long behind it.
+void Members::pass_descriptors(int r, Job& job) {
+  Rank& me = rank(r);
+  constexpr uint64_t kTag = 77;
+  int owner = 0;
+  while (job.member(owner).host != job.member(r).host) owner++;
+  const auto knows_of_a_death = [&]() -> Status {
+    const bool any = std::any_of(me.lost.begin(), me.lost.end(), [](const auto& one) { return !one.second; });
+    return any ? fail(FSCCL_ERR_PEER_DEAD, "a rank is dead") : success();
+  };
+  me.process->sleep(world_.between(0, kComputeNs));
+  if (me.process->over()) return;
+  if (r == owner) {
+    const Fd shared(knows_of_a_death().ok() ? memfd_create("members", MFD_CLOEXEC) : -1);
+    if (shared.valid() && !job.publish_fd(kTag, shared.get()).ok()) world_.note("rank {} cannot offer its descriptor", r);
+    return;
+  }
+  const Result<Fd> fetched = job.fetch_fd(owner, kTag, Deadline::in_ms(kGatherMs), knows_of_a_death);
+  if (me.process->over()) return;
+  world_.note("rank {} fetches: {}", r, fetched.ok() ? "has it" : fetched.status().text());
+  if (fetched.ok() || may_split()) return;
+  if (calm()) return break_down(fmt::format("rank {} cannot fetch a descriptor: {}", r, fetched.status().text()));
+  if (fetched.status().code() == FSCCL_ERR_TIMEOUT && !knows_of_a_death().ok())
+    break_down(fmt::format("rank {} waits for a descriptor until its deadline, although it knows of a death", r));
 }
 
 std::optional<Job::Agreed> Members::ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members) {

@@ -55,6 +55,7 @@ class Members {
   void main(int r);
   std::shared_ptr<Job> join(int r);
   void gather_all(int r, Job& job);
+  void pass_descriptors(int r, Job& job);
   void agree(int r, Job& job, int phase, std::vector<int>* members);
   std::optional<Job::Agreed> ask(int r, Job& job, uint64_t meeting, const std::vector<int>& members);
   void see_the_dead(int r, Job& job);

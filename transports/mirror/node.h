@@ -14,7 +14,6 @@
 // so, and all others go on. So neither what tells of a failure nor what a thread of the library does can end in an exception.
 #pragma once
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -154,7 +153,7 @@ class Node {
 
   // Of the service (node_service.cpp).
   std::mutex sleep_mutex_;
-  std::condition_variable wake_;
+  Condition wake_;
   std::atomic<int64_t> needed_until_ns_{0};
   std::atomic<bool> leaving_{false};  // something has yet to leave
   std::atomic<bool> dozing_{false}, stop_{false};

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/clock.h"
+#include "base/wait.h"
 #include "transports/mirror/node.h"
 
 namespace fsccl::mirror {
@@ -65,11 +65,8 @@ bool Node::doze(const std::function<bool()>& wanted, int64_t ns) {
   const auto woken = [&] { return stop_ || wanted(); };
   std::unique_lock lock(sleep_mutex_);
   dozing_.store(true, std::memory_order_seq_cst);
-  bool is = true;
-  if (ns == INT64_MAX)
-    wake_.wait(lock, woken);
-  else
-    is = wake_.wait_for(lock, std::chrono::nanoseconds(ns), woken);
+  const Deadline deadline = ns == INT64_MAX ? Deadline::never() : Deadline::at(now_ns() + ns);
+  const bool is = wait_until(woken, deadline, kNothingBreaks, UntilNotified{lock, wake_}) == WaitEnd::held;
   dozing_.store(false, std::memory_order_seq_cst);
   return is;
 }
@@ -108,7 +105,7 @@ void Node::serve() {
     // Somebody polls, or is about to sleep: then there is nothing to do here but to be in the way.
     const bool polled = std::exchange(polls, polls_.load(std::memory_order_relaxed)) != polls;
     if (std::atomic_ref(sleepers).load(std::memory_order_seq_cst) == 0 && (polled || !leaving_)) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(nap_ns));
+      sleep_ns(nap_ns);
       nap_ns = std::min(2 * nap_ns, kLongestNapNs);
       continue;
     }
@@ -121,7 +118,7 @@ void Node::serve() {
       woken = woken_;
       armed = !woken && turns < kTurn && arm();
     }
-    if (woken) std::this_thread::sleep_for(std::chrono::nanoseconds(kFirstNapNs));
+    if (woken) sleep_ns(kFirstNapNs);
     if (!armed) continue;
     pollfd ready{events(), POLLIN, 0};
     ::poll(&ready, 1, kSleepMs);

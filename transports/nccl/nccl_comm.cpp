@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/wait.h"
 
 namespace fsccl::nccl {
 namespace {
@@ -27,10 +28,7 @@ std::shared_future<void> apart(std::function<void()> work) {
 }
 
 // NCCL has nothing to wait on, only a state to ask for: often at first, then each millisecond.
-void nap(int turn) {
-  const timespec pause{0, turn < 50 ? 20'000 : 1'000'000};
-  nanosleep(&pause, nullptr);
-}
+Naps naps() { return Naps(0, 20'000, 1'000'000); }
 
 }  // namespace
 
@@ -109,24 +107,23 @@ void Communicator::free_comm() {
 
 // The lock is held.
 Status Communicator::settle(const char* operation, Code code, int64_t timeout_ms) {
-  const Deadline deadline = Deadline::in_ms(timeout_ms);
-  for (int turn = 0; code == kInProgress; turn++) {
-    if (ended()) {
-      if (library().version < kJoinsJobs) stop();  // which joins
-      return why_ended();
-    }
-    Status lost = request_.lost ? request_.lost() : success();
-    if (lost.ok() && deadline.passed())
-      lost = fail(FSCCL_ERR_TIMEOUT,
-                  "{} was not over in {} ms: some rank did not come, or the network between them does not work "
-                  "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
-                  operation, timeout_ms);
-    if (!lost.ok()) {
-      give_up(lost);
-      return lost;
-    }
-    if (turn) nap(turn);
-    code = state();
+  const auto over = [&] {
+    if (code == kInProgress && !ended()) code = state();
+    return code != kInProgress || ended();
+  };
+  Result<bool> in_time = wait_unless(request_.lost, over, Deadline::in_ms(timeout_ms), naps());
+  if (in_time.ok() && !in_time.value())
+    in_time = fail(FSCCL_ERR_TIMEOUT,
+                   "{} was not over in {} ms: some rank did not come, or the network between them does not work "
+                   "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)",
+                   operation, timeout_ms);
+  if (!in_time.ok()) {
+    give_up(in_time.status());
+    return in_time.take_status();
+  }
+  if (code == kInProgress) {                     // another thread has ended it
+    if (library().version < kJoinsJobs) stop();  // which joins
+    return why_ended();
   }
   if (code == kSuccess) {
     join();
@@ -213,12 +210,11 @@ Status Communicator::register_window(void* memory, size_t bytes) {
   Code code = library().window_register(comm_, memory, bytes, &new_window_, kSymmetricWindow);
   if (code == kSuccess) code = state();  // NCCL answers so while it is still at it
   // Not settle(): a refusal does not end what is on streams. Who was refused waits for the others in an exchange of the caller's.
-  const Deadline deadline = Deadline::in_ms(request_.start_ms);
-  for (int turn = 0; code == kInProgress; turn++) {
-    if (ended() || deadline.passed() || (request_.lost && !request_.lost().ok()))
-      return settle("ncclCommWindowRegister", kInProgress, 0);
-    if (turn) nap(turn);
-    code = state();
+  const auto over = [&] { return code != kInProgress || (code = state()) != kInProgress; };
+  const auto ended_or_lost = [&] { return ended() || (request_.lost && !request_.lost().ok()); };
+  if (wait_until(over, Deadline::in_ms(request_.start_ms), ended_or_lost, naps()) != WaitEnd::held) {
+    FSCCL_TRY(settle("ncclCommWindowRegister", kInProgress, 0));
+    code = kSuccess;  // the registration has ended in the meantime
   }
   if (code != kSuccess) {
     Status status = failed(library(), "ncclCommWindowRegister", code, comm_);

@@ -17,13 +17,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/fetch.h"
 #include "base/futex.h"
 #include "base/reserve_file.h"
 #include "base/round_up.h"
 #include "base/status.h"
+#include "base/wait.h"
 #include "base/write_file.h"
 #include "kernels/kernels.h"
 #include "transports/shm/mapping.h"
@@ -156,23 +156,21 @@ Status meet(Channel& channel, uint32_t tick, const fsccl_transport_request_t& re
   fsccl_transport_line_t line{};
   line.tick = tick;
   signal_line(channel, line);
+  const auto cancelled = [&] { return request.cancelled(request.context) != 0; };
   for (int peer = 0; peer < channel.ranks; peer++) {
-    for (unsigned tries = 0; !poll_line(channel, peer, tick); tries++) {
-      if (tries < 20) {
-        std::this_thread::yield();
-        continue;
-      }
-      if (now_ns() > request.deadline_ns) {
-        *request.concerns = peer;
-        return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
-      }
-      if (request.cancelled(request.context))
-        return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
+    auto sleep = [&, yields = 20](int64_t left_ns) mutable {
+      if (yields-- > 0) return yield_core();
       RankBlock& block = channel.blocks[peer];
       uint32_t& word = block.lines[tick % FSCCL_TRANSPORT_TICKS].tick;
       const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_relaxed);
-      if (seen != tick) futex_sleep(&word, seen, &block.sleepers, 10'000'000);
-    }
+      if (seen != tick) futex_sleep(&word, seen, &block.sleepers, std::min(left_ns, kBreakCheckNs));
+    };
+    const auto opened = [&] { return poll_line(channel, peer, tick) != nullptr; };
+    const WaitEnd end = wait_until(opened, Deadline::at(request.deadline_ns), cancelled, sleep);
+    if (end == WaitEnd::broken) return fail(FSCCL_ERR_PEER_DEAD, "a rank was lost while the shared memory channel was opened");
+    if (end == WaitEnd::held) continue;
+    *request.concerns = peer;
+    return fail(FSCCL_ERR_TIMEOUT, "rank {} did not open its shared memory channel in time", peer);
   }
   return success();
 }

@@ -151,7 +151,7 @@ Result<Fd> accept_connection(int listener) {
   return Fd(sim::add(std::move(accepted)).value());
 }
 
-Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
+Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const BreakCheck&) {
   Process& process = Process::current();
   Wires& wires = Wires::current();
   const bool near = address.is_unix() || is_loopback(ip_of(address));
@@ -184,14 +184,18 @@ Result<PeerUser> peer_user(int fd) {
   return PeerUser{geteuid(), other ? other->owner->pid : 0};
 }
 
-Status wait_ready(int fd, Direction direction, Deadline deadline) {
-  for (;;) {
-    const SocketPtr socket = sim::socket_of(fd);
-    if (!socket) return sim::closed();
-    if (direction == Direction::kRead ? socket->readable() : sim::writable(*socket)) return success();
-    if (deadline.passed()) return fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
-    Process::current().wait(socket.get(), deadline.at_ns());
-  }
+Status wait_ready(int fd, Direction direction, Deadline deadline, const BreakCheck& broken) {
+  SocketPtr socket;
+  const auto over = [&] {
+    socket = sim::socket_of(fd);
+    return !socket || (direction == Direction::kRead ? socket->readable() : sim::writable(*socket));
+  };
+  const auto pause = [&](int64_t left_ns) {
+    Process::current().wait(socket.get(), now_ns() + (broken ? std::min(left_ns, kBreakCheckNs) : left_ns));
+  };
+  FSCCL_ASSIGN(const bool is_over, wait_unless(broken, over, deadline, pause));
+  if (!socket) return sim::closed();
+  return is_over ? success() : fail(FSCCL_ERR_TIMEOUT, "no answer before the deadline");
 }
 
 Result<size_t> send_some(int fd, const void* data, size_t bytes) { return sim::send_piece(fd, data, bytes, -1); }

@@ -9,6 +9,8 @@
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/socket.h"
+#include "base/wait.h"
 #include "transports/tcp/node.h"
 
 namespace fsccl::tcp {
@@ -202,12 +204,12 @@ Node::~Node() {
       return !link.out.empty() || (ioctl(fd, SIOCOUTQ, &left) == 0 && left > 0);
     });
   };
-  while (under_way() && !deadline.passed()) {
-    if (look() | flush_all()) continue;
-    pollfd ready{epoll_.get(), POLLIN, 0};
+  const auto move_on = [&](int64_t) {
+    if (look() | flush_all()) return;
     (void)arm();
-    ::poll(&ready, 1, 1);
-  }
+    (void)wait_ready(epoll_.get(), Direction::kRead, Deadline::in_ms(1)).ok();
+  };
+  wait_until([&] { return !under_way(); }, deadline, kNothingBreaks, move_on);
   for (Link& link : links_to_) close_link(link);
 }
 

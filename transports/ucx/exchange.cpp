@@ -8,8 +8,8 @@
 #include <ctime>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/reactor.h"
+#include "base/wait.h"
 #include "base/write_file.h"
 #include "transports/transports.h"
 #include "transports/ucx/context.h"
@@ -21,6 +21,7 @@ namespace {
 constexpr int64_t kLookNs = 1'000'000;     // how often a wait looks for a loss and at its deadline
 constexpr int kTurns = 64;                 // without news, before the core is left to others
 constexpr int64_t kPatientNs = 2'000'000;  // without news, before the thread sleeps between turns
+constexpr int64_t kNapNs = 50'000;
 constexpr int64_t kCloseMs = 2000;
 constexpr int64_t kStragglersNs = 100'000'000;  // for what came by another way than the news that the connection broke
 // The service thread's visits, soon after the last news and later.
@@ -209,25 +210,29 @@ std::string TaggedExchange::missing() const {
 }
 
 Status TaggedExchange::wait(const Patience& patience, const std::function<bool()>& done) {
-  const Deadline deadline = Deadline::in_ms(patience.timeout_ms);
   int64_t news = now_ns(), looked = news;
-  while (trouble_.ok() && !done()) {
-    bool moved = false;
+  bool moved = false;
+  const auto over = [&] {
+    moved = false;
     for (int turn = 0; turn < kTurns && trouble_.ok() && !done(); turn++) moved |= ucx_.worker_progress(worker_) != 0;
+    return !trouble_.ok() || done();
+  };
+  const BreakCheck broken = [&]() -> Status {
     const int64_t now = now_ns();
     if (moved) news = now;
-    if (now - looked >= kLookNs) {
-      looked = now;
-      FSCCL_TRY(patience.lost());
-      FSCCL_TRY(cut_off(now));
-      if (deadline.passed())
-        return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing", patience.timeout_ms,
-                    missing());
-    }
-    if (moved) continue;
-    const timespec nap{0, 50'000};
-    now - news > kPatientNs ? (void)nanosleep(&nap, nullptr) : (void)sched_yield();
-  }
+    if (now - looked < kLookNs) return success();
+    looked = now;
+    FSCCL_TRY(patience.lost());
+    return cut_off(now);
+  };
+  const auto pause = [&](int64_t left_ns) {
+    if (moved) return;
+    now_ns() - news > kPatientNs ? sleep_ns(std::min(left_ns, kNapNs)) : yield_core();
+  };
+  FSCCL_ASSIGN(const bool in_time, wait_unless(broken, over, Deadline::in_ms(patience.timeout_ms), pause));
+  if (!in_time)
+    return fail(FSCCL_ERR_TIMEOUT, "an exchange by UCX was not over in {} ms: ranks {} are missing", patience.timeout_ms,
+                missing());
   return trouble_.ok() ? success() : trouble_.clone();
 }
 
@@ -266,7 +271,7 @@ void TaggedExchange::close() {
   if (!worker_) return;
   const Deadline deadline = Deadline::in_ms(kCloseMs);
   const auto advance = [&](const auto& done) {
-    while (!done() && !deadline.passed()) (void)ucx_.worker_progress(worker_);
+    wait_until(done, deadline, kNothingBreaks, [this](int64_t) { (void)ucx_.worker_progress(worker_); });
   };
   for (Pending& pending : pending_)
     if (pending.receives && !pending.over) ucx_.request_cancel(worker_, pending.request);

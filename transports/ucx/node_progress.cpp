@@ -1,4 +1,5 @@
 // When all that was sent has left, what a node sleeps on, and how it ends.
+#include "base/wait.h"
 #include "transports/ucx/lending.h"
 #include "transports/ucx/node.h"
 
@@ -37,8 +38,8 @@ void Node::interrupt() { ucx_.worker_signal(worker_); }
 // Moves the worker on until the request is over; frees it.
 bool Node::settle(void* request, Deadline deadline) {
   if (!UCS_PTR_IS_PTR(request)) return true;
-  while (ucx_.request_check_status(request) == UCS_INPROGRESS && !deadline.passed()) advance(-1);
-  const bool over = ucx_.request_check_status(request) != UCS_INPROGRESS;
+  const auto is_over = [&] { return ucx_.request_check_status(request) != UCS_INPROGRESS; };
+  const bool over = wait_until(is_over, deadline, kNothingBreaks, [this](int64_t) { advance(-1); }) == WaitEnd::held;
   ucx_.request_free(request);
   return over;
 }
@@ -49,7 +50,7 @@ Node::~Node() {
   const std::lock_guard lock(mutex_);
   const Deadline deadline = Deadline::in_ms(kLeaveMs);
   spare(rank_, [&] { release_early(); });
-  while (!flushed() && !deadline.passed()) advance(-1);
+  wait_until([this] { return flushed(); }, deadline, kNothingBreaks, [this](int64_t) { advance(-1); });
   if (flush_) ucx_.request_free(flush_);
   closing_ = true;  // what comes while they close wants answers, which would go to endpoints that UCX has taken apart
   for (Peer& peer : peers_) {

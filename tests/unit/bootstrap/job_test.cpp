@@ -206,7 +206,7 @@ TEST_F(JobOf, EveryRankFetchesFromEveryOther) {
   on_each_rank<int>(kRanks, [&](int rank) {
     EXPECT_TRUE(job(rank).publish_fd(5, memory_with(std::to_string(rank).c_str()).get()).ok());
     for (int other = 0; other < kRanks; ++other) {
-      const Result<Fd> fd = job(rank).fetch_fd(other, 5, patience());
+      const Result<Fd> fd = job(rank).fetch_fd(other, 5, patience(), {});
       EXPECT_TRUE(fd.ok()) << fd.status().text();
       if (!fd.ok()) continue;
       EXPECT_EQ(content(fd.value()), std::to_string(other));
@@ -220,30 +220,41 @@ TEST_F(JobOf, AFetchWaitsUntilTheDescriptorIsPublished) {
   join(2);
   for (const int owner : {0, 1}) {  // rank 1 fetches from another and from itself
     std::thread fetcher([&] {
-      const Result<Fd> fd = job(1).fetch_fd(owner, 9, patience());
+      const Result<Fd> fd = job(1).fetch_fd(owner, 9, patience(), {});
       ASSERT_TRUE(fd.ok()) << fd.status().text();
       EXPECT_EQ(content(fd.value()), "late");
     });
     // Not before the request has surely been seen to find nothing: a second one with a short deadline was sent later and has been
     // refused.
-    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50)).status().code(), FSCCL_ERR_TIMEOUT);
+    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
     EXPECT_TRUE(job(owner).publish_fd(9, memory_with("late").get()).ok());
     fetcher.join();
     job(owner).withdraw_fd(9);
-    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50)).status().code(), FSCCL_ERR_TIMEOUT);
+    EXPECT_EQ(job(0).fetch_fd(owner, 9, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
   }
 }
 
 TEST_F(JobOf, AFetchEndsWhenTheOwnerLeaves) {
   join(2);
   std::thread fetcher([&] {
-    const Status status = job(1).fetch_fd(0, 9, patience()).take_status();
+    const Status status = job(1).fetch_fd(0, 9, patience(), {}).take_status();
     EXPECT_EQ(status.code(), FSCCL_ERR_PEER_DEAD);
     EXPECT_THAT(status.text(), HasSubstr("rank 0 has left"));  // not only that it does not answer: all know it by then
   });
-  EXPECT_EQ(job(1).fetch_fd(0, 8, Deadline::in_ms(50)).status().code(), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(job(1).fetch_fd(0, 8, Deadline::in_ms(50), {}).status().code(), FSCCL_ERR_TIMEOUT);
   job(0).leave();
   fetcher.join();
+}
+
+// The owner lives and never publishes, because its communicator has failed: the caller knows that, and ends the wait.
+TEST_F(JobOf, AFetchEndsWhenItsCallerHasNoUseForItAnyMore) {
+  join(2);
+  std::atomic<int> looks{0};
+  const auto broken = [&] { return ++looks < 3 ? success() : fail(FSCCL_ERR_ABORTED, "given up").with_peer(0, 1); };
+  const Status status = job(1).fetch_fd(0, 9, Deadline::never(), broken).take_status();
+  EXPECT_EQ(status.code(), FSCCL_ERR_ABORTED);
+  EXPECT_EQ(status.text(), "given up");
+  EXPECT_EQ(status.error().peer, 1);  // as the reason has it: not the owner
 }
 
 // More than find room at the owner's door, and than its listener keeps waiting: nobody takes that for its death.
@@ -264,7 +275,7 @@ TEST_F(JobOf, ACrowdFetchesAtOnce) {
   for (int i = 0; i < kCrowd; ++i)
     crowd.emplace_back([&] {
       ++fetching;
-      const Result<Fd> fd = job(1).fetch_fd(0, 5, patience());
+      const Result<Fd> fd = job(1).fetch_fd(0, 5, patience(), {});
       EXPECT_TRUE(fd.ok()) << fd.status().text();
       fetched += fd.ok();
     });
@@ -281,8 +292,8 @@ TEST_F(JobOf, PublishingTwiceIsRefused) {
   const Fd fd = memory_with("x");
   EXPECT_TRUE(job(0).publish_fd(1, fd.get()).ok());
   EXPECT_FALSE(job(0).publish_fd(1, fd.get()).ok());
-  EXPECT_EQ(content(job(0).fetch_fd(0, 1, patience()).value()), "x");
-  EXPECT_EQ(job(0).fetch_fd(1, 1, patience()).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(content(job(0).fetch_fd(0, 1, patience(), {}).value()), "x");
+  EXPECT_EQ(job(0).fetch_fd(1, 1, patience(), {}).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 
 // ------------------------------------------------------------------------------------------------------------ losses
@@ -341,7 +352,7 @@ TEST_F(JobOf, ALeavingRankPassesOnWhatItHasNotRead) {
 TEST_F(JobOf, ABarrierEndsWhenItsRankLeaves) {
   join(2);
   std::thread waiting([&] { EXPECT_EQ(job(0).barrier(patience()).code(), FSCCL_ERR_ABORTED); });
-  EXPECT_EQ(job(1).fetch_fd(0, 1, Deadline::in_ms(30)).status().code(), FSCCL_ERR_TIMEOUT);
+  EXPECT_EQ(job(1).fetch_fd(0, 1, Deadline::in_ms(30), {}).status().code(), FSCCL_ERR_TIMEOUT);
   job(0).leave();
   waiting.join();
 }

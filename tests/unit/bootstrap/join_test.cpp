@@ -75,7 +75,7 @@ TEST(Join, OverTcpWhenTheHostsDiffer) {
     EXPECT_TRUE(joined[static_cast<size_t>(rank)].job->barrier(Deadline::in_ms(kPatienceMs)).ok());
     return 0;
   });
-  const Result<Fd> far = joined[0].job->fetch_fd(1, 1, Deadline::in_ms(100));
+  const Result<Fd> far = joined[0].job->fetch_fd(1, 1, Deadline::in_ms(100), {});
   EXPECT_EQ(far.status().code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 

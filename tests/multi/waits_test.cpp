@@ -1,0 +1,124 @@
+// Calls that wait for another rank outside of operations: they end when that rank dies, leaves or is stopped, and when somebody
+// aborts.
+#include <fsccl/fsccl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "multi/processes.h"
+#include "multi/tell.h"
+
+namespace fsccl::testing {
+namespace {
+
+using ::testing::HasSubstr;
+constexpr int64_t kLimitMs = 60'000;
+
+// Rank 0 is in the middle of its reduction, and says so. It goes no further: the test decides how it ends.
+void hold(void*, fsccl_unit_t, size_t) {
+  std::puts("holding");
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGUSR1);
+  int signal = 0;
+  sigwait(&end, &signal);
+  exit(0);
+}
+
+// Rank 0 holds all of a parameter, so rank 1 has nothing to reduce: its call is over while rank 0 still reads its gradients. The
+// next grad() of rank 1 waits until rank 0 has read them.
+int grad(const Child& self) {
+  sigset_t end;
+  sigemptyset(&end);
+  sigaddset(&end, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &end, nullptr);
+  fsccl_comm_t comm = nullptr;
+  fsccl_pool_config_t memory = FSCCL_POOL_CONFIG_INIT;
+  fsccl_unit_config_t config = FSCCL_UNIT_CONFIG_INIT;
+  fsccl_reduce_config_t held = FSCCL_REDUCE_CONFIG_INIT;
+  fsccl_param_t param = FSCCL_PARAM_INIT;
+  fsccl_unit_t unit = nullptr;
+  fsccl_view_t view;
+  param.dims = 2, param.shape[0] = 1, param.shape[1] = 1 << 16;
+  memory.limit_bytes = 64 << 20;
+  config.layout = FSCCL_LAYOUT_PER_PARAM;
+  if (!good("join", fsccl_comm_create(nullptr, &comm))) return 3;
+  config.shard_comm = comm;
+  if (!good("pool", fsccl_pool_create(comm, &memory, &config.pool))) return 4;
+  if (!good("unit", fsccl_unit_create(&config, &param, 1, &unit))) return 5;
+  for (int round = 0; round < 2; round++) {  // from then on the plan gives the slot the same place
+    if (!good("grad", fsccl_unit_grad(unit, 0, &view))) return 6;
+    std::memset(view.data, 0, view.count * fsccl_dtype_size(view.dtype));
+    if (!good("reduce", fsccl_unit_reduce_grads(unit, nullptr, nullptr))) return 7;
+  }
+  if (!good("grad", fsccl_unit_grad(unit, 0, &view)) || !good("barrier", fsccl_barrier(comm, nullptr, nullptr))) return 8;
+  held.shard_ready = hold;
+  if (!good("held reduce", fsccl_unit_reduce_grads(unit, self.rank == 0 ? &held : nullptr, nullptr)) || self.rank == 0) return 9;
+  std::thread aborter([&] {
+    int signal = 0;
+    sigwait(&end, &signal);
+    (void)fsccl_comm_abort(comm);
+  });
+  std::puts("waiting");
+  const fsccl_status_t status = fsccl_unit_grad(unit, 0, &view);
+  tell("second grad", status);
+  kill(getpid(), SIGUSR1);  // for the aborter, if nobody has sent one
+  aborter.join();
+  const bool given_back = fsccl_unit_destroy(unit) == FSCCL_OK && fsccl_comm_destroy(comm) != FSCCL_ERR_INVALID_HANDLE;
+  return status < 0 && given_back ? 0 : 10;
+}
+
+class Waits : public ::testing::Test {
+ protected:
+  void start(const char* role, int port, const Variables& more = {}) {
+    for (int rank = 0; rank < 2; rank++) processes_.start(role, rank, 2, with(job(rank, 2, port), more));
+    ASSERT_TRUE(processes_.wait_for_output(0, "holding", kLimitMs)) << processes_.report();
+    ASSERT_TRUE(processes_.wait_for_output(1, "waiting", kLimitMs)) << processes_.report();
+  }
+  // What rank 1 says when it has ended well.
+  std::string end_of_rank_1() {
+    if (!processes_.wait_for_output(1, "second grad", kLimitMs)) return processes_.report();
+    processes_.kill(0, SIGKILL);
+    (void)processes_.finish(kLimitMs);
+    EXPECT_EQ(processes_.exit_code(1), 0) << processes_.report();
+    return processes_.output(1);
+  }
+  Processes processes_;
+};
+
+TEST_F(Waits, ForAGradientSlotEndWhenTheOtherRankDies) {
+  start("grad", 21300);
+  processes_.kill(0, SIGKILL);
+  EXPECT_THAT(end_of_rank_1(), HasSubstr("second grad: -60 peer 0 "));
+}
+
+TEST_F(Waits, ForAGradientSlotEndWhenTheOtherRankLeaves) {
+  start("grad", 21301);
+  processes_.kill(0, SIGUSR1);
+  EXPECT_THAT(end_of_rank_1(), HasSubstr("second grad: -60 peer 0 "));
+}
+
+TEST_F(Waits, ForAGradientSlotEndWhenTheOtherRankIsStopped) {
+  start("grad", 21302, {{"FSCCL_TIMEOUT_MS", "3000"}, {"FSCCL_HEARTBEAT_MS", "0"}});
+  processes_.kill(0, SIGSTOP);
+  const std::string text = end_of_rank_1();
+  EXPECT_THAT(text, HasSubstr("second grad: -63 peer 0 "));
+  EXPECT_THAT(text, HasSubstr("waited 3000 ms for rank 0"));
+}
+
+TEST_F(Waits, ForAGradientSlotEndWhenSomebodyAborts) {
+  start("grad", 21303);
+  processes_.kill(1, SIGUSR1);
+  EXPECT_THAT(end_of_rank_1(), HasSubstr("second grad: -80 "));
+}
+
+}  // namespace
+}  // namespace fsccl::testing
+
+int main(int argc, char** argv) {
+  if (const auto code = fsccl::testing::run_role(argc, argv, {{"grad", fsccl::testing::grad}})) return *code;
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
