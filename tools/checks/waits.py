@@ -16,6 +16,8 @@ ALLOWED = {
     'src/base/threads.cpp': 'what the pauses are made of',
     'src/base/futex.h': 'sleeping on a word, a pause',
     'src/base/socket.cpp': 'sleeping on a descriptor, the pause of wait_ready()',
+    'src/base/json_file.cpp': 'sleeping on a FIFO that is read, with a deadline',
+    'src/base/write_file.cpp': 'sleeping on a device that is written to, with a deadline and without memory',
     'src/base/reactor.cpp': 'the service thread sleeps between two rounds',
     'src/engine/progress.cpp': 'the service thread sleeps between two rounds',
     'src/engine/wait.cpp': 'the pauses of waits for operations',
