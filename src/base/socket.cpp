@@ -1,9 +1,6 @@
 #include "base/socket.h"
 
-#include <ifaddrs.h>
 #include <linux/sockios.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -79,46 +76,6 @@ Result<Fd> listen_at(const SocketAddress& address) {
 }
 
 }  // namespace
-
-Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (error != 0) return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    SocketAddress address;
-    if (entry->ai_addrlen > sizeof(address.storage)) continue;
-    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-    address.bytes = entry->ai_addrlen;
-    if (address.storage.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
-    if (address.storage.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = htons(port);
-    addresses.push_back(address);
-  }
-  freeaddrinfo(list);
-  return addresses;
-}
-
-std::vector<IpAddress> local_ips(const std::string& interface_name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  std::vector<IpAddress> outside, loopback;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    if (!interface_name.empty() && interface_name != entry->ifa_name) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress address;
-    address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&address.storage, entry->ifa_addr, address.bytes);
-    const IpAddress ip = ip_of(address);
-    if (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80) continue;  // link-local: of no use without its interface
-    (is_loopback(ip) ? loopback : outside).push_back(ip);
-  }
-  freeifaddrs(list);
-  return outside.empty() ? loopback : outside;
-}
 
 Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
 

@@ -37,8 +37,9 @@ Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank
 Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   static std::atomic<uint64_t> instances{0};
   const uint64_t instance = instances++;
-  FSCCL_ASSIGN(const LaunchEnvironment launch, read_environment([](const char* name) { return std::getenv(name); }));
   const ConfigRef settings = config();
+  FSCCL_ASSIGN(const LaunchEnvironment launch,
+               read_environment([](const char* name) { return std::getenv(name); }, settings->launcher));
   if (launch.ranks == 1) return join_alone(settings->host_id);
   FSCCL_ASSIGN(const MeetingPlace place, meet_from_environment(launch, *settings, instance, deadline));
   return join_at(place, launch.rank, launch.ranks, deadline);

@@ -81,7 +81,8 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
                                Deadline deadline) {
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
-  const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
+  const SocketAddress address =
+      by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port, place.link);
   Backoff backoff;
   Status versions, last;
   for (int attempt = 0; attempt < kParentAttempts && !(attempt > 0 && deadline.passed()); ++attempt) {
@@ -133,6 +134,7 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
 
   TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
+  tree_place.link = place.link;
   if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
   Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), doors.take());
   if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);

@@ -17,6 +17,7 @@ struct MeetingPlace {
   uint64_t meeting = 0;                  // the number under which to ask for it
   std::vector<SocketAddress> addresses;  // of the registrar, tried in turn
   bool tcp = false;                      // whether this rank, too, can be reached over TCP
+  uint32_t link = 0;                     // the interface by which link-local addresses of others are reached
   std::string host_id;                   // FSCCL_HOST_ID
   std::string who_listens;               // for messages
 };

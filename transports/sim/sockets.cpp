@@ -129,6 +129,8 @@ using sim::Wires;
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t) {
   return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: there are no names in a simulated world", host);
 }
+Result<bool> is_this_host(const SocketAddress& address) { return ip_of(address) == sim::ip_of_host(Process::current().host); }
+Result<uint32_t> only_link() { return uint32_t{0}; }
 std::vector<IpAddress> local_ips(const std::string&) { return {sim::ip_of_host(Process::current().host)}; }
 
 Result<Fd> listen_unix(std::string_view name) { return sim::listen_at(unix_address(name)); }
