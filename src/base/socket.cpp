@@ -75,9 +75,30 @@ Result<Fd> listen_at(const SocketAddress& address) {
   return fd;
 }
 
+// Whether refuse_unix() holds the name; keeps errno.
+bool is_refused(const SocketAddress& address) {
+  const int error_number = errno;
+  bool refused = false;
+  if (address.is_unix()) {
+    const Fd probe = socket_for(address, SOCK_DGRAM);
+    refused = probe.valid() && connect(probe.get(), generic(address), address.bytes) == 0;
+  }
+  errno = error_number;
+  return refused;
+}
+
 }  // namespace
 
 Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
+
+// Names of datagram sockets are others than those of streams: that somebody has this one is all that is said, with one descriptor.
+Result<Fd> refuse_unix(std::string_view name) {
+  const SocketAddress address = unix_address(name);
+  Fd fd = socket_for(address, SOCK_DGRAM);
+  if (!fd.valid()) return fail_errno(errno, "socket");
+  if (bind(fd.get(), generic(address), address.bytes) != 0) return fail_errno(errno, fmt::format("binding {}", describe(address)));
+  return fd;
+}
 
 Result<Fd> listen_tcp(uint16_t port) {
   Result<Fd> both = listen_at(tcp_address(IpAddress{}, port));
@@ -121,6 +142,12 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline) {
       continue;
     }
     if (errno == EAGAIN) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
+    if (errno == ECONNREFUSED && is_refused(address))
+      return fail(
+          FSCCL_ERR_LIMIT,
+          "the process that should listen at {} may open too few files for that: raise the limit of its process (ulimit -n); "
+          "its own error has the numbers",
+          describe(address));
     if (errno != EINPROGRESS && errno != EINTR) return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(errno));
     FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline));
     FSCCL_TRY(finish_connecting(fd.get(), address));

@@ -53,6 +53,8 @@ std::vector<IpAddress> local_ips(const std::string& interface_name);
 
 // In use: FSCCL_ERR_INVALID_STATE.
 Result<Fd> listen_unix(std::string_view name);
+// Takes the name of a listener that cannot accept anybody, for want of descriptors: who connects gets FSCCL_ERR_LIMIT.
+Result<Fd> refuse_unix(std::string_view name);
 Result<Fd> listen_tcp(uint16_t port);  // 0: any; on every interface
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);

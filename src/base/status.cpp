@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -9,7 +11,12 @@ Status fail_errno(int error_number, const std::string& what) {
   const bool limit = error_number == EMFILE || error_number == ENFILE;
   const bool memory = error_number == ENOMEM || error_number == ENOSPC;
   const fsccl_status_t code = limit ? FSCCL_ERR_LIMIT : memory ? FSCCL_ERR_OUT_OF_MEMORY : FSCCL_ERR_SYSTEM;
-  const char* advice = limit ? "; raise the limit of open files (ulimit -n)" : "";
+  rlimit files = {};
+  std::string advice;
+  if (error_number == EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
+    advice = fmt::format("; the limit of open files (ulimit -n) is {}: raise it, or close some", files.rlim_cur);
+  else if (limit)
+    advice = "; the machine's limit of open files (fs.file-max) is reached";
   return fail(code, "{}: {}{}", what, std::strerror(error_number), advice);
 }
 

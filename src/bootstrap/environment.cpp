@@ -6,7 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/registrar.h"
 
@@ -14,6 +16,8 @@ namespace fsccl {
 
 namespace {
 
+constexpr int kRefusalDescriptors = 6;     // for the service thread, and for those who come
+constexpr int64_t kRefusalMs = 1000;       // for those who come a little later
 constexpr int64_t kNamePatienceMs = 2000;  // an earlier communicator of the same name may just be ending
 
 std::string owner_of(const std::string& name) {
@@ -132,9 +136,11 @@ class Meeting {
     place_.host_id = settings.host_id;
   }
 
-  Result<MeetingPlace> find() {
+  Result<MeetingPlace> find(Status problem) {
+    const MoreDescriptors room(!problem.ok());
     Status status = launch_.hosts_unknown ? anywhere() : launch_.one_host ? on_host() : between_hosts();
     if (!status.ok()) return tell_this_host(std::move(status));
+    if (!problem.ok()) return tell(place_, std::move(problem));
     if (launch_.rank == 0)
       FSCCL_TRY(Registrar::open(place_.credentials, place_.meeting, random_number(), std::move(listeners_), advice_));
     return std::move(place_);
@@ -216,9 +222,7 @@ class Meeting {
     if (launch_.rank == 0) {
       Result<Fd> listener = listen_unix(listener_);
       if (listener.ok()) listeners_.push_back(listener.take());
-      if (listeners_.empty()) return report_failure(here, 0, launch_.ranks, std::move(why), deadline_);
-      (void)Registrar::refuse(here.credentials, here.meeting, launch_.ranks, std::move(listeners_), why).ok();
-      return why;
+      return tell(here, std::move(why));
     }
     bool near = launch_.one_host;
     if (!near) {
@@ -226,7 +230,20 @@ class Meeting {
       const Result<bool> found = addresses.ok() ? any_here(addresses.value()) : Result<bool>(false);
       near = found.ok() && found.value();
     }
-    return near ? report_failure(here, launch_.rank, launch_.ranks, std::move(why), deadline_) : std::move(why);
+    return near ? tell(here, std::move(why)) : std::move(why);
+  }
+
+  // Those who come to `place`, where this rank listens, or else whoever listens there.
+  Status tell(const MeetingPlace& place, Status why) {
+    if (listeners_.empty()) return report_failure(place, launch_.rank, launch_.ranks, std::move(why), deadline_);
+    if (why.code() == FSCCL_ERR_LIMIT && !check_descriptors(kRefusalDescriptors, "refuse a job").ok()) {
+      listeners_.clear();
+      const Result<Fd> refusal = refuse_unix(listener_);
+      if (refusal.ok()) sleep_ns(Deadline::in_ms(kRefusalMs).left_ns(deadline_.left_ns()));
+      return why;
+    }
+    Registrar::refuse(place.credentials, place.meeting, launch_.ranks, std::move(listeners_), why, deadline_);
+    return why;
   }
 
   const LaunchEnvironment& launch_;
@@ -241,8 +258,8 @@ class Meeting {
 }  // namespace
 
 Result<MeetingPlace> meet_from_environment(const LaunchEnvironment& launch, const Config& settings, uint64_t instance,
-                                           Deadline deadline) {
-  return Meeting(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline).find();
+                                           Deadline deadline, Status problem) {
+  return Meeting(launch, settings, fmt::format("{} #{}", launch.job, instance), deadline).find(std::move(problem));
 }
 
 }  // namespace fsccl

@@ -22,6 +22,9 @@ struct MeetingPlace {
   std::string who_listens;               // for messages
 };
 
+// As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`: the ranks meet in its process.
+int descriptors_to_join(int ranks, bool meets_here);
+
 Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline);
 
 // The only rank of a job.

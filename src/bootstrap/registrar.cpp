@@ -59,13 +59,13 @@ Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_
   return self->begin(credentials, meeting, std::move(listeners));
 }
 
-Status Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners,
-                         const Status& why) {
-  std::shared_ptr<Registrar> self(new Registrar(meeting));
+void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners,
+                       const Status& why, Deadline deadline) {
+  const std::shared_ptr<Registrar> self(new Registrar(meeting));
   self->ranks_ = ranks;
   self->told_.insert(0);  // who refuses
   self->fail_all(why);
-  return self->begin(credentials, meeting, std::move(listeners));
+  if (self->begin(credentials, meeting, std::move(listeners)).ok() && why.code() == FSCCL_ERR_LIMIT) tell_all(self, deadline);
 }
 
 Status Registrar::begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners) {
@@ -102,8 +102,11 @@ void Registrar::tell_before_exit() {
     left = open_registrars().list;
   }
   if (left.empty() || Reactor::instance().in_service_thread()) return;
-  for (const auto& registrar : left)
-    while (!registrar->has_told_all(now_ns())) sleep_ns(kLookNs);
+  for (const auto& registrar : left) tell_all(registrar, Deadline::never());
+}
+
+void Registrar::tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline) {
+  while (!self->has_told_all(now_ns()) && !deadline.passed()) sleep_ns(kLookNs);
 }
 
 Registrar::~Registrar() {

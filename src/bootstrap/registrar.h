@@ -22,9 +22,10 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   // `advice` goes to the ranks when some have not come in time.
   static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners,
                      std::string advice = {});
-  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, for a while.
-  static Status refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners,
-                       const Status& why);
+  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, as after a failure. Where this process is short of
+  // descriptors the caller waits a moment for them, as at the end of the process.
+  static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners, const Status& why,
+                     Deadline deadline);
   // Ends the one of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
   ~Registrar();
@@ -45,6 +46,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void give_up();
   int64_t tick();
   bool has_told_all(int64_t now);
+  static void tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline);
   static void tell_before_exit();
 
   const uint64_t job_;

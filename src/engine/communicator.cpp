@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/agreement.h"
@@ -20,6 +21,7 @@ constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for m
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
 constexpr int64_t kFetchMs = 500;
+constexpr const char* kSplits = "split a communicator";
 constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
 constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
 
@@ -348,9 +350,10 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, const CommunicatorOptions& options) {
   struct Choice {
-    int32_t color, key;
+    int32_t color, key, short_of_files;
   };
-  const Choice mine{color, key};
+  Status room = color == FSCCL_COLOR_NONE ? success() : check_descriptors(kDescriptorsToMake, kSplits);
+  const Choice mine{color, key, room.ok() ? 0 : 1};
   std::vector<Choice> all(static_cast<size_t>(size()));
   fsccl_status_t state;
   CollectiveCall call;
@@ -360,6 +363,9 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   call.count = sizeof mine;
   FSCCL_TRY(collectives_->run(call, true, &state));
   const uint64_t number = ++splits_;
+  FSCCL_TRY(std::move(room));
+  for (int rank = 0; rank < size(); rank++)
+    if (all[static_cast<size_t>(rank)].short_of_files) return short_of_descriptors(rank, kSplits);
   if (color == FSCCL_COLOR_NONE) return std::unique_ptr<Communicator>();
   std::vector<int> group;
   for (int rank = 0; rank < size(); rank++)
