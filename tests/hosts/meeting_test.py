@@ -67,7 +67,8 @@ def main():
             index = ip("-n", "host1", "-o", "link", "show", "dev", "eth0").split(":")[0]
             scoped = [f"{link_local}%eth0", f"{link_local}%{index}"]
             expect("link-local addresses", join(perf, [f"{link_local}%eth0", "localhost", *scoped]), 0)
-            expect("link-local addresses, of rank 0 localhost", join(perf, ["localhost", f"{link_local}%eth0", link_local, scoped[1]]), 0)
+            told = ["localhost", f"{link_local}%eth0", link_local, scoped[1]]
+            expect("link-local addresses, of rank 0 localhost", join(perf, told), 0)
     sys.exit(1 if failed else 0)
 
 

@@ -40,7 +40,8 @@ def check_train(output, ranks=RANKS):
     expect(f'{ranks} ranks: test accuracy' in output, output)
 
 
-STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 29500}  # as a container has them for its first process
+# As a container has them for its first process.
+STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 29500}
 
 
 def check_stale(start_ranks, place, launcher, said):

@@ -18,6 +18,8 @@ ALLOWED[PUBLIC] = {PUBLIC}
 # These test or measure the inside, so they may include all of it.
 INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'tests/stand_in/cuda/emulated_kernels', 'perf/gpu',
             'perf/micro', 'perf/pool')
+# Complete in itself: programs read numbers as the library's settings are read.
+FOR_PROGRAMS = ('src/base/byte_size.h',)
 # Several processes meet before there is a communicator: what joins them is tested below the public header. A stand-in's own test
 # calls it as the library does.
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}
@@ -53,6 +55,8 @@ def allowed(source, source_folder, target, target_folder):
         return target_folder in ALLOWED[source_folder]
     if source.as_posix().startswith(tuple(name + '/' for name in INSIDERS)):
         return True
+    if source_folder in ('perf', 'tools') and target.as_posix() in FOR_PROGRAMS:
+        return True
     extra = EXTRA.get('/'.join(source.parts[:2]), set())
     return target_folder in {source_folder, PUBLIC, *extra}
 
@@ -86,6 +90,8 @@ SAMPLES = [
     ('allocator', {'src/plan/a.h': '', 'allocators/pool/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
     ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
     ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
+    ('program', {'src/base/byte_size.h': '', 'perf/b.cpp': '#include "base/byte_size.h"\n'}, None),
+    ('example of that', {'src/base/byte_size.h': '', 'examples/b.c': '#include "base/byte_size.h"\n'}, 'examples may not include'),
     ('several processes', {'src/engine/a.h': '', 'tests/multi/b.cpp': '#include "engine/a.h"\n'}, 'tests may not include'),
     ('unit test', {'src/base/a.h': '', 'tests/unit/base/b.cpp': '#include "base/a.h"\n'}, None),
     ('missing', {'src/base/a.h': '#include "base/none.h"\n'}, 'names no file'),
