@@ -47,6 +47,13 @@ int usage(const std::string& text) {
   return kExitUsage;
 }
 
+std::string version_line() {
+  const auto text = [](int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); };
+  int library = 0;
+  if (fsccl_version(&library) != FSCCL_OK) return fmt::format("fsccl-perf {}", text(FSCCL_VERSION));
+  return fmt::format("fsccl-perf {} (with the library of {})", text(FSCCL_VERSION), text(library));
+}
+
 int run_rank(const CommonOptions& common, const std::function<uint64_t(Session&)>& measure) {
   std::optional<LocalPlace> place;
   if (!common.local_place.empty()) {
@@ -60,6 +67,7 @@ int run_rank(const CommonOptions& common, const std::function<uint64_t(Session&)
 int run(int argc, char** argv) {
   CLI::App app("Measures FSCCL and checks every result.", "fsccl-perf");
   app.require_subcommand(1);
+  app.set_version_flag("--version", version_line);
   app.footer(
       "fsccl-perf collectives --ranks 4 --memory caller,pool\nfsccl-perf step --ranks 4 --model llama-3.2-1b --layers 2\ntorchrun "
       "--no-python --nproc-per-node 4 fsccl-perf step");

@@ -15,6 +15,8 @@
 #include <ctime>
 #include <vector>
 
+#include "own_path.h"
+
 namespace fsccl::perf {
 namespace {
 
@@ -31,7 +33,8 @@ std::vector<int> allowed_cores() {
 }
 
 // In the child, between fork and exec: system calls only.
-[[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals, char* const* arguments) {
+[[noreturn]] void become_rank(pid_t parent, int pipe, int core, const sigset_t& signals, const char* program,
+                              char* const* arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   if (core >= 0) {
@@ -42,7 +45,10 @@ std::vector<int> allowed_cores() {
   }
   sigprocmask(SIG_SETMASK, &signals, nullptr);
   fcntl(pipe, F_SETFD, 0);
-  execv("/proc/self/exe", arguments);
+  execv(program, arguments);
+  execv("/proc/self/exe", arguments);  // started by a name that leads nowhere any more
+  constexpr char kText[] = "fsccl-perf: this program cannot be started again for a rank\n";
+  (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(127);
 }
 
@@ -143,7 +149,7 @@ int launch_local(int ranks, Binding binding, int argc, char** argv) {
     arguments.push_back(nullptr);
     const int core = cores.empty() ? -1 : cores[static_cast<size_t>(rank) % cores.size()];
     const pid_t pid = fork();
-    if (pid == 0) become_rank(parent, pipe, core, before, arguments.data());
+    if (pid == 0) become_rank(parent, pipe, core, before, own_path(), arguments.data());
     if (pid < 0) {
       fmt::print(stderr, "fsccl-perf: fork of rank {}: {}\n", rank, strerror(errno));
       for (const Child& child : children) kill(child.pid, SIGKILL);

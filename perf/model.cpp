@@ -10,6 +10,8 @@
 #include <set>
 #include <sstream>
 
+#include "own_path.h"
+
 namespace fsccl::perf {
 namespace {
 
@@ -201,7 +203,8 @@ std::optional<Model> parse_model(std::string_view text, const std::string& sourc
 
 std::vector<std::string> model_folders() {
   std::error_code failed;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  std::filesystem::path program = std::filesystem::canonical(own_path(), failed);
+  if (failed) program = std::filesystem::read_symlink("/proc/self/exe", failed);
   if (failed) return {};
   const std::filesystem::path root = program.parent_path().parent_path();
   return {(root / "perf/models").string(), (root / "share/fsccl/models").string()};

@@ -3,29 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
+
+#include "base/byte_size.h"
 
 namespace fsccl::perf {
 
 std::optional<uint64_t> parse_bytes(std::string_view text) {
-  double value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
-  if (error != std::errc() || value < 0 || !std::isfinite(value)) return std::nullopt;
-  std::string unit(rest, text.data() + text.size());
-  for (char& letter : unit)
-    if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
-  if (unit.size() > 2 && unit.ends_with("IB")) unit.resize(unit.size() - 2);
-  if (unit.ends_with("B")) unit.resize(unit.size() - 1);
-  if (unit.size() > 1) return std::nullopt;
-  static constexpr std::string_view kUnits = "KMGT";
-  if (!unit.empty()) {
-    const size_t power = kUnits.find(unit[0]);
-    if (power == std::string_view::npos) return std::nullopt;
-    value = std::ldexp(value, static_cast<int>(10 * (power + 1)));
-  }
-  if (value >= 0x1p62 || value != std::floor(value)) return std::nullopt;
-  return static_cast<uint64_t>(value);
+  const std::optional<uint64_t> bytes = parse_byte_size(text);
+  return bytes && *bytes >> 62 ? std::nullopt : bytes;
 }
 
 std::string format_bytes(uint64_t bytes) {

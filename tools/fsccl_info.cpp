@@ -98,7 +98,9 @@ void print_markdown() {
       "of these wins. A value that is not accepted is an error; an unknown name is an error of `fsccl_config_set()` and elsewhere "
       "a "
       "warning. What is made already keeps its settings.\n"
-      "`fsccl-info config` shows the values in force and where each comes from.\n\n"
+      "`fsccl-info config` shows the values in force and where each comes from. A number of bytes may have a unit, a power of "
+      "1024: "
+      "`4G`, `4GB` and `4GiB` are the same.\n\n"
       "| variable | default | accepted | meaning |\n|---|---|---|---|\n");
   for (const Variable& variable : variables()) {
     const std::string value = variable.default_value.empty() ? "(empty)" : fmt::format("`{}`", cell(variable.default_value));
@@ -127,13 +129,21 @@ void print_config(bool json) {
 
 std::string version_text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
 
-void print_version(bool json) {
+int library_version() {
   int version = 0;
   require(fsccl_version(&version));
+  return version;
+}
+
+std::string version_line() {
+  return fmt::format("fsccl {} (built with the header of {})", version_text(library_version()), version_text(FSCCL_VERSION));
+}
+
+void print_version(bool json) {
   if (json) {
-    fmt::print("{}\n", Json({{"library", version_text(version)}, {"header", version_text(FSCCL_VERSION)}}).dump(2));
+    fmt::print("{}\n", Json({{"library", version_text(library_version())}, {"header", version_text(FSCCL_VERSION)}}).dump(2));
   } else {
-    fmt::print("fsccl {} (built with the header of {})\n", version_text(version), version_text(FSCCL_VERSION));
+    fmt::print("{}\n", version_line());
   }
 }
 
@@ -180,6 +190,7 @@ void print_transports(bool json) {
 int run(int argc, char** argv) {
   CLI::App app("Shows what FSCCL is, how it is configured here, and what it can use.", "fsccl-info");
   app.require_subcommand(1);
+  app.set_version_flag("--version", version_line);
   bool json = false, markdown = false;
 
   CLI::App* config = app.add_subcommand("config", "every variable: value, default, source, accepted values, meaning");

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/program.h"
+#include "fsccl/fsccl.h"
 #include "memory_page.h"
 #include "memory_snapshot.h"
 #include "timeline_page.h"
@@ -88,6 +89,8 @@ int write_timeline(const RecordingOptions& options) {
 int run(int argc, char** argv) {
   CLI::App app("Shows what FSCCL wrote about a run. A page is one file that loads nothing else.", "fsccl-trace");
   app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       fmt::format("fsccl-trace {}.{}.{}", FSCCL_VERSION / 10000, FSCCL_VERSION / 100 % 100, FSCCL_VERSION % 100));
   MemoryOptions memory;
   CLI::App* command = app.add_subcommand("memory", "who has which byte of a pool, over time and against the bounds of its plan");
   command->add_option("snapshot", memory.snapshot, "what fsccl_pool_snapshot() wrote as JSON")->required()->type_name("SNAPSHOT");

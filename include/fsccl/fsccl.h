@@ -258,8 +258,9 @@ typedef struct fsccl_comm_config {
  * deadline has passed. Every link is authenticated on both sides: by the id's secret, else by the secret in the file
  * FSCCL_JOB_SECRET_FILE, else, on one host, by both ends being the same user. Ranks of one host exchange bytes through shared
  * memory, ranks of several hosts over a network (FSCCL_NETWORK). Errors: FSCCL_ERR_AUTH, FSCCL_ERR_TIMEOUT (the text says how many
- * joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG, FSCCL_ERR_NOT_AVAILABLE (a rank cannot use the transport: the text says which and
- * why), FSCCL_ERR_MISMATCH (settings that must be alike).
+ * joined), FSCCL_ERR_VERSION, FSCCL_ERR_CONFIG, FSCCL_ERR_LIMIT (a rank may open too few files: the same on all ranks),
+ * FSCCL_ERR_NOT_AVAILABLE (a rank cannot use the transport: the text says which and why), FSCCL_ERR_MISMATCH (settings that must
+ * be alike).
  */
 FSCCL_API fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* config, fsccl_comm_t* comm);
 
@@ -270,7 +271,7 @@ typedef struct fsccl_launch_info {
   int ranks;
   int local_rank;             /* among the ranks of this host; -1: unknown */
   int local_ranks;            /* of this host; 0: unknown */
-  int one_host;               /* 1: the launcher says that all ranks are on this host */
+  int one_host;               /* 1: all ranks are on this host, says the launcher or MASTER_ADDR=localhost */
   const char* master_address; /* of the host of rank 0: MASTER_ADDR, else what the launcher says; NULL: unknown */
   int master_port; /* MASTER_PORT, else one that follows from the job's name; 0: none. For the caller, such as a store of PyTorch */
 } fsccl_launch_info_t;

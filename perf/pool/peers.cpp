@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "numbers.h"
+#include "own_path.h"
 #include "pool/caching_policy.h"
 #include "pool/row.h"
 #include "pool/system_calls.h"
@@ -145,7 +146,8 @@ ReplayRow run_peer(const Peer& peer, const std::string& file, const Trace& trace
     close(ends[0]);
     close(ends[1]);
     if (peer.library) setenv("LD_PRELOAD", peer.library, 1);
-    execl("/proc/self/exe", "fsccl-perf", "pool", "--peer", peer.name, "--steps", steps.c_str(), file.c_str(), nullptr);
+    for (const char* program : {own_path(), "/proc/self/exe"})
+      execl(program, "fsccl-perf", "pool", "--peer", peer.name, "--steps", steps.c_str(), file.c_str(), nullptr);
     _exit(127);
   }
   close(ends[1]);

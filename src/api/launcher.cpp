@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "api/guard.h"
+#include "base/config.h"
 #include "base/fork.h"
 #include "bootstrap/launcher.h"
 
@@ -22,8 +23,10 @@ fsccl_status_t fsccl_launcher(fsccl_launch_info_t* info) {
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "info is NULL or its size is not set: initialise it with FSCCL_LAUNCH_INFO_INIT");
     static thread_local LaunchEnvironment launch;
     launch = {};
-    if (find_launcher(variable) != Launcher::kNone) {
-      FSCCL_ASSIGN(launch, read_environment(variable));
+    FSCCL_TRY(config_status());
+    const LauncherChoice choice = config()->launcher;
+    if (find_launcher(variable, choice) != Launcher::kNone) {
+      FSCCL_ASSIGN(launch, read_environment(variable, choice));
     }
     const bool found = launch.launcher != Launcher::kNone;
     const size_t size = info->size;

@@ -68,6 +68,10 @@ Result<std::vector<ConfigSetting>> read_config_file(const std::string& path) {
 
 Result<std::vector<ConfigSetting>> parse_config_file(const std::string& path, std::string_view content) {
   std::vector<ConfigSetting> settings;
+  // The mark that some editors put before a text.
+  if (content.starts_with("\xEF\xBB\xBF")) content.remove_prefix(3);
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF"))
+    return fail(FSCCL_ERR_CONFIG, "FSCCL_CONFIG_FILE {} is a text in UTF-16; store it as UTF-8", quote(path));
   for (int line_number = 1; !content.empty(); ++line_number) {
     const size_t end = std::min(content.find('\n'), content.size());
     const std::string_view line = trim(content.substr(0, end));

@@ -6,6 +6,8 @@
 #include <climits>
 #include <numeric>
 
+#include "base/byte_size.h"
+
 namespace fsccl {
 namespace {
 
@@ -27,16 +29,15 @@ std::string bytes_text(int64_t bytes) {
   return fmt::format("{}{}", bytes, kSuffix[unit]);
 }
 
-// Digits, then for bytes a suffix. False when it is no such thing or does not fit.
-bool parse_number(std::string_view text, bool suffix_allowed, int64_t* number) {
+bool parse_number(std::string_view text, int64_t* number) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *number);
-  if (code != std::errc()) return false;
-  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
-  if (suffix.empty()) return true;
-  const std::string_view letters = "KMGT";
-  const size_t unit = letters.find(static_cast<char>(std::toupper(static_cast<unsigned char>(suffix[0]))));
-  if (!suffix_allowed || suffix.size() != 1 || unit == std::string_view::npos) return false;
-  return !__builtin_mul_overflow(*number, int64_t{1} << (10 * (unit + 1)), number);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+bool parse_bytes(std::string_view text, int64_t* number) {
+  const std::optional<uint64_t> bytes = parse_byte_size(text);
+  if (bytes) *number = static_cast<int64_t>(*bytes);
+  return bytes.has_value();
 }
 
 Status refuse(const ConfigSpec& spec, std::string_view text) {
@@ -49,7 +50,8 @@ Result<ConfigValue> parse_numeric(const ConfigSpec& spec, std::string_view text)
     value.number = -1;
     return value;
   }
-  if (!parse_number(text, spec.type == ConfigType::kBytes, &value.number)) return refuse(spec, text);
+  const bool parsed = spec.type == ConfigType::kBytes ? parse_bytes(text, &value.number) : parse_number(text, &value.number);
+  if (!parsed) return refuse(spec, text);
   if (value.number < spec.minimum || value.number > spec.maximum) return refuse(spec, text);
   return value;
 }

@@ -1,9 +1,6 @@
 #include "base/socket.h"
 
-#include <ifaddrs.h>
 #include <linux/sockios.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -80,51 +77,30 @@ Result<Fd> listen_at(const SocketAddress& address) {
   return fd;
 }
 
+// Whether refuse_unix() holds the name; keeps errno.
+bool is_refused(const SocketAddress& address) {
+  const int error_number = errno;
+  bool refused = false;
+  if (address.is_unix()) {
+    const Fd probe = socket_for(address, SOCK_DGRAM);
+    refused = probe.valid() && connect(probe.get(), generic(address), address.bytes) == 0;
+  }
+  errno = error_number;
+  return refused;
+}
+
 }  // namespace
 
-Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const StandardNumbersTaken taken;  // the system's functions open descriptors of their own
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (error != 0) return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: {}", host, gai_strerror(error));
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    SocketAddress address;
-    if (entry->ai_addrlen > sizeof(address.storage)) continue;
-    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-    address.bytes = entry->ai_addrlen;
-    if (address.storage.ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = htons(port);
-    if (address.storage.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = htons(port);
-    addresses.push_back(address);
-  }
-  freeaddrinfo(list);
-  return addresses;
-}
-
-std::vector<IpAddress> local_ips(const std::string& interface_name) {
-  ifaddrs* list = nullptr;
-  const StandardNumbersTaken taken;
-  if (getifaddrs(&list) != 0) return {};
-  std::vector<IpAddress> outside, loopback;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    if (!interface_name.empty() && interface_name != entry->ifa_name) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress address;
-    address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&address.storage, entry->ifa_addr, address.bytes);
-    const IpAddress ip = ip_of(address);
-    if (ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80) continue;  // link-local: of no use without its interface
-    (is_loopback(ip) ? loopback : outside).push_back(ip);
-  }
-  freeifaddrs(list);
-  return outside.empty() ? loopback : outside;
-}
-
 Result<Fd> listen_unix(std::string_view name) { return listen_at(unix_address(name)); }
+
+// Names of datagram sockets are others than those of streams: that somebody has this one is all that is said, with one descriptor.
+Result<Fd> refuse_unix(std::string_view name) {
+  const SocketAddress address = unix_address(name);
+  Fd fd = socket_for(address, SOCK_DGRAM);
+  if (!fd.valid()) return fail_errno(errno, "socket");
+  if (bind(fd.get(), generic(address), address.bytes) != 0) return fail_errno(errno, fmt::format("binding {}", describe(address)));
+  return fd;
+}
 
 Result<Fd> listen_tcp(uint16_t port) {
   Result<Fd> both = listen_at(tcp_address(IpAddress{}, port));
@@ -169,6 +145,11 @@ Result<Fd> connect_to(const SocketAddress& address, Deadline deadline, const Bre
   FSCCL_ASSIGN(const bool in_time, wait_unless(broken, begun, deadline, Naps(kCrowdedNs)));
   if (!in_time) return fail(FSCCL_ERR_TIMEOUT, "{}: too many others connect", describe(address));
   if (error_number == 0) return fd;
+  if (error_number == ECONNREFUSED && is_refused(address))
+    return fail(FSCCL_ERR_LIMIT,
+                "the process that should listen at {} may open too few files for that: raise the limit of its process (ulimit -n); "
+                "its own error has the numbers",
+                describe(address));
   if (error_number != EINPROGRESS && error_number != EINTR)
     return fail(FSCCL_ERR_LINK, "{}: {}", describe(address), std::strerror(error_number));
   FSCCL_TRY(wait_ready(fd.get(), Direction::kWrite, deadline, broken));

@@ -29,21 +29,32 @@ using IpAddress = std::array<uint8_t, 16>;  // IPv6, or IPv4 mapped into it
 
 // A name in the abstract namespace; at most 107 bytes.
 SocketAddress unix_address(std::string_view name);
-SocketAddress tcp_address(const IpAddress& ip, uint16_t port);
+// `link`: the interface (its index) by which the address is reached if it is link-local; the address says nothing of that.
+SocketAddress tcp_address(const IpAddress& ip, uint16_t port, uint32_t link = 0);
 // The IP address of a TCP socket address, all zero for a Unix one.
 IpAddress ip_of(const SocketAddress& address);
 uint16_t port_of(const SocketAddress& address);
+// The interface of a link-local address; 0: it has none.
+uint32_t link_of(const SocketAddress& address);
 bool is_loopback(const IpAddress& ip);
+bool is_link_local(const IpAddress& ip);
 // "10.0.0.1:29500", "@name" for messages.
 std::string describe(const SocketAddress& address);
-// All addresses of a host name, in the system's order of preference.
+// All addresses of a host name, in the system's order of preference. An IPv6 address may stand in brackets.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t port);
+// Whether packets to that IP address stay on this host (in this network namespace): it is an address of an interface, loopback, or
+// the address that stands for all.
+Result<bool> is_this_host(const SocketAddress& address);
+// The interface of this host that has link-local addresses, 0 where none has, or several.
+Result<uint32_t> only_link();
 // This host's addresses on interfaces that are up, without loopback unless there is nothing else; of one interface, if its name is
 // given.
 std::vector<IpAddress> local_ips(const std::string& interface_name);
 
 // In use: FSCCL_ERR_INVALID_STATE.
 Result<Fd> listen_unix(std::string_view name);
+// Takes the name of a listener that cannot accept anybody, for want of descriptors: who connects gets FSCCL_ERR_LIMIT.
+Result<Fd> refuse_unix(std::string_view name);
 Result<Fd> listen_tcp(uint16_t port);  // 0: any; on every interface
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);

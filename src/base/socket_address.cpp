@@ -33,7 +33,7 @@ SocketAddress unix_address(std::string_view name) {
   return address;
 }
 
-SocketAddress tcp_address(const IpAddress& ip, uint16_t port) {
+SocketAddress tcp_address(const IpAddress& ip, uint16_t port, uint32_t link) {
   SocketAddress address;
   if (is_mapped_ip4(ip)) {
     auto* const in4 = reinterpret_cast<sockaddr_in*>(&address.storage);
@@ -46,6 +46,7 @@ SocketAddress tcp_address(const IpAddress& ip, uint16_t port) {
     in6->sin6_family = AF_INET6;
     in6->sin6_port = htons(port);
     std::memcpy(&in6->sin6_addr, ip.data(), ip.size());
+    if (is_link_local(ip)) in6->sin6_scope_id = link;
     address.bytes = sizeof(sockaddr_in6);
   }
   return address;
@@ -65,6 +66,13 @@ uint16_t port_of(const SocketAddress& address) {
   return 0;
 }
 
+uint32_t link_of(const SocketAddress& address) {
+  if (!is_link_local(ip_of(address))) return 0;
+  return reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_scope_id;
+}
+
+bool is_link_local(const IpAddress& ip) { return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80; }
+
 bool is_loopback(const IpAddress& ip) {
   if (is_mapped_ip4(ip)) return ip[12] == 127;
   return IN6_IS_ADDR_LOOPBACK(reinterpret_cast<const in6_addr*>(ip.data())) != 0;
@@ -83,7 +91,8 @@ std::string describe(const SocketAddress& address) {
     return fmt::format("{}:{}", text, port_of(address));
   }
   inet_ntop(AF_INET6, ip.data(), text, sizeof(text));
-  return fmt::format("[{}]:{}", text, port_of(address));
+  const uint32_t link = link_of(address);
+  return fmt::format("[{}{}]:{}", text, link == 0 ? "" : fmt::format("%{}", link), port_of(address));
 }
 
 }  // namespace fsccl

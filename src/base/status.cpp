@@ -18,8 +18,10 @@ std::string advice_for(int error_number) {
   rlimit limit{};
   switch (error_number) {
     case EMFILE:
+      if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "; raise the limit of open files (ulimit -n)";
+      return fmt::format("; the limit of open files (ulimit -n) is {}: raise it, or close some", limit.rlim_cur);
     case ENFILE:
-      return "; raise the limit of open files (ulimit -n)";
+      return "; the machine's limit of open files (fs.file-max) is reached";
     case EFBIG:
       if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
       return fmt::format(

@@ -1,20 +1,26 @@
 #include "bootstrap/job.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "bootstrap/environment.h"
 #include "bootstrap/join.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/registrar.h"
+#include "bootstrap/tree_steps.h"
 #include "bootstrap/unique_id.h"
 
 namespace fsccl {
 
 namespace {
+
+constexpr int kOwnDescriptors = 12;     // the service thread's, listeners, the way into the job, a communicator's memory
+constexpr int kMeetingDescriptors = 5;  // its listeners, and who stands there
 
 Status check_rank(int rank, int ranks) {
   if (ranks < 1 || ranks > kMaxRanks)
@@ -30,6 +36,7 @@ Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank
   FSCCL_ASSIGN(const MeetingPlace place,
                meeting_place(id, host_number(settings->host_id), settings->bootstrap_tcp, settings->host_id));
   if (problem.ok()) problem = check_rank(rank, ranks);
+  if (problem.ok()) problem = check_descriptors(descriptors_to_join(ranks, false), "join a job");
   if (!problem.ok()) return report_failure(place, rank, ranks, std::move(problem), deadline);
   return join_at(place, rank, ranks, deadline);
 }
@@ -37,10 +44,12 @@ Result<std::shared_ptr<Job>> join_by_id(const fsccl_unique_id_t& bytes, int rank
 Result<std::shared_ptr<Job>> join_by_environment(Deadline deadline) {
   static std::atomic<uint64_t> instances{0};
   const uint64_t instance = instances++;
-  FSCCL_ASSIGN(const LaunchEnvironment launch, read_environment([](const char* name) { return std::getenv(name); }));
   const ConfigRef settings = config();
+  FSCCL_ASSIGN(const LaunchEnvironment launch,
+               read_environment([](const char* name) { return std::getenv(name); }, settings->launcher));
   if (launch.ranks == 1) return join_alone(settings->host_id);
-  FSCCL_ASSIGN(const MeetingPlace place, meet_from_environment(launch, *settings, instance, deadline));
+  Status problem = check_descriptors(descriptors_to_join(launch.ranks, launch.rank == 0), "join a job");
+  FSCCL_ASSIGN(const MeetingPlace place, meet_from_environment(launch, *settings, instance, deadline, std::move(problem)));
   return join_at(place, launch.rank, launch.ranks, deadline);
 }
 
@@ -99,6 +108,10 @@ Result<std::shared_ptr<Job>> join_by_callback(const JoinRequest& request, Status
 }
 
 }  // namespace
+
+int descriptors_to_join(int ranks, bool meets_here) {
+  return kOwnDescriptors + std::min(ranks - 1, kFanOut) + (meets_here ? kMeetingDescriptors : 0);
+}
 
 Result<std::shared_ptr<Job>> Job::join(const JoinRequest& request) {
   Status settings = config_status();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/member_info.h"
 #include "bootstrap/tree.h"
@@ -23,6 +24,11 @@ Deadline sooner(Deadline deadline, int64_t ms) { return Deadline::at(std::min(de
 
 // Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
+
+// Of this process or its system: no other rank has had a part in it.
+bool is_shortage(fsccl_status_t code) {
+  return code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_SYSTEM;
+}
 
 struct Registration {
   Channel channel;
@@ -83,7 +89,8 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
                                Deadline deadline) {
   const MemberRecord& parent = registration.assign.parent;
   const bool by_unix = parent.via_unix && self.via_unix;
-  const SocketAddress address = by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port);
+  const SocketAddress address =
+      by_unix ? unix_address(listener_name(parent.listener)) : tcp_address(parent.ip, parent.port, place.link);
   Status versions, last;
   std::optional<Channel> linked;
   int attempts = 0;
@@ -128,10 +135,14 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
   self.rank = rank;
   Result<Doors> doors = open_doors(place, &self);
   if (!doors.ok()) return report_failure(place, rank, ranks, doors.take_status(), deadline);
-  FSCCL_ASSIGN(Registration registration, register_rank(place, &self, ranks, deadline));
+  Result<Registration> registered = register_rank(place, &self, ranks, deadline);
+  if (!registered.ok() && is_shortage(registered.status().code()))
+    return report_failure(place, rank, ranks, registered.take_status(), deadline);
+  FSCCL_ASSIGN(Registration registration, std::move(registered));
 
   TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
+  tree_place.link = place.link;
   if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;
   Result<std::shared_ptr<TreeJob>> opened = TreeJob::open(std::move(tree_place), doors.take());
   if (!opened.ok()) return report_failure(place, rank, ranks, opened.take_status(), deadline);
@@ -159,6 +170,7 @@ Result<std::shared_ptr<Job>> join_alone(const std::string& host_id) {
 }
 
 Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, Status why, Deadline deadline) {
+  const MoreDescriptors room(why.code() == FSCCL_ERR_LIMIT);
   const Deadline patience = sooner(deadline, kReportPatienceMs);
   Status answered;  // the failure of the job, if an earlier one than `why` has ended it
   const auto reported = [&] {

@@ -17,9 +17,13 @@ struct MeetingPlace {
   uint64_t meeting = 0;                  // the number under which to ask for it
   std::vector<SocketAddress> addresses;  // of the registrar, tried in turn
   bool tcp = false;                      // whether this rank, too, can be reached over TCP
+  uint32_t link = 0;                     // the interface by which link-local addresses of others are reached
   std::string host_id;                   // FSCCL_HOST_ID
   std::string who_listens;               // for messages
 };
+
+// As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`: the ranks meet in its process.
+int descriptors_to_join(int ranks, bool meets_here);
 
 Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, int32_t ranks, Deadline deadline);
 

@@ -1,5 +1,9 @@
 #include "bootstrap/launcher.h"
 
+#include <arpa/inet.h>
+#include <strings.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -19,6 +23,12 @@ constexpr uint16_t kFirstPort = 10000, kPorts = 20000;
 struct Names {
   const char *rank, *ranks, *local_rank, *local_ranks;
 };
+// As FSCCL_LAUNCHER has them.
+const char* word_of(Launcher launcher) {
+  static constexpr const char* kWords[] = {"torchrun", "open-mpi", "mpich", "pmix", "slurm", "auto"};
+  return kWords[static_cast<size_t>(launcher)];
+}
+
 constexpr Names kTorchrun = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                             "OMPI_COMM_WORLD_LOCAL_SIZE"};
@@ -34,7 +44,8 @@ bool is_set(const ReadVariable& read, const char* name) { return !text_of(read, 
 
 Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t minimum, int32_t maximum) {
   const std::string text = text_of(read, name);
-  if (text.empty()) return fail(FSCCL_ERR_CONFIG, "{} is not set, though other variables of a launcher are", name);
+  if (text.empty())
+    return fail(FSCCL_ERR_CONFIG, "{} is not set, though other variables of its launcher are, or FSCCL_LAUNCHER names it", name);
   int32_t value = 0;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
   if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < minimum || value > maximum)
@@ -42,15 +53,26 @@ Result<int32_t> number_of(const ReadVariable& read, const char* name, int32_t mi
   return value;
 }
 
-bool means_this_host(const std::string& address) {
-  return address.empty() || address == "localhost" || address == "::1" || address.rfind("127.", 0) == 0;
+// Without asking anybody for names. An address that stands for all of a host's is one of this host, too.
+bool means_this_host(std::string address) {
+  if (address.size() > 2 && address.front() == '[' && address.back() == ']') address = address.substr(1, address.size() - 2);
+  if (address.ends_with('.')) address.pop_back();
+  if (address.empty() || strcasecmp(address.c_str(), "localhost") == 0) return true;
+  IpAddress ip = {};
+  in_addr ip4 = {};
+  if (inet_aton(address.c_str(), &ip4) != 0) return ip4.s_addr == INADDR_ANY || ntohl(ip4.s_addr) >> 24 == IN_LOOPBACKNET;
+  return inet_pton(AF_INET6, address.c_str(), ip.data()) == 1 && (ip == IpAddress{} || is_loopback(ip));
 }
 
 Status read_place(const ReadVariable& read, const Names& names, LaunchEnvironment* launch) {
   FSCCL_ASSIGN(launch->ranks, number_of(read, names.ranks, 1, kMaxRanks));
   FSCCL_ASSIGN(launch->rank, number_of(read, names.rank, 0, launch->ranks - 1));
   if (is_set(read, names.local_ranks)) {
-    FSCCL_ASSIGN(launch->local_ranks, number_of(read, names.local_ranks, 1, launch->ranks));
+    FSCCL_ASSIGN(launch->local_ranks, number_of(read, names.local_ranks, 1, kMaxRanks));
+    launch->local_ranks_said = fmt::format("{}={}", names.local_ranks, launch->local_ranks);
+    if (launch->local_ranks > launch->ranks)
+      return fail(FSCCL_ERR_CONFIG, "{}, but {}={}: a host has no more ranks than the job", launch->local_ranks_said, names.ranks,
+                  launch->ranks);
   }
   if (is_set(read, names.local_rank)) {
     FSCCL_ASSIGN(launch->local_rank, number_of(read, names.local_rank, 0, launch->ranks - 1));
@@ -61,14 +83,16 @@ Status read_place(const ReadVariable& read, const Names& names, LaunchEnvironmen
 // A restarted job of torchrun has the same address and run id.
 Status read_torchrun(const ReadVariable& read, LaunchEnvironment* launch) {
   FSCCL_TRY(read_place(read, kTorchrun, launch));
-  if (launch->local_ranks == 0 && means_this_host(launch->master_address)) launch->local_ranks = launch->ranks;
+  launch->hosts_unknown = launch->local_ranks == 0;
+  if (launch->hosts_unknown && means_this_host(launch->master_address)) launch->local_ranks = launch->ranks;
   launch->one_host = launch->local_ranks == launch->ranks;
   if (launch->master_address.empty() && launch->ranks > 1)
     return fail(
         FSCCL_ERR_CONFIG,
         "MASTER_ADDR is not set: no variable names the job; set MASTER_ADDR and MASTER_PORT alike on all ranks (127.0.0.1 and "
         "any number on one host)");
-  launch->job = fmt::format("torch {}:{} {} {}", launch->master_address, launch->master_port, text_of(read, "TORCHELASTIC_RUN_ID"),
+  // Not by MASTER_ADDR, which ranks may spell in different ways.
+  launch->job = fmt::format("torch {} {} {}", launch->master_port, text_of(read, "TORCHELASTIC_RUN_ID"),
                             text_of(read, "TORCHELASTIC_RESTART_COUNT"));
   return success();
 }
@@ -101,12 +125,13 @@ Status read_pmi(const ReadVariable& read, LaunchEnvironment* launch) {
   if (launch->local_ranks == 0 && launch->master_address.empty())
     return fail(FSCCL_ERR_CONFIG,
                 "MPI_LOCALNRANKS is not set, so it is not known which ranks share a host: set MASTER_ADDR, 127.0.0.1 if all do");
-  launch->one_host = launch->local_ranks > 0 ? launch->local_ranks == launch->ranks : means_this_host(launch->master_address);
+  launch->hosts_unknown = launch->local_ranks == 0;
+  launch->one_host = launch->hosts_unknown ? means_this_host(launch->master_address) : launch->local_ranks == launch->ranks;
   const std::string manager = launch->one_host ? manager_of(read) : "";
   if (!manager.empty())
     launch->job = "pmi " + manager;
   else if (!launch->master_address.empty() && launch->master_port != 0)
-    launch->job = fmt::format("pmi {}:{}", launch->master_address, launch->master_port);
+    launch->job = fmt::format("pmi {}", launch->master_port);
   else
     return fail(
         FSCCL_ERR_CONFIG,
@@ -189,28 +214,102 @@ uint16_t port_of_job(const std::string& job) {
 }
 
 // What torchrun would have set, so that all see the same: those who read these variables, and this library.
-Status complete(const ReadVariable& read, LaunchEnvironment* launch) {
+void complete(LaunchEnvironment* launch) {
   if (launch->one_host) launch->local_ranks = launch->ranks;
   if (launch->one_host && launch->local_rank < 0) launch->local_rank = launch->rank;
   if (launch->one_host && launch->master_address.empty()) launch->master_address = "127.0.0.1";
-  if (launch->launcher == Launcher::kTorchrun) return success();
-  if (launch->master_port == 0) launch->master_port = port_of_job(launch->job);
-  if (!is_set(read, kTorchrun.ranks)) return success();
-  FSCCL_ASSIGN(const int32_t ranks, number_of(read, kTorchrun.ranks, 1, kMaxRanks));
-  if (ranks == launch->ranks) return success();
-  return fail(FSCCL_ERR_CONFIG, "WORLD_SIZE={}, but {} has started {} ranks: unset it, or set RANK as well", ranks,
-              name_of(launch->launcher), launch->ranks);
+  if (launch->launcher != Launcher::kTorchrun && launch->master_port == 0) launch->master_port = port_of_job(launch->job);
 }
 
-}  // namespace
-
-Launcher find_launcher(const ReadVariable& read) {
-  const bool others = is_set(read, kOpenMpi.rank) || is_pmi(read) || is_pmix(read) || is_set(read, kSlurm.ranks);
-  if (is_set(read, kTorchrun.rank) || (is_set(read, kTorchrun.ranks) && !others)) return Launcher::kTorchrun;
+// The launcher whose variables this process has, torchrun left out.
+Launcher other_launcher(const ReadVariable& read) {
   if (is_set(read, kOpenMpi.rank)) return Launcher::kOpenMpi;
   if (is_pmi(read)) return Launcher::kPmi;
   if (is_pmix(read)) return Launcher::kPmix;
   return is_set(read, kSlurm.ranks) ? Launcher::kSlurm : Launcher::kNone;
+}
+
+bool of_torchrun(const ReadVariable& read) {
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"})
+    if (is_set(read, name)) return true;
+  return false;
+}
+
+// The place that a launcher other than torchrun has given to this process. `ranks` is 0 where the PMIx library cannot tell it.
+struct OtherPlace {
+  int32_t rank = 0, ranks = 0;
+  std::string said;  // the variables
+};
+
+Result<OtherPlace> place_by(Launcher launcher, const ReadVariable& read, const AskPmix& ask) {
+  OtherPlace place;
+  if (launcher == Launcher::kPmix) {
+    FSCCL_ASSIGN(place.rank, number_of(read, "PMIX_RANK", 0, kMaxRanks - 1));
+    const Result<PmixJob> answer = ask();
+    if (answer.ok()) place.ranks = static_cast<int32_t>(std::min<uint32_t>(answer.value().ranks, kMaxRanks));
+    place.said = fmt::format("PMIX_RANK={}", place.rank);
+    return place;
+  }
+  const Names& names = launcher == Launcher::kOpenMpi ? kOpenMpi : launcher == Launcher::kPmi ? kPmi : kSlurm;
+  FSCCL_ASSIGN(place.ranks, number_of(read, names.ranks, 1, kMaxRanks));
+  FSCCL_ASSIGN(place.rank, number_of(read, names.rank, 0, place.ranks - 1));
+  place.said = fmt::format("{}={}, {}={}", names.rank, place.rank, names.ranks, place.ranks);
+  return place;
+}
+
+// RANK and WORLD_SIZE that torchrun has not set, as far as they are set, say the same as the launcher of this process. One that has
+// started a single process says nothing of ranks: that process may be a shell, or start them.
+Status check_by_hand(const ReadVariable& read, const AskPmix& ask) {
+  const Launcher launcher = other_launcher(read);
+  const bool rank_set = is_set(read, kTorchrun.rank), ranks_set = is_set(read, kTorchrun.ranks);
+  if (launcher == Launcher::kNone || of_torchrun(read) || (!rank_set && !ranks_set)) return success();
+  OtherPlace place;
+  FSCCL_ASSIGN(place, place_by(launcher, read, ask));
+  if (rank_set && place.ranks == 1) return success();
+  int32_t rank = place.rank, ranks = place.ranks;
+  if (rank_set) {
+    FSCCL_ASSIGN(rank, number_of(read, kTorchrun.rank, 0, kMaxRanks - 1));
+  }
+  if (ranks_set) {
+    FSCCL_ASSIGN(ranks, number_of(read, kTorchrun.ranks, 1, kMaxRanks));
+  }
+  if (rank == place.rank && (ranks == place.ranks || place.ranks == 0)) return success();
+  const std::string by_hand = fmt::format("{}{}{}", rank_set ? fmt::format("RANK={}", rank) : "", rank_set && ranks_set ? ", " : "",
+                                          ranks_set ? fmt::format("WORLD_SIZE={}", ranks) : "");
+  return fail(
+      FSCCL_ERR_CONFIG,
+      "{}, but {} has started {} ranks, this process as rank {} ({}), and torchrun has set neither (no TORCHELASTIC_RUN_ID): "
+      "unset RANK and WORLD_SIZE, or say which counts: FSCCL_LAUNCHER={} or FSCCL_LAUNCHER=torchrun",
+      by_hand, name_of(launcher), place.ranks == 0 ? std::string("the") : std::to_string(place.ranks), place.rank, place.said,
+      word_of(launcher));
+}
+
+Launcher launcher_of(LauncherChoice choice) {
+  switch (choice) {
+    case LauncherChoice::kTorchrun:
+      return Launcher::kTorchrun;
+    case LauncherChoice::kOpenMpi:
+      return Launcher::kOpenMpi;
+    case LauncherChoice::kMpich:
+      return Launcher::kPmi;
+    case LauncherChoice::kPmix:
+      return Launcher::kPmix;
+    case LauncherChoice::kSlurm:
+      return Launcher::kSlurm;
+    case LauncherChoice::kAuto:
+      break;
+  }
+  return Launcher::kNone;
+}
+
+}  // namespace
+
+Launcher find_launcher(const ReadVariable& read, LauncherChoice choice) {
+  if (choice != LauncherChoice::kAuto) return launcher_of(choice);
+  const Launcher other = other_launcher(read);
+  const bool rank_set = is_set(read, kTorchrun.rank), ranks_set = is_set(read, kTorchrun.ranks);
+  const bool torchrun = other == Launcher::kNone ? rank_set || ranks_set : rank_set && (ranks_set || of_torchrun(read));
+  return torchrun ? Launcher::kTorchrun : other;
 }
 
 const char* name_of(Launcher launcher) {
@@ -218,9 +317,10 @@ const char* name_of(Launcher launcher) {
   return kNames[static_cast<size_t>(launcher)];
 }
 
-Result<LaunchEnvironment> read_environment(const ReadVariable& read, const AskPmix& ask) {
+Result<LaunchEnvironment> read_environment(const ReadVariable& read, LauncherChoice choice, const AskPmix& ask) {
   LaunchEnvironment launch;
-  launch.launcher = find_launcher(read);
+  launch.launcher = find_launcher(read, choice);
+  if (choice == LauncherChoice::kAuto) FSCCL_TRY(check_by_hand(read, ask));
   launch.master_address = text_of(read, "MASTER_ADDR");
   if (is_set(read, "MASTER_PORT")) {
     FSCCL_ASSIGN(const int32_t port, number_of(read, "MASTER_PORT", 1, UINT16_MAX));
@@ -244,7 +344,7 @@ Result<LaunchEnvironment> read_environment(const ReadVariable& read, const AskPm
     return no_launcher(read);
   };
   FSCCL_TRY(read_launcher());
-  FSCCL_TRY(complete(read, &launch));
+  complete(&launch);
   return launch;
 }
 

@@ -1,11 +1,14 @@
 #include "bootstrap/registrar.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/config.h"
+#include "base/fork.h"
 #include "base/immortal.h"
 #include "base/reactor.h"
+#include "base/threads.h"
 #include "base/undo.h"
 
 namespace fsccl {
@@ -13,11 +16,15 @@ namespace fsccl {
 namespace {
 
 constexpr int64_t kLongestLingerNs = 30'000'000'000;
+constexpr int64_t kBeforeExitNs =
+    1'000'000'000;  // for ranks that come a little later than the failure, or still look for their parent
+constexpr int64_t kLookNs = 2'000'000;
 
 // The registrars of this process keep themselves alive here. Never destroyed: the service thread may outlive static destructors.
 struct Open {
   std::mutex mutex;
   std::vector<std::shared_ptr<Registrar>> list;
+  bool watched = false;  // tell_before_exit() is registered
 };
 Open& open_registrars() {
   static Immortal<Open> open;
@@ -45,23 +52,61 @@ Registrar::Registrar(uint64_t job)
       linger_ns_(std::min(kLongestLingerNs, config()->timeout_ms * 1'000'000)),
       no_memory_(fail(FSCCL_ERR_OUT_OF_MEMORY, "the process where the ranks meet got no memory from the system")) {}
 
-Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners) {
+Status Registrar::open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners,
+                       std::string advice) {
   std::shared_ptr<Registrar> self(new Registrar(job));
-  const std::weak_ptr<Registrar> weak = self;
+  self->advice_ = std::move(advice);
+  return self->begin(credentials, meeting, std::move(listeners));
+}
+
+void Registrar::refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners,
+                       const Status& why, Deadline deadline) {
+  const std::shared_ptr<Registrar> self(new Registrar(meeting));
+  self->ranks_ = ranks;
+  self->told_.insert(0);  // who refuses
+  self->fail_all(why);
+  if (self->begin(credentials, meeting, std::move(listeners)).ok() && why.code() == FSCCL_ERR_LIMIT) tell_all(self, deadline);
+}
+
+Status Registrar::begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners) {
+  const std::weak_ptr<Registrar> weak = weak_from_this();
   FSCCL_ASSIGN(std::shared_ptr<Reception> reception,
                Reception::open(credentials, meeting, -1, std::move(listeners), [weak](Guest guest) {
                  if (const auto registrar = weak.lock()) registrar->admit(std::move(guest));
                }));
-  const std::lock_guard lock(self->mutex_);
-  self->reception_ = std::move(reception);
-  self->hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
+  const std::lock_guard lock(mutex_);
+  reception_ = std::move(reception);
+  hook_ = Reactor::instance().add_hook([weak]() -> int64_t {
     const auto registrar = weak.lock();
     return registrar ? registrar->tick() : -1;
   });
   Open& open = open_registrars();
   const std::lock_guard open_lock(open.mutex);
-  open.list.push_back(self);
+  open.list.push_back(shared_from_this());
+  if (!open.watched) open.watched = std::atexit(tell_before_exit) == 0;
   return success();
+}
+
+bool Registrar::has_told_all(int64_t now) {
+  const std::lock_guard lock(mutex_);
+  const bool failed_now = state_ == State::kFailed && now - failed_ns_ < kBeforeExitNs;
+  return !failed_now || (ranks_ > 0 && told_.size() >= static_cast<size_t>(ranks_));
+}
+
+// The process ends, and with it the only one who knows why the job failed.
+void Registrar::tell_before_exit() {
+  if (forked()) return;
+  std::vector<std::shared_ptr<Registrar>> left;
+  {
+    const std::lock_guard lock(open_registrars().mutex);
+    left = open_registrars().list;
+  }
+  if (left.empty() || Reactor::instance().in_service_thread()) return;
+  for (const auto& registrar : left) tell_all(registrar, Deadline::never());
+}
+
+void Registrar::tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline) {
+  wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks, Naps(kLookNs));
 }
 
 Registrar::~Registrar() {
@@ -122,6 +167,7 @@ void Registrar::admit_locked(Guest& guest) {
   }
   if (status.ok()) return;
   fail_all(status);
+  told_.insert(guest.hello.rank);
   answer(*guest.channel, FrameType::kFailure, encode(to_failure(failure_)));
 }
 
@@ -219,8 +265,11 @@ void Registrar::fail_all(const Status& why) {
   if (state_ == State::kFailed) return;
   failure_ = why.clone();
   state_ = State::kFailed;
-  over_ns_ = now_ns() + linger_ns_;
+  failed_ns_ = now_ns();
+  over_ns_ = failed_ns_ + linger_ns_;
+  if (ranks_ == 0) ranks_ = roll_.ranks();
   if (!root_) return;
+  told_.insert(roll_.members().front().rank);
   root_->queue(FrameType::kFailure, encode(to_failure(failure_)));
   const Result<bool> all = root_->pump_out();
   Reactor::instance().want_writable(root_->fd(), all.ok() && !all.value());
@@ -234,9 +283,10 @@ int64_t Registrar::tick() {
     const int strangers = reception_->strangers();
     fail_all(fail(FSCCL_ERR_TIMEOUT,
                   "{} of {} ranks joined in {} ms; missing: {}{}. Are they running, and is the network to "
-                  "them up? See FSCCL_TIMEOUT_MS",
+                  "them up? See FSCCL_TIMEOUT_MS{}",
                   roll_.members().size(), roll_.ranks(), (now - waited_since_ns_) / 1'000'000, list_ranks(roll_.missing()),
-                  strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers)));
+                  strangers == 0 ? "" : fmt::format(" ({} connections came without a proof of belonging to the job)", strangers),
+                  advice_));
   }
   if (state_ == State::kFailed) {
     if (over_ns_ > now) return over_ns_ - now;

@@ -3,10 +3,12 @@
 // that first rank: whatever fails before the tree is whole is told there, and to all who still come.
 //
 // Lives in the process that made it until the tree is whole, or for a while after a failure, so that late ranks learn the reason.
-// Runs in the service thread.
+// The process waits a moment for them when it ends before. Runs in the service thread.
 #pragma once
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "bootstrap/reception.h"
@@ -17,7 +19,13 @@ namespace fsccl {
 class Registrar : public std::enable_shared_from_this<Registrar> {
  public:
   // `meeting`: the number under which ranks ask for it (Hello::job); `job`: the number that the job shall have.
-  static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners);
+  // `advice` goes to the ranks when some have not come in time.
+  static Status open(const Credentials& credentials, uint64_t meeting, uint64_t job, std::vector<Fd> listeners,
+                     std::string advice = {});
+  // Of a job of `ranks` ranks that cannot be: tells all who come `why`, as after a failure. Where this process is short of
+  // descriptors the caller waits a moment for them, as at the end of the process.
+  static void refuse(const Credentials& credentials, uint64_t meeting, int32_t ranks, std::vector<Fd> listeners, const Status& why,
+                     Deadline deadline);
   // Ends the one of this process for `job`, if it is still there.
   static void cancel(uint64_t job);
   ~Registrar();
@@ -25,6 +33,7 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
  private:
   enum class State { kCollecting, kComplete, kFailed, kOver };
   explicit Registrar(uint64_t job);
+  Status begin(const Credentials& credentials, uint64_t meeting, std::vector<Fd> listeners);
   static void retire(const std::shared_ptr<Registrar>& self);
 
   void admit(Guest guest);
@@ -36,6 +45,9 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   void fail_all(const Status& why);
   void give_up();
   int64_t tick();
+  bool has_told_all(int64_t now);
+  static void tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline);
+  static void tell_before_exit();
 
   const uint64_t job_;
   const int64_t linger_ns_;  // after a failure
@@ -45,11 +57,15 @@ class Registrar : public std::enable_shared_from_this<Registrar> {
   State state_ = State::kCollecting;
   Status failure_;
   Status no_memory_;  // made when there was some
+  std::string advice_;
   Roll roll_;
   std::shared_ptr<Channel> root_;   // to the first rank
   int64_t give_up_ns_ = INT64_MAX;  // shortly before the first of the ranks does
   int64_t waited_since_ns_ = 0;
   int64_t over_ns_ = INT64_MAX;  // when a failed registrar ends
+  int64_t failed_ns_ = 0;
+  int32_t ranks_ = 0;       // as many have to learn of a failure; 0: nobody has said how many there are
+  std::set<int32_t> told_;  // ranks that have learnt of it here
 };
 
 // "3, 5, 8 and 12 more", for messages.

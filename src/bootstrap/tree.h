@@ -33,6 +33,7 @@ struct TreePlace {
   int32_t parent_rank = -1;
   MemberRecord self;
   IpAddress registrar = {};  // as this rank reached it; zero: over a Unix socket
+  uint32_t link = 0;         // the interface by which link-local addresses of others are reached
 };
 
 // What a rank opens before others know of it.

@@ -237,7 +237,8 @@ void TreeJob::Beats::send_datagram_of(int32_t from, int32_t to, const IpAddress&
   const auto [key, made] = keys_.try_emplace({from, to});
   if (made) key->second = beat_key(job_.place_.credentials.key, job_.id(), record(from), record(to));
   const BeatDatagram datagram = seal_beat(key->second, from, static_cast<uint64_t>(now_ns()));
-  (void)send_datagram(job_.datagrams_.get(), tcp_address(ip, record(to).beat_port), datagram.data(), datagram.size());
+  const SocketAddress address = tcp_address(ip, record(to).beat_port, job_.place_.link);
+  (void)send_datagram(job_.datagrams_.get(), address, datagram.data(), datagram.size());
 }
 
 void TreeJob::Beats::send_datagrams() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/reactor.h"
 #include "base/undo.h"
 #include "bootstrap/credentials.h"
@@ -139,9 +140,10 @@ Result<Fd> TreeJob::fetch_over(Fd connected, int rank, uint64_t tag, Deadline de
     return fail(FSCCL_ERR_TIMEOUT, "rank {} did not publish descriptor {} in time", rank, tag);
   if (!answer.ok()) return answer.status().clone();
   const Result<uint64_t> answered = decode_tag(answer.value());
-  if (!answered.ok() || answered.value() != tag || !passed.valid())
-    return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}; is a limit of open files reached (ulimit -n)?",
-                rank, tag);
+  if (!answered.ok() || answered.value() != tag || !passed.valid()) {
+    FSCCL_TRY(check_descriptors(1, "receive one of another rank"));
+    return fail(FSCCL_ERR_PROTOCOL, "rank {} answered without the descriptor {}", rank, tag);
+  }
   return passed;
 }
 

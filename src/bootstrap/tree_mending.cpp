@@ -198,7 +198,8 @@ IpAddress TreeJob::ip_to(const MemberRecord& member) const {
 // the connection, so it may be that it is not ready yet. silent: stopped, or very busy. Without `channel`, yes is that it is there.
 TreeJob::Reached TreeJob::reach(const MemberRecord& member, int64_t answer_ms, Channel* channel) const {
   const bool near = by_unix(member);
-  const SocketAddress address = near ? unix_address(listener_name(member.listener)) : tcp_address(ip_to(member), member.port);
+  const SocketAddress address =
+      near ? unix_address(listener_name(member.listener)) : tcp_address(ip_to(member), member.port, place_.link);
   const int64_t host_lost_ms = config()->host_lost_ms;
   Result<Fd> connected = connect_to(address, Deadline::in_ms(near || host_lost_ms == 0 ? answer_ms : host_lost_ms));
   if (!connected.ok()) {

@@ -35,7 +35,11 @@ Result<int32_t> Roll::enter(const MemberRecord& member, int32_t ranks) {
   }
   const MemberRecord& first = members_[static_cast<size_t>(order)];
   if (first.listener == member.listener) return int32_t{order};
-  return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} joined twice: from process {} and from process {}", rank, first.pid, member.pid)
+  return fail(FSCCL_ERR_INVALID_ARGUMENT,
+              "rank {} joined twice: from process {} and from process {}; give each process a rank of its own (RANK), and each job "
+              "on this "
+              "host a MASTER_PORT of its own",
+              rank, first.pid, member.pid)
       .with_peer(-1, rank);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "bootstrap/credentials.h"
 #include "bootstrap/job.h"
 #include "bootstrap/member_info.h"
@@ -93,6 +94,7 @@ Result<MeetingPlace> meeting_place(const UniqueId& id, uint64_t host, bool tcp, 
 
 Status create_unique_id(fsccl_unique_id_t* result) {
   FSCCL_TRY(config_status());
+  FSCCL_TRY(check_descriptors(descriptors_to_join(2, true), "make a unique id, and to join a job by it"));
   const ConfigRef settings = config();
   UniqueId id;
   id.job = random_number();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/count_text.h"
 #include "bootstrap/job.h"
 #include "engine/at_once.h"
 #include "engine/hierarchy.h"
@@ -152,8 +153,8 @@ Status Collectives::check_parts(const Shape& shape) const {
   for (int q = 0; q < shape.ranks; q++) {
     const Shape::Part part = shape.part(q);
     if (part.count >> 58 || part.begin >> 58)
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts[{}] is {} at displacement {}: beyond the address space", q, part.count,
-                  part.begin);
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts[{}] is {} at displacement {}: beyond the address space", q,
+                  count_text(part.count), count_text(part.begin));
     if (part.count) parts.push_back(part);
   }
   std::sort(parts.begin(), parts.end(), [](const Shape::Part& a, const Shape::Part& b) { return a.begin < b.begin; });
@@ -171,8 +172,8 @@ Status Collectives::check_call(const CollectiveCall& call) const {
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
   uint64_t bytes = 0;
   if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 47)
-    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", call.count, ranks,
-                dtype_name(call.dtype));
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", count_text(call.count),
+                ranks, dtype_name(call.dtype));
   if (parted(call.op) && !call.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL: it holds one count per rank");
   if (rooted(call.op) && (call.root < 0 || call.root >= engine_.ranks()))
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);

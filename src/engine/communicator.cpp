@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/agreement.h"
@@ -19,8 +20,9 @@ namespace {
 constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
-constexpr uint64_t kSubsets = UINT64_MAX;            // no number of a split
-constexpr int64_t kDefaultSpinUs = 20;               // a few context switches: longer only burns the core of a peer that shares it
+constexpr const char* kSplits = "split a communicator";
+constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
+constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
 
 // From a quarter of the last cache on, streaming stores gained in every kernel that was measured; below, and where caches are
 // larger than any working set that is used again, they do not.
@@ -262,15 +264,18 @@ Result<std::unique_ptr<Communicator>> Communicator::open(std::shared_ptr<JobCont
   if (transport->rest) transport->rest(engine.channel);
   engine.known_as = options.known_as;
   comm->start(std::move(engine), costs, rules.take(), options.works_for);
-  const Spread spread = comm->context_->spread(comm->members_);
-  if (spread.hosts > 1 && spread.hosts < comm->size() && settings->hierarchy != HierarchyMode::kOff) {
-    Result<Hosts*> made = comm->hosts();
-    if (!made.ok()) return exchange.in_numbers_of_parent(made.take_status());
-    Hosts* const hosts = made.value();
-    comm->hierarchy_ = std::make_unique<Hierarchy>(*comm, *hosts);
-    comm->collectives_->by_hosts(comm->hierarchy_.get());
-  }
+  if (Status formed = comm->form_hosts(); !formed.ok()) return exchange.in_numbers_of_parent(std::move(formed));
   return comm;
+}
+
+// Where some hosts have several ranks, collectives may go by hosts.
+Status Communicator::form_hosts() {
+  const Spread spread = context_->spread(members_);
+  if (spread.hosts <= 1 || spread.hosts >= size() || config()->hierarchy == HierarchyMode::kOff) return success();
+  FSCCL_ASSIGN(Hosts * hosts, this->hosts());
+  hierarchy_ = std::make_unique<Hierarchy>(*this, *hosts);
+  collectives_->by_hosts(hierarchy_.get());
+  return success();
 }
 
 // With an open channel. What it works for hears of a loss before it does, and knows why: a rank may have ended because another
@@ -364,9 +369,10 @@ Result<std::unique_ptr<Communicator>> Communicator::pair(int from, int to) {
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, const CommunicatorOptions& options) {
   struct Choice {
-    int32_t color, key;
+    int32_t color, key, short_of_files;
   };
-  const Choice mine{color, key};
+  Status room = color == FSCCL_COLOR_NONE ? success() : check_descriptors(kDescriptorsToMake, kSplits);
+  const Choice mine{color, key, room.ok() ? 0 : 1};
   std::vector<Choice> all(static_cast<size_t>(size()));
   fsccl_status_t state;
   CollectiveCall call;
@@ -376,6 +382,9 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key, co
   call.count = sizeof mine;
   FSCCL_TRY(collectives_->run(call, true, &state));
   const uint64_t number = ++splits_;
+  FSCCL_TRY(std::move(room));
+  for (int rank = 0; rank < size(); rank++)
+    if (all[static_cast<size_t>(rank)].short_of_files) return short_of_descriptors(rank, kSplits);
   if (color == FSCCL_COLOR_NONE) return std::unique_ptr<Communicator>();
   std::vector<int> group;
   for (int rank = 0; rank < size(); rank++)

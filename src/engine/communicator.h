@@ -90,6 +90,7 @@ class Communicator {
   struct Exchange;
   fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
                                     bool reads, bool known) const;
+  Status form_hosts();
   void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
   void tell(MetricSamples& samples, std::string_view id) const;
   Costs typical_costs_of(int farthest) const;

@@ -5,6 +5,7 @@
 #include "base/fetch.h"
 #include "base/hash.h"
 #include "engine/executor.h"
+#include "engine/message_names.h"
 #include "engine/progress.h"
 
 namespace fsccl {
@@ -151,12 +152,13 @@ void Engine::mismatch(const Fingerprint& mine, int peer, const Fingerprint& thei
   error.code = FSCCL_ERR_MISMATCH;
   error.rank = known_as(rank_);
   error.peer = known_as(peer);
-  error.operation = op_name(mine.op);
+  error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(
       "ranks disagree: rank {} calls {}, rank {} calls {}; they differ in {}. All ranks must issue the same operations in the same "
       "order",
-      error.rank, describe(mine), error.peer, describe(theirs), difference(mine, theirs, before_unheard(mine)));
+      error.rank, describe_for(rank_, mine), error.peer, describe_for(peer, theirs),
+      difference(mine, theirs, before_unheard(mine)));
   fail_all(error);
 }
 
@@ -165,11 +167,11 @@ void Engine::damaged(const Fingerprint& mine, int peer, const std::string& what,
   error.code = FSCCL_ERR_PROTOCOL;
   error.rank = known_as(rank_);
   error.peer = known_as(peer);
-  error.operation = op_name(mine.op);
+  error.operation = name_for(rank_, mine);
   error.sequence = mine.sequence;
   error.text = fmt::format(
       "rank {} got {} of {} from rank {} over {} that changed on the way: {}. Look at the memory and the processors of these two",
-      error.rank, what, describe(mine), error.peer, transport_.name, sums);
+      error.rank, what, describe_for(rank_, mine), error.peer, transport_.name, sums);
   fail_all(error);
 }
 

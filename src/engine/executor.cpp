@@ -7,6 +7,7 @@
 
 #include "base/fetch.h"
 #include "base/wait.h"
+#include "engine/message_names.h"
 
 namespace fsccl {
 namespace {
@@ -27,7 +28,7 @@ void Executor::give_up(fsccl_status_t code, int peer, std::string text) {
   error.code = code;
   error.rank = engine_.known_as(engine_.rank_);
   error.peer = peer < 0 ? peer : engine_.known_as(peer);
-  error.operation = op_name(op_.fingerprint.op);
+  error.operation = name_for(engine_.rank_, op_.fingerprint);
   error.sequence = op_.fingerprint.sequence;
   error.text = std::move(text);
   engine_.fail_all(error);
@@ -68,8 +69,8 @@ bool Executor::learn_location(int peer, uint32_t index, const Location& location
   give_up(FSCCL_ERR_PROTOCOL, peer,
           fmt::format("rank {} named a buffer for {} that rank {} cannot reach (arena {}, at {}): use pools made on a communicator "
                       "of both",
-                      engine_.known_as(peer), describe(op_.fingerprint), engine_.known_as(engine_.rank_), location.arena,
-                      location.address));
+                      engine_.known_as(peer), describe_for(engine_.rank_, op_.fingerprint), engine_.known_as(engine_.rank_),
+                      location.arena, location.address));
   return false;
 }
 
@@ -183,7 +184,9 @@ bool Executor::read(const Remote& remote, int rank, void* dst, uint64_t bytes) {
   };
   if (wait_until(has_failed, patience, kNothingBreaks, Naps(kReasonNapNs)) == WaitEnd::held) return false;
   if (code == FSCCL_ERR_PEER_DEAD)
-    give_up(code, rank, fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe(op_.fingerprint)));
+    give_up(
+        code, rank,
+        fmt::format("rank {} died while {} read its memory", engine_.known_as(rank), describe_for(engine_.rank_, op_.fingerprint)));
   else
     give_up(code, rank, fmt::format("rank {}: {}", engine_.known_as(rank), error));
   return false;

@@ -44,9 +44,13 @@ std::string parameters(const Fingerprint& f) {
   return f.count ? fmt::format("parameters {} .. {}", f.root, static_cast<uint64_t>(f.root) + f.count - 1) : "no parameters";
 }
 
-const char* in_history(OpCode op) {
-  if (by_parts(op)) return "the counts of the ranks' parts (or the scale)";
-  if (by_tensors(op)) return "the types or parts of the tensors (or the scale)";
+std::string in_history(const Fingerprint& f) {
+  const bool scaled = reduces(f.op) && f.kind == FSCCL_OP_PREMUL_SUM;
+  const std::string parts = by_parts(f.op)     ? "the counts of the ranks' parts"
+                            : by_tensors(f.op) ? "the types or parts of the tensors"
+                                               : "";
+  if (scaled) return parts + (parts.empty() ? "" : ", or ") + "the scale of fsccl_premul_sum()";
+  if (!parts.empty()) return parts;
   return "the history of collective memory events (units taken and given back in another order, other definitions, or another "
          "scale)";
 }
@@ -96,7 +100,7 @@ std::string difference(const Fingerprint& a, const Fingerprint& b, uint64_t unhe
   if (unheard)
     text =
         fmt::format("a call from operation {} on, which ranks that did not wait for each other have not compared, or in ", unheard);
-  return text + in_history(a.op);
+  return text + in_history(a);
 }
 
 }  // namespace fsccl

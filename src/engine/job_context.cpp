@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/reactor.h"
@@ -24,8 +25,10 @@ std::atomic<int> oversubscribed_communicators{0};
 
 namespace {
 
-constexpr int64_t kLookNs = 250'000'000;   // between looks at the clock for a recording in a file
-constexpr uint32_t kMostCardBytes = 4096;  // of UCX addresses: about a hundred a device
+constexpr int64_t kLookNs = 250'000'000;  // between looks at the clock for a recording in a file
+constexpr const char* kMakes = "make a communicator";
+constexpr uint8_t kShortOfDescriptors = 2;  // in place of Facts::unreadable
+constexpr uint32_t kMostCardBytes = 4096;   // of UCX addresses: about a hundred a device
 
 // Of which the machine, or a limit of it, is the cause, and not what there is of the library.
 bool is_shortage(fsccl_status_t code) {
@@ -91,8 +94,9 @@ Status JobContext::compare(const Facts& mine, size_t rank) const {
   if (theirs.tuning != mine.tuning)
     return fail(
                FSCCL_ERR_MISMATCH,
-               "ranks {} and {} have different tuning files, or one has none: give all ranks the same content in FSCCL_TUNING_FILE",
-               job_->rank(), rank)
+               "ranks {} and {} have different tuning files, or one has none: give all ranks the same content in FSCCL_TUNING_FILE "
+               "(here: {})",
+               job_->rank(), rank, config()->tuning_file.empty() ? "none" : config()->tuning_file)
         .with_peer(job_->rank(), peer);
   return success();
 }
@@ -119,11 +123,15 @@ Status JobContext::meet(Deadline deadline) {
   mine.ucx_path = static_cast<uint8_t>(config()->ucx_path);
   mine.fast_network = !asked_network(*config()) && preferred_network() == std::string_view("ucx") ? 1 : 0;
   mine.seat = topo::seat_of(mine.words);
+  Status room = check_descriptors(kDescriptorsToMake, kMakes);
   Status loaded = load_choices(&mine);
-  mine.unreadable = loaded.ok() ? 0 : 1;
+  mine.unreadable = !room.ok() ? kShortOfDescriptors : loaded.ok() ? 0 : 1;
   random_bytes(mine.salt, sizeof mine.salt);
   facts_.resize(static_cast<size_t>(job_->size()));
   FSCCL_TRY(job_->all_gather(&mine, facts_.data(), sizeof mine, deadline));
+  FSCCL_TRY(std::move(room));
+  for (size_t rank = 0; rank < facts_.size(); rank++)
+    if (facts_[rank].unreadable == kShortOfDescriptors) return short_of_descriptors(static_cast<int>(rank), kMakes);
   FSCCL_TRY(std::move(loaded));
   for (size_t rank = 0; rank < facts_.size(); rank++) {
     taken_ |= facts_[rank].taken != 0;

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "base/count_text.h"
 #include "engine/hierarchy.h"
 
 namespace fsccl {
@@ -25,7 +26,8 @@ Status check_list(const ListCall& call, const Engine& engine) {
     uint64_t whole = 0;
     for (int q = 0; q < (call.kind == ListKind::broadcast ? 1 : engine.ranks()); q++) {
       if (tensor.counts[q] >> 40)
-        return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts[{}] is {}: beyond the address space", t, q, tensor.counts[q]);
+        return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts[{}] is {}: beyond the address space", t, q,
+                    count_text(tensor.counts[q]));
       whole += tensor.counts[q];
     }
     const uint64_t own = call.kind == ListKind::broadcast ? 0 : tensor.counts[engine.rank()];

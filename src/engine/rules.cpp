@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/config.h"
 #include "base/config_value.h"
 #include "base/immortal.h"
 #include "base/log.h"
@@ -161,7 +162,8 @@ const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call) 
 void announce_ignored(const Rule& rule, OpCode op, std::string_view reason) {
   static std::mutex mutex;
   static Immortal<std::set<std::string>> announced;
-  std::string text = fmt::format("{} is not followed for {}: {}; the cost model chooses", rule.origin, op_name(op), reason);
+  const std::string file = rule.origin.ends_with("FSCCL_TUNING_FILE") ? fmt::format(" ({})", config()->tuning_file) : std::string();
+  std::string text = fmt::format("{}{} is not followed for {}: {}; the cost model chooses", rule.origin, file, op_name(op), reason);
   const std::lock_guard lock(mutex);
   if (announced.get().insert(text).second) FSCCL_LOG(kWarn, "{}", text);
 }

@@ -133,7 +133,7 @@ Result<Tuning> load_tuning(const std::string& path) {
   if (path.empty()) return Tuning{};
   Result<std::string> text = read_text_file(path, kMostFileBytes);
   Result<Tuning> parsed = text.ok() ? parse_tuning(text.value(), path) : text.take_status();
-  if (!parsed.ok()) return fail(FSCCL_ERR_CONFIG, "the tuning file {}", parsed.status().text());
+  if (!parsed.ok()) return fail(FSCCL_ERR_CONFIG, "FSCCL_TUNING_FILE: the tuning file {}", parsed.status().text());
   return parsed;
 }
 

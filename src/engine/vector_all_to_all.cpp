@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/count_text.h"
 #include "engine/collective.h"
 #include "plan/turn.h"
 
@@ -65,7 +66,8 @@ bool check_counts(const Exchange& x, const Operation& op) {
         error.code = FSCCL_ERR_PROTOCOL;
         error.rank = x.engine.rank();
         error.peer = from;
-        error.text = fmt::format("rank {} sent counts beyond the address space", from);
+        error.text = fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}", from,
+                                 count_text(x.count(from, to)), to);
         x.engine.fail_all(error);
         return false;
       }
@@ -118,7 +120,7 @@ Status check_side(const char* what, const void* buffer, const std::vector<uint64
   for (size_t q = 0; q < counts.size(); q++) {
     if (counts[q] >> 58 || begins[q] >> 58)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}_counts[{}] is {} at displacement {}: beyond the address space", what, q,
-                  counts[q], begins[q]);
+                  count_text(counts[q]), count_text(begins[q]));
     if (counts[q] && !buffer)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL though {}_counts[{}] is {}", what, what, q, counts[q]);
   }

@@ -8,6 +8,7 @@
 #include "base/futex.h"
 #include "bootstrap/job.h"
 #include "engine/executor.h"
+#include "engine/message_names.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -253,7 +254,7 @@ void Engine::look_at_blocked(Operation& op) {
     error.code = code;
     error.rank = rank;
     error.peer = peer;
-    error.operation = op_name(op.fingerprint.op);
+    error.operation = name_for(rank_, op.fingerprint);
     error.sequence = op.fingerprint.sequence;
     error.text = std::move(text);
     fail_all(error);
@@ -268,14 +269,18 @@ void Engine::look_at_blocked(Operation& op) {
     if (failed()) return;
     return end(FSCCL_ERR_PEER_DEAD,
                fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it", peer,
-                           describe(op.fingerprint)));
+                           describe_for(rank_, op.fingerprint)));
   }
   if (now_ns() < op.deadline_ns + (hearsay(op) ? kHearsayNs : 0)) return;
   end(FSCCL_ERR_TIMEOUT,
       fmt::format("{} on '{}' passed its timeout of {} ms; rank {} still waits for rank(s) {}{}: late, stopped, or "
-                  "they cannot be reached. See FSCCL_TIMEOUT_MS",
-                  describe(op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
-                  blocked_.release && op.begun ? " to give back a slot (reshard)" : ""));
+                  "they cannot be reached{}. See FSCCL_TIMEOUT_MS",
+                  describe_for(rank_, op.fingerprint), options_.name, options_.timeout_ms, rank, missing(op),
+                  blocked_.release && op.begun ? " to give back a slot (reshard)" : "",
+                  op.fingerprint.op == OpCode::send
+                      ? "; or both send to each other, each waiting for the other to receive: put the calls into a group "
+                        "(fsccl_group_start, fsccl_group_end)"
+                      : ""));
 }
 
 }  // namespace fsccl

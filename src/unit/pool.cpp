@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/config.h"
+#include "base/descriptors.h"
 #include "base/hash.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -17,7 +18,8 @@ constexpr uint64_t kGrowth = PoolMemory::kGrowth;
 
 // What each rank brings to an agreement. The smallest of each is what all of them can do.
 struct Vote {
-  uint64_t able = 1, limit = 0, sparse = 0;
+  int64_t code = FSCCL_OK;  // why a rank cannot go on
+  uint64_t limit = 0, sparse = 0;
 };
 
 // What rank 0 decides for all.
@@ -43,14 +45,18 @@ Status exchange(Communicator& comm, OpCode op, const void* input, void* output, 
 
 // All ranks succeeded, or all fail: those that did not with their own error.
 Result<Vote> agree(Communicator& comm, Status mine, Vote vote, const char* what) {
-  vote.able = mine.ok();
+  vote.code = mine.code();
   std::vector<Vote> all(static_cast<size_t>(comm.size()));
   FSCCL_TRY(exchange(comm, OpCode::all_gather, &vote, all.data(), sizeof vote, -1));
   if (!mine.ok()) return mine;
-  const auto first = std::find_if(all.begin(), all.end(), [](const Vote& of) { return !of.able; });
+  const auto first = std::find_if(all.begin(), all.end(), [](const Vote& of) { return of.code != FSCCL_OK; });
+  if (first != all.end() && first->code == FSCCL_ERR_LIMIT)
+    return fail(FSCCL_ERR_LIMIT,
+                "rank {} could not {}, for a limit of its process (ulimit -n, ulimit -v); its own error says which",
+                first - all.begin(), what);
   if (first != all.end())
     return fail(FSCCL_ERR_OUT_OF_MEMORY, "rank {} could not {}; its own error says why", first - all.begin(), what);
-  for (const Vote& of : all) vote = {1, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
+  for (const Vote& of : all) vote = {FSCCL_OK, std::min(vote.limit, of.limit), std::min(vote.sparse, of.sparse)};
   return vote;
 }
 
@@ -107,6 +113,7 @@ Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinte
 Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_config_t& config,
                                            Result<std::shared_ptr<MemorySource>> given) {
   FSCCL_TRY(config_status());
+  FSCCL_TRY(agree(comm, check_descriptors(kDescriptorsToMake, "make a pool"), {}, "open the files of a pool").status().clone());
   Result<PoolSource> source = config.dry_run ? Result<PoolSource>(PoolSource{}) : PoolSource::of(std::move(given));
   if (comm.one_host()) return create_on_host(comm, comm, config, std::move(source));
   constexpr uint64_t kTag = 0x706f6f6c;
@@ -122,7 +129,8 @@ Result<std::unique_ptr<Pool>> Pool::create(Communicator& comm, const fsccl_pool_
 Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
                                                    Result<PoolSource> source) {
   const ConfigRef settings = fsccl::config();
-  const uint64_t memory = std::min(read_limits().memory_bytes.value, uint64_t{1} << 40);
+  const Limits limits = read_limits();
+  const uint64_t memory = std::min(limits.memory_bytes.value, uint64_t{1} << 40);
   uint64_t limit = config.limit_bytes ? config.limit_bytes : static_cast<uint64_t>(settings->pool_limit_bytes);
   if (!limit) limit = std::max<uint64_t>(memory / 2, 64u << 20);
 
@@ -132,7 +140,9 @@ Result<std::unique_ptr<Pool>> Pool::create_on_host(Communicator& comm, Communica
   if (comm.rank() == 0) {
     const int64_t region = settings->pool_region_bytes;
     const bool outside = source.ok() && source.value().outside();
-    const uint64_t space = outside ? limit : std::max(limit, memory);
+    // Addresses beyond the limit let slots lie apart. Where addresses are limited, too (ulimit -v), there are as many as bytes.
+    const bool narrow = outside || limits.address_space_bytes.value != kUnlimited;
+    const uint64_t space = narrow ? limit : std::max(limit, memory);
     terms.part_bytes = round_up(region == kConfigAuto ? space : static_cast<uint64_t>(region) / 3, kGrowth);
     terms.arena_id = kFirstArena + (static_cast<uint32_t>(comm.job_rank(0)) << 12) + comm.context().next_arena_number() % 4096;
     made = source.ok() ? source.value().make_arena(comm.size(), control_bytes(comm, outside), 3 * terms.part_bytes)

@@ -178,6 +178,10 @@ TEST(Lists, Misuse) {
     EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL");
     tensor.counts = &many;
     EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "address space");
+    const size_t negative = static_cast<size_t>(-1);
+    tensor.counts = &negative;
+    EXPECT_ERROR(fsccl_all_gather_list(&tensor, 1, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT,
+                 "counts[0] is -1 (negative)");
     tensor.counts = &one;
     tensor.recv = nullptr;
     EXPECT_ERROR(fsccl_broadcast_list(&tensor, 1, 0, self.comm, nullptr, nullptr), FSCCL_ERR_INVALID_ARGUMENT, "NULL");

@@ -215,12 +215,29 @@ TEST(Message, FromARankThatHasLeft) {
             {.abort_at_end = true});
 }
 
+TEST(Message, LargeOnesAgainstEachOtherAskForAGroup) {
+  run_ranks(2,
+            [](Rank& self) {
+              std::vector<char> data(size_t{16} << 20);
+              const fsccl_status_t status =
+                  fsccl_send(data.data(), data.size(), FSCCL_UINT8, 1 - self.rank, 0, self.comm, nullptr, nullptr);
+              EXPECT_EQ(status, FSCCL_ERR_TIMEOUT);
+              fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+              ASSERT_OK(fsccl_last_error(&info));
+              EXPECT_NE(std::string(info.text).find("fsccl_group_start"), std::string::npos) << info.text;
+            },
+            {.timeout_ms = 1000, .abort_at_end = true});
+}
+
 TEST(Message, ThatIsNeverSentEndsAtTheDeadline) {
   run_ranks(2,
             [](Rank& self) {
               char data[8] = "";
               if (self.rank == 1) {
-                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "3000 ms", "rank(s) 0", "send of 8 uint8");
+                EXPECT_ERROR(receive(self, data, 8, 0), FSCCL_ERR_TIMEOUT, "3000 ms", "rank(s) 0", "recv of 8 uint8");
+                fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+                ASSERT_OK(fsccl_last_error(&info));
+                EXPECT_NE(std::string(info.operation).find("recv"), std::string::npos) << info.operation;
               } else {
                 fsccl_status_t state = FSCCL_OK;
                 while (state == FSCCL_OK) ASSERT_OK(fsccl_comm_async_error(self.comm, &state));

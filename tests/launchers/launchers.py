@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SKIP_STATUS = 77
 TIMEOUT_SECONDS = 120
 FOREIGN = ('SLURM', 'OMPI_', 'PMI', 'MPI_', 'PRTE_', 'FSCCL_CONFIG', 'FSCCL_JOB', 'FSCCL_INSECURE', 'FSCCL_BOOTSTRAP', 'FSCCL_HOST',
+           'FSCCL_LAUNCHER',
            'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE', 'MASTER_', 'TORCHELASTIC')
 
 
@@ -95,3 +96,8 @@ def missing(name):
 
 def called(name):
     return ON_ONE_HOST[name][3]
+
+
+def setting(name):
+    """As FSCCL_LAUNCHER has it."""
+    return {'OpenMPI': 'open-mpi', 'MPICH': 'mpich', 'PMIx': 'pmix'}[called(name)]

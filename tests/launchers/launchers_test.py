@@ -24,20 +24,36 @@ def places(output):
     return found
 
 
-def check_one_host(output, launcher, ranks=RANKS):
+def check_one_host(output, launcher, ranks=RANKS, address='127.0.0.1'):
     """All ranks are there, on one host, and agree on where to meet; returns that place."""
     found = places(output)
     expect(sorted(found) == list(range(ranks)), f'{ranks} ranks of {launcher}:\n{output}')
     numbers = [str(rank) for rank in range(ranks)] * 2
     ports = {words[7] for words in found.values()}
     for rank, words in found.items():
-        wanted = [launcher, str(rank), str(ranks), str(rank), str(ranks), '1', '127.0.0.1', min(ports), *numbers]
+        wanted = [launcher, str(rank), str(ranks), str(rank), str(ranks), '1', address, min(ports), *numbers]
         expect(words == wanted, f'rank {rank}: {words} instead of {wanted}')
     return ports.pop()
 
 
 def check_train(output, ranks=RANKS):
     expect(f'{ranks} ranks: test accuracy' in output, output)
+
+
+# As a container has them for its first process.
+STALE = {'RANK': 0, 'WORLD_SIZE': 1, 'MASTER_ADDR': 'localhost', 'MASTER_PORT': 29500}
+
+
+def check_stale(start_ranks, place, launcher, said):
+    """RANK and WORLD_SIZE that somebody has left in the environment are an error, unless FSCCL_LAUNCHER or torchrun says whose they
+    are. `start_ranks(*words, **variables)`: under the launcher, which FSCCL_LAUNCHER calls `said`."""
+    errors = start_ranks(place, status=None, **STALE)
+    for words in ('RANK=0, WORLD_SIZE=1, but', f'has started {RANKS} ranks', f'FSCCL_LAUNCHER={said} or FSCCL_LAUNCHER=torchrun'):
+        expect(words in errors, f'{launcher}: {words} is not in:\n{errors}')
+    right = start_ranks(place, '--look', FSCCL_LAUNCHER=said, **STALE)
+    expect(sorted(places(right)) == list(range(RANKS)), f'{launcher}, asked for by name:\n{right}')
+    below = start_ranks(place, '--look', TORCHELASTIC_RUN_ID='run', **STALE)
+    expect(below.count('torchrun 0 1 ') == RANKS, f'torchrun below {launcher}:\n{below}')
 
 
 def check_launcher(name, place, train):
@@ -47,6 +63,7 @@ def check_launcher(name, place, train):
         check_one_host(finish(job), called)
     check_one_host(run(*command, 'bash', '-c', '"$0"; exit $?', place), called)  # below a shell
     check_train(run(*command, train))
+    check_stale(lambda *words, **more: run(*command, *words, **more), place, called, launchers.setting(name))
     if name == 'mpich':
         check_mpich_without_its_socket(command, place)
 
@@ -70,9 +87,14 @@ def check_slurm(place, train):
         # A script's WORLD_SIZE is srun's, or wrong.
         check_one_host(cluster.run(*srun, place, WORLD_SIZE=RANKS), 'Slurm')
         expect('WORLD_SIZE=3, but Slurm has started 4 ranks' in cluster.run(*srun, place, WORLD_SIZE=3, status=None), 'no refusal')
+        check_stale(lambda *words, **more: cluster.run(*srun, *words, **more), place, 'Slurm', 'slurm')
+        check_stale(lambda *words, **more: cluster.run(*srun, '--mpi=pmi2', *words, **more), place, 'Slurm', 'slurm')
         # A job of 8 in which a step of 4 and Open MPI or MPICH start ranks; the job's own shell is none.
         job = ['salloc', '-Q', '-n', '8']
         expect(cluster.run(*job, place) == 'no launcher\n', 'the shell of a job takes itself for a rank')
+        by_hand = 'for r in 0 1 2 3; do RANK=$r WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=29500 "$0" & done; wait'
+        check_one_host(cluster.run(*job, 'bash', '-c', by_hand, place), 'torchrun', address='localhost')
+        check_one_host(cluster.run('srun', '-n', '1', 'bash', '-c', by_hand, place), 'torchrun', address='localhost')
         check_one_host(cluster.run(*job, *srun, place), 'Slurm')
         for name in ('openmpi', 'mpich'):
             if command := launchers.command(name, RANKS):

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/socket.h"
 #include "bootstrap/job.h"
 #include "multi/processes.h"
 
@@ -122,6 +123,26 @@ Variables own_host(int rank, int ranks, const std::string& port) {
   return variables;
 }
 
+// What a script sets for each rank that no launcher has started.
+Variables by_hand(int rank, int ranks, const std::string& port, const std::string& address) {
+  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}, {"MASTER_ADDR", address}, {"MASTER_PORT", port}};
+}
+
+// The words by which a user may name this host, as far as this system knows them.
+std::vector<std::string> names_of_this_host() {
+  std::vector<std::string> names = {"localhost", "127.0.0.1", "LOCALHOST",        "127.1", "0.0.0.0",
+                                    "::1",       "[::1]",     "::ffff:127.0.0.1", "::"};
+  char own[256] = {};
+  gethostname(own, sizeof(own) - 1);
+  names.push_back(own);
+  for (const IpAddress& ip : local_ips("")) {
+    const std::string address = describe(tcp_address(ip, 1));
+    names.push_back(address.substr(0, address.rfind(':')));
+  }
+  std::erase_if(names, [](const std::string& name) { return !resolve(name, 1).ok(); });
+  return names;
+}
+
 std::string hexadecimal(const fsccl_unique_id_t& id) {
   std::string text;
   char pair[3];
@@ -202,19 +223,71 @@ TEST(Environment, RankZeroComesLast) {
   EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
 }
 
+// Two jobs of one name, or one job in which two processes have rank 0: whichever came second sees that the name is taken, and by
+// whom, and all hear of it, long before the deadline.
 TEST(Environment, AnotherJobOfTheSameNameIsAnError) {
   const std::string port = unique_port();
   Processes processes;
-  for (int i = 0; i < 2; ++i) {
-    Variables variables = torchrun(0, 2, port);
-    variables.push_back({"TEST_TIMEOUT_MS", "3500"});
-    processes.start("exchange", 0, 2, variables);
+  for (int rank : {0, 0, 2}) processes.start("exchange", rank, 3, torchrun(rank, 3, port));
+  EXPECT_FALSE(processes.finish(kPatienceMs / 2));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(processes.exit_code(i), 1) << processes.report();
+    for (const std::string& words : {std::string("MASTER_PORT"), std::string("two processes of this one have rank 0"),
+                                     "process " + std::to_string(processes.pid(0)), "process " + std::to_string(processes.pid(1))})
+      EXPECT_THAT(processes.output(i), HasSubstr(words)) << processes.report();
   }
-  EXPECT_FALSE(processes.finish(kPatienceMs));
-  // Whichever came second saw that the name is taken, and by whom; the first waited for rank 1 in vain.
-  const int second = processes.output(0).find("MASTER_PORT") == std::string::npos ? 1 : 0;
-  EXPECT_THAT(processes.output(second), HasSubstr("process " + std::to_string(processes.pid(1 - second)))) << processes.report();
-  EXPECT_THAT(processes.output(1 - second), HasSubstr("missing: 1")) << processes.report();
+}
+
+TEST(Environment, ARankGivenTwiceIsNamed) {
+  const std::string port = unique_port();
+  Processes processes;
+  for (int rank : {0, 1, 1}) processes.start("exchange", rank, 4, torchrun(rank, 4, port));
+  EXPECT_FALSE(processes.finish(kPatienceMs / 2));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(processes.output(i), HasSubstr("rank 1 joined twice")) << processes.report();
+}
+
+TEST(Environment, RanksMayNameTheHostOfRankZeroDifferently) {
+  const std::vector<std::string> names = names_of_this_host();
+  const auto count = static_cast<int>(names.size());
+  ASSERT_GE(count, 4);
+  for (const bool insecure : {false, true}) {
+    for (int turn = 0; turn < count; turn += insecure ? 2 : 1) {  // each is in turn what rank 0 says
+      const std::string port = unique_port();
+      Processes processes;
+      for (int rank = 0; rank < count; ++rank) {
+        Variables variables = by_hand(rank, count, port, names[static_cast<size_t>((rank + turn) % count)]);
+        variables.push_back({"FSCCL_INSECURE", insecure ? "1" : "0"});
+        processes.start("exchange", rank, count, variables);
+      }
+      EXPECT_TRUE(processes.finish(kPatienceMs)) << "rank 0 says " << names[static_cast<size_t>(turn)] << processes.report();
+    }
+  }
+}
+
+TEST(Environment, JobsWithOtherPortsDoNotMix) {
+  Processes processes;
+  for (int job = 0; job < 3; ++job) {
+    const std::string port = unique_port();
+    for (int rank = 0; rank < 3; ++rank)
+      processes.start("exchange", rank, 3, by_hand(rank, 3, port, rank == job ? "localhost" : "127.0.0.1"));
+  }
+  EXPECT_TRUE(processes.finish(kPatienceMs)) << processes.report();
+}
+
+// A rank that takes the others for ranks of other hosts does not come without a secret, and they need not wait for it.
+TEST(Environment, AWrongLocalWorldSizeIsNamed) {
+  for (const int wrong : {0, 2}) {
+    const std::string port = unique_port();
+    Processes processes;
+    for (int rank = 0; rank < 3; ++rank)
+      processes.start("exchange", rank, 3,
+                      testing::with(torchrun(rank, 3, port), {{"LOCAL_WORLD_SIZE", rank == wrong ? "1" : "3"}}));
+    EXPECT_FALSE(processes.finish(kPatienceMs / 2));
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(processes.exit_code(rank), 1) << processes.report();
+      EXPECT_THAT(processes.output(rank), HasSubstr("LOCAL_WORLD_SIZE=1, of 3 ranks")) << processes.report();
+    }
+  }
 }
 
 TEST(SeveralHosts, MeetOverTcpWithASecret) {

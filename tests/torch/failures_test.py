@@ -183,6 +183,7 @@ def refused():
             (lambda: dist.reduce_scatter_single(torch.empty(3), tensor), ValueError, ("reduce_scatter_single", "4 elements")),
             (lambda: dist.all_gather([torch.empty(4)], tensor), ValueError, ("all_gather", "1 tensors", "2 ranks")),
             (lambda: dist.all_to_all_single(torch.empty(4), tensor, [1, 2], [2, 2]), (ValueError, RuntimeError), ()),
+            (lambda: dist.all_to_all_single(torch.empty(4), tensor, [-1, 5], [2, 2]), (ValueError, RuntimeError), ()),
             (lambda: dist.all_reduce(tensor.int(), dist._make_nccl_premul_sum(2.0)), TypeError, ("PREMUL_SUM",)),
             (lambda: dist.recv(tensor), NotImplementedError, ("recv", "Name src")),
             (lambda: backend.allreduce([torch.ones(2, device="meta")], dist.AllreduceOptions()), ValueError, ("meta", "cpu:fsccl")),

@@ -88,6 +88,8 @@ SAMPLES = [
     ('allocator', {'src/plan/a.h': '', 'allocators/pool/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
     ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
     ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
+    ('program', {'src/base/byte_size.h': '', 'perf/b.cpp': '#include "base/byte_size.h"\n'}, None),
+    ('example of that', {'src/base/byte_size.h': '', 'examples/b.c': '#include "base/byte_size.h"\n'}, 'examples may not include'),
     ('several processes', {'src/engine/a.h': '', 'tests/multi/b.cpp': '#include "engine/a.h"\n'}, 'tests may not include'),
     ('program', {'src/base/a.h': '', 'tools/b.cpp': '#include "base/a.h"\n'}, None),
     ('inside of the library in a program', {'src/plan/a.h': '', 'perf/b.cpp': '#include "plan/a.h"\n'}, 'perf may not include'),

@@ -129,9 +129,12 @@ using sim::Wires;
 Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t) {
   return fail(FSCCL_ERR_CONFIG, "host name \"{}\" is not known: there are no names in a simulated world", host);
 }
+Result<bool> is_this_host(const SocketAddress& address) { return ip_of(address) == sim::ip_of_host(Process::current().host); }
+Result<uint32_t> only_link() { return uint32_t{0}; }
 std::vector<IpAddress> local_ips(const std::string&) { return {sim::ip_of_host(Process::current().host)}; }
 
 Result<Fd> listen_unix(std::string_view name) { return sim::listen_at(unix_address(name)); }
+Result<Fd> refuse_unix(std::string_view) { return fail(FSCCL_ERR_NOT_AVAILABLE, "simulated processes have descriptors enough"); }
 Result<Fd> listen_tcp(uint16_t port) { return sim::listen_at(tcp_address({}, port)); }
 
 SocketAddress local_address(int fd) {

@@ -128,6 +128,8 @@ class Moving(Operands):
         """Elements for each rank, of rows for each rank."""
         rows = tensor.size(0) if tensor.dim() else 1
         splits = list(splits) or [rows // self._size] * self._size
+        if any(split < 0 for split in splits):
+            self._refuse(call, f"split sizes {splits}: none may be negative")
         if len(splits) != self._size or sum(splits) != rows:
             self._refuse(call, f"split sizes {splits} do not divide {rows} rows among {self._size} ranks")
         row = tensor.numel() // rows * per if rows else 0

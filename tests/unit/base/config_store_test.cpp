@@ -106,6 +106,19 @@ TEST(ConfigStore, UnknownNamesWarn) {
   EXPECT_THAT(ConfigStore({}).warnings(), IsEmpty());
 }
 
+TEST(ConfigFile, TheMarkOfAnEditorIsNoPartOfIt) {
+  const auto marked = parse_config_file("conf",
+                                        "\xEF\xBB\xBF"
+                                        "FSCCL_A=x\n");
+  ASSERT_TRUE(marked.ok()) << marked.status().text();
+  EXPECT_EQ(marked.value().at(0).name, "FSCCL_A");
+  for (const char* mark : {"\xFF\xFE", "\xFE\xFF"}) {
+    const auto wide = parse_config_file("conf", std::string(mark) + "F");
+    EXPECT_NE(wide.status().text().find("UTF-16"), std::string::npos);
+    EXPECT_NE(wide.status().text().find("conf"), std::string::npos);
+  }
+}
+
 TEST(ConfigFile, Lines) {
   const auto settings = parse_config_file("conf", "# comment\n\n  FSCCL_A = x # y \r\nFSCCL_B=\n\tFSCCL_C=1=2");
   ASSERT_TRUE(settings.ok()) << settings.status().text();

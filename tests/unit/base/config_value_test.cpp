@@ -57,7 +57,13 @@ TEST(ConfigValue, Bytes) {
   EXPECT_EQ(number(kBytes, "2G"), int64_t{2} << 30);
   EXPECT_EQ(number(kBytes, "1T"), int64_t{1} << 40);
   EXPECT_EQ(number(kHuge, "8388607T"), int64_t{8388607} << 40);
-  for (const char* bad : {"", "K", "4095", "2T", "64KB", "64 K", "64P", "-64K", "1.5M", "K64"}) expect_refused(kBytes, bad);
+  EXPECT_EQ(number(kBytes, "4GB"), int64_t{4} << 30);
+  EXPECT_EQ(number(kBytes, "4gib"), int64_t{4} << 30);
+  EXPECT_EQ(number(kBytes, "1.5M"), 3 << 19);
+  EXPECT_EQ(number(kBytes, "8192B"), 8192);
+  for (const char* bad :
+       {"", "K", "4095", "2T", "64 K", "64P", "-64K", "+64K", "K64", "64KK", "64iB", "6400.5", "1e6", "0x10000", "1.0000001K"})
+    expect_refused(kBytes, bad);
   expect_refused(kHuge, "8388608T");  // 2^63
   EXPECT_EQ(config_accepted(kBytes), "bytes, 4K to 1T, with K, M, G or T");
 }

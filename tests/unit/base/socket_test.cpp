@@ -45,6 +45,26 @@ TEST(Socket, AddressesAreShownAndTakenApart) {
   EXPECT_EQ(resolve("no-such-host.invalid", 1).status().code(), FSCCL_ERR_CONFIG);
 }
 
+TEST(Socket, OneAddressHasManySpellings) {
+  const auto shown = [](const char* host) {
+    const Result<std::vector<SocketAddress>> found = resolve(host, 7);
+    return found.ok() ? describe(found.value().at(0)) : found.status().text();
+  };
+  for (const char* host : {"::1", "[::1]", "0:0:0:0:0:0:0:1"}) EXPECT_EQ(shown(host), "[::1]:7") << host;
+  for (const char* host : {"fd77::1", "fd77:0:0::1", "FD77::0001", "[fd77::1]"}) EXPECT_EQ(shown(host), "[fd77::1]:7") << host;
+  for (const char* host : {"127.0.0.1", "127.1", "::ffff:127.0.0.1"}) EXPECT_EQ(shown(host), "127.0.0.1:7") << host;
+  for (const char* host : {"fe80::1%lo", "[fe80::1%lo]", "fe80::1%1"}) EXPECT_EQ(shown(host), "[fe80::1%1]:7") << host;
+  EXPECT_EQ(shown("localhost."), shown("localhost"));
+}
+
+TEST(Socket, WhatIsThisHost) {
+  const auto here = [](const std::string& host) { return is_this_host(resolve(host, 7).value().at(0)).value(); };
+  for (const char* host : {"127.0.0.1", "127.8.9.10", "::1", "0.0.0.0", "::"}) EXPECT_TRUE(here(host)) << host;
+  for (const char* host : {"192.0.2.1", "2001:db8::1"}) EXPECT_FALSE(here(host)) << host;  // of documents alone
+  for (const IpAddress& ip : local_ips("")) EXPECT_TRUE(is_this_host(tcp_address(ip, 7)).value());
+  ASSERT_TRUE(only_link().ok());
+}
+
 TEST(Socket, TakenNamesAndMissingListeners) {
   const std::string name = unique_name("taken");
   {

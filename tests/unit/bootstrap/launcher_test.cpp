@@ -14,16 +14,16 @@ namespace {
 using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
-Result<LaunchEnvironment> read(
-    const Variables& variables, const AskPmix& ask = [] {
-      return Result<PmixJob>(PmixJob{4, 4, 1, "n1"});
-    }) {
+Result<PmixJob> four_ranks() { return PmixJob{4, 4, 1, "n1"}; }
+
+Result<LaunchEnvironment> read(const Variables& variables, const AskPmix& ask = four_ranks,
+                               LauncherChoice choice = LauncherChoice::kAuto) {
   return read_environment(
       [&](const char* name) -> const char* {
         const auto found = variables.find(name);
         return found == variables.end() ? nullptr : found->second.c_str();
       },
-      ask);
+      choice, ask);
 }
 
 const Variables kTorch = {{"RANK", "3"},
@@ -88,12 +88,41 @@ TEST(Launcher, TheNameTellsJobsApart) {
   EXPECT_EQ(read(with(kTorch, "RANK", "0")).value().job, name);
   for (const char* variable : {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
     EXPECT_NE(read(with(kTorch, variable, "7")).value().job, name) << variable;
-  EXPECT_NE(read(with(kTorch, "MASTER_ADDR", "node8")).value().job, name);
   EXPECT_NE(read(with(kMpi, "PMIX_NAMESPACE", "other")).value().job, read(kMpi).value().job);
   EXPECT_NE(read(with(kPmix, "PMIX_NAMESPACE", "other")).value().job, read(kPmix).value().job);
   for (const char* variable : {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"})
     EXPECT_NE(read(with(kSlurm, variable, "7")).value().job, read(kSlurm).value().job) << variable;
   EXPECT_EQ(read(with(with(kSlurm, "SLURM_PROCID", "0"), "SLURM_NODEID", "0")).value().job, read(kSlurm).value().job);
+}
+
+// Ranks of one job may spell the address of rank 0 in different ways.
+TEST(Launcher, TheNameDoesNotDependOnTheAddress) {
+  const Variables mpich = with(with(kMpich, "PMI_FD", "none"), "MASTER_PORT", "29500");
+  for (const Variables& variables : {kTorch, mpich, kMpi, kPmix, kSlurm}) {
+    const std::string name = read(with(variables, "MASTER_ADDR", "node7")).value().job;
+    for (const char* address : {"localhost", "node7.", "NODE7", "127.0.0.1", "0.0.0.0", "::", "::1", "[::1]", "fd77::1",
+                                "fd77:0:0::1", "fe80::1%eth0", "fe80::1%2", "::ffff:10.0.0.1"})
+      EXPECT_EQ(read(with(variables, "MASTER_ADDR", address)).value().job, name) << address;
+  }
+}
+
+// Nobody says which ranks share a host: localhost, however it is spelled, is a guess.
+TEST(Launcher, LocalhostHasManySpellings) {
+  const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}};
+  for (const char* address : {"localhost", "LocalHost", "localhost.", "127.0.0.1", "127.1", "127.0.1.1", "::1", "[::1]",
+                              "0:0:0:0:0:0:0:1", "0.0.0.0", "::", "::ffff:127.0.0.1"}) {
+    const LaunchEnvironment launch = read(with(by_hand, "MASTER_ADDR", address)).take();
+    EXPECT_TRUE(launch.one_host && launch.hosts_unknown) << address;
+    EXPECT_EQ(launch.local_ranks, 2) << address;
+  }
+  for (const char* address : {"node7", "localhost7", "10.0.0.1", "128.0.0.1", "::2", "fe80::1%eth0", "::ffff:10.0.0.1", "[", "]"}) {
+    const LaunchEnvironment launch = read(with(by_hand, "MASTER_ADDR", address)).take();
+    EXPECT_TRUE(!launch.one_host && launch.hosts_unknown) << address;
+  }
+  const Variables counted = with(with(by_hand, "LOCAL_WORLD_SIZE", "2"), "MASTER_ADDR", "node7");
+  EXPECT_TRUE(read(counted).value().one_host);
+  EXPECT_FALSE(read(counted).value().hosts_unknown);
+  EXPECT_EQ(read(counted).value().local_ranks_said, "LOCAL_WORLD_SIZE=2");
 }
 
 TEST(Launcher, SeveralHosts) {
@@ -216,6 +245,58 @@ TEST(Launcher, AWorldSizeWithoutARankHasToAgree) {
   EXPECT_THAT(refusal(with(kMpi, "WORLD_SIZE", "5x")), HasSubstr("WORLD_SIZE=5x"));
 }
 
+// A container's RANK=0 and WORLD_SIZE=1 below mpirun or srun would make jobs of one rank, in silence.
+TEST(Launcher, ARankByHandHasToAgree) {
+  const Variables mpich = with(with(kMpich, "MASTER_ADDR", "127.0.0.1"), "MASTER_PORT", "29500");
+  const Variables pod = {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "29500"}};
+  const struct {
+    Variables variables;
+    const char *started, *said, *setting;
+  } cases[] = {
+      {kMpi, "Open MPI has started 4 ranks, this process as rank 1", "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4", "open-mpi"},
+      {mpich, "MPICH has started 4 ranks, this process as rank 1", "PMI_RANK=1, PMI_SIZE=4", "mpich"},
+      {kPmix, "PMIx has started 4 ranks, this process as rank 1", "PMIX_RANK=1", "pmix"},
+      {kSlurm, "Slurm has started 3 ranks, this process as rank 2", "SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=3", "slurm"},
+  };
+  for (const auto& [variables, started, said, setting] : cases) {
+    const std::string text = refusal(both(pod, variables));
+    for (const std::string& words : {std::string("RANK=0, WORLD_SIZE=1, but "), std::string(started), std::string(said),
+                                     std::string("FSCCL_LAUNCHER=") + setting, std::string("FSCCL_LAUNCHER=torchrun")})
+      EXPECT_THAT(text, HasSubstr(words));
+    // The same rank of another number of them, the other way round, and each alone.
+    const LaunchEnvironment right = read(variables).take();
+    const std::string rank = std::to_string(right.rank), ranks = std::to_string(right.ranks);
+    EXPECT_THAT(refusal(both({{"RANK", rank}, {"WORLD_SIZE", "7"}}, variables)), HasSubstr("WORLD_SIZE=7"));
+    EXPECT_THAT(refusal(both({{"RANK", "0"}, {"WORLD_SIZE", ranks}}, variables)), HasSubstr("RANK=0"));
+    EXPECT_THAT(refusal(with(variables, "RANK", "0")), HasSubstr("RANK=0, but"));
+    EXPECT_EQ(read(with(variables, "RANK", rank)).value().launcher, right.launcher);
+    // Who says the same may say it.
+    EXPECT_EQ(read(both(with(with(pod, "RANK", rank), "WORLD_SIZE", ranks), variables)).value().launcher, Launcher::kTorchrun);
+    // torchrun below it has its own numbers.
+    for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"})
+      EXPECT_EQ(read(both(with(pod, name, "1"), variables)).value().ranks, 1) << name;
+  }
+}
+
+TEST(Launcher, TheSettingDecides) {
+  const Variables pod = both(kMpi, {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "n1"}});
+  EXPECT_EQ(read(pod, four_ranks, LauncherChoice::kOpenMpi).value().rank, 1);
+  EXPECT_EQ(read(pod, four_ranks, LauncherChoice::kTorchrun).value().ranks, 1);
+  EXPECT_EQ(read(both(kTorch, kSlurm), four_ranks, LauncherChoice::kSlurm).value().ranks, 3);
+  EXPECT_THAT(read(pod, four_ranks, LauncherChoice::kSlurm).status().text(), HasSubstr("SLURM_STEP_NUM_TASKS is not set"));
+  EXPECT_THAT(read({}, four_ranks, LauncherChoice::kTorchrun).status().text(), HasSubstr("FSCCL_LAUNCHER names it"));
+}
+
+// A shell of salloc, or a program that starts ranks itself, may be the one task of a step.
+TEST(Launcher, ASingleTaskMayStartRanks) {
+  const Variables shell = with(
+      with(with(with(kSlurm, "SLURM_STEP_NUM_TASKS", "1"), "SLURM_PROCID", "0"), "SLURM_STEP_NUM_NODES", "1"), "SLURM_NODEID", "0");
+  const Variables by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  EXPECT_EQ(read(both(by_hand, shell)).value().ranks, 4);
+  EXPECT_EQ(read(both(by_hand, kBatch)).value().ranks, 4);
+  EXPECT_EQ(read(both(by_hand, with(with(kMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_SIZE", "1"))).value().ranks, 4);
+}
+
 TEST(Launcher, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal({}), HasSubstr("torchrun"));
   EXPECT_THAT(refusal({{"RANK", "0"}}), HasSubstr("WORLD_SIZE is not set"));
@@ -226,7 +307,8 @@ TEST(Launcher, WhatIsWrongIsNamed) {
   EXPECT_THAT(refusal(with(kTorch, "RANK", "3x")), HasSubstr("RANK=3x"));
   EXPECT_THAT(refusal(with(kTorch, "WORLD_SIZE", "99999999999")), HasSubstr("WORLD_SIZE=99999999999"));
   EXPECT_THAT(refusal(with(kTorch, "MASTER_PORT", "70000")), HasSubstr("MASTER_PORT=70000"));
-  EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9"));
+  EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "9")), HasSubstr("LOCAL_WORLD_SIZE=9, but WORLD_SIZE=8"));
+  EXPECT_THAT(refusal(with(kTorch, "LOCAL_WORLD_SIZE", "0")), HasSubstr("LOCAL_WORLD_SIZE=0"));
   EXPECT_THAT(refusal(with(kTorch, "LOCAL_RANK", "8")), HasSubstr("LOCAL_RANK=8"));
 }
 

@@ -6,11 +6,14 @@
 
 #include <utility>
 
+#include "engine/message_names.h"
+
 namespace fsccl {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 Fingerprint call(OpCode op) {
   Fingerprint what;
@@ -61,6 +64,32 @@ TEST(Fingerprint, WhereOnlyTheHistoryDiffersItSaysWhatThatIs) {
   EXPECT_THAT(when_history_differs(OpCode::all_gather_v, 0), HasSubstr("counts of the ranks' parts"));
   EXPECT_THAT(when_history_differs(OpCode::broadcast_list, 0), HasSubstr("types or parts of the tensors"));
   EXPECT_THAT(when_history_differs(OpCode::barrier, 0), Not(HasSubstr("from operation")));
+}
+
+TEST(Fingerprint, AnotherScaleIsNoMemoryEvent) {
+  for (const OpCode op :
+       {OpCode::all_reduce, OpCode::reduce_scatter, OpCode::reduce, OpCode::reduce_scatter_v, OpCode::reduce_scatter_list}) {
+    Fingerprint mine, theirs;
+    mine.op = theirs.op = op;
+    mine.kind = theirs.kind = FSCCL_OP_PREMUL_SUM;
+    mine.history = 1, theirs.history = 2;
+    EXPECT_THAT(difference(mine, theirs, 0), HasSubstr("the scale of fsccl_premul_sum()"));
+    EXPECT_THAT(difference(mine, theirs, 0), Not(HasSubstr("memory events")));
+    mine.kind = theirs.kind = FSCCL_OP_SUM;
+    EXPECT_THAT(difference(mine, theirs, 0), Not(HasSubstr("premul")));
+  }
+}
+
+TEST(Fingerprint, AMessageIsARecvWhereItArrives) {
+  Fingerprint message;
+  message.op = OpCode::send;
+  message.count = 8;
+  message.dtype = FSCCL_UINT8;
+  EXPECT_THAT(describe_for(0, message), StartsWith("send of 8 uint8 with tag 0"));
+  EXPECT_THAT(describe_for(1, message), StartsWith("recv of 8 uint8 with tag 0"));
+  EXPECT_STREQ(name_for(1, message), "recv");
+  message.op = OpCode::gather;
+  EXPECT_THAT(describe_for(1, message), StartsWith("gather of 8"));
 }
 
 TEST(Fingerprint, ACallThatWasNotComparedByItselfMayBeTheOne) {

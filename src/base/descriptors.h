@@ -1,0 +1,34 @@
+// How many more files this process may open, which is the limit that a job meets first (ulimit -n). What several ranks do together
+// asks before it begins: a rank that finds out in the middle leaves the others waiting for it.
+#pragma once
+#include <sys/resource.h>
+
+#include "base/status.h"
+
+namespace fsccl {
+
+// FSCCL_ERR_LIMIT, with the limit, where fewer than `count` descriptors are free. `purpose` follows "are needed to". What other
+// threads open afterwards it cannot know.
+Status check_descriptors(int count, const char* purpose);
+// What the other ranks say of one where that failed.
+Status short_of_descriptors(int rank, const char* purpose);
+
+// As many as a rank takes, for a while, that makes a communicator or a pool with others: its memory, and connections by which the
+// others fetch it.
+inline constexpr int kDescriptorsToMake = 6;
+
+// Room to say so, as long as this object lives: a few descriptors beyond the soft limit, where the hard one permits it and they are
+// `wanted`.
+class MoreDescriptors {
+ public:
+  explicit MoreDescriptors(bool wanted);
+  ~MoreDescriptors();
+  MoreDescriptors(const MoreDescriptors&) = delete;
+  MoreDescriptors& operator=(const MoreDescriptors&) = delete;
+
+ private:
+  rlimit before_ = {};
+  bool raised_ = false;
+};
+
+}  // namespace fsccl
