@@ -33,6 +33,7 @@ struct ReducePiece {
 
 struct ReduceEpilogue {
   double scale = 1;
+  int64_t divisor = 1;  // as in Reduce (kernels.h); with a scale only a power of two
   bool accumulate = false;
 };
 

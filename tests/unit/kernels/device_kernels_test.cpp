@@ -57,7 +57,8 @@ Norm on_host(Arena& arena, const ReduceCall& call) {
       args.sources = sources.data(), args.n = static_cast<int>(sources.size());
       args.from = piece.from, args.to = piece.to, args.count = piece.count;
       args.dst = arena.data() + piece.destination;
-      args.scale = call.epilogue.scale, args.accumulate = call.epilogue.accumulate, args.norm = &norm;
+      args.scale = call.epilogue.scale, args.divisor = call.epilogue.divisor;
+      args.accumulate = call.epilogue.accumulate, args.norm = &norm;
       EXPECT_TRUE(reduce(args));
     }
   }
@@ -139,7 +140,8 @@ TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
 void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most, bool wild) {
   ReduceCall call;
   const double scales[] = {1, 1.0 / 3, 1.0 / static_cast<double>(sources), 1e30, 0};
-  call.epilogue = {scales[random() % std::size(scales)], random() % 2 == 0};
+  call.epilogue = {.scale = scales[random() % std::size(scales)], .accumulate = random() % 2 == 0};
+  if (random() % 2 == 0) call.epilogue = {.divisor = static_cast<int64_t>(sources), .accumulate = random() % 2 == 0};
   Arena layout(1 << 24);
   std::vector<size_t> destinations;
   for (size_t i = 0; i < pieces; i++) {
@@ -218,7 +220,7 @@ TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
   const size_t working = machine_->blocks() - 1;
   for (const size_t count : {working * kNormBlock, (working + 1) * kNormBlock, working * 33 / 10 * kNormBlock + 1001}) {
     ReduceCall call;
-    call.epilogue = {0.7, true};
+    call.epilogue = {.scale = 0.7, .accumulate = true};
     call.times = 2;
     Arena arena(count * 8 + 4096);
     for (int s = 0; s < 2; s++) {
