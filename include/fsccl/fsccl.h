@@ -563,7 +563,11 @@ typedef enum fsccl_layout {
 
 typedef enum fsccl_sharing {
   FSCCL_SHARING_READ_ONLY = 0, /* default: one slot per host, mapped by its ranks; do not write to param(i) */
-  FSCCL_SHARING_PRIVATE = 1,   /* a slot of its own on every rank */
+  /* A slot of its own on every rank. What a rank writes to param(i) after unshard, no other rank ever sees. (In memory of a GPU
+   * that holds for FSCCL_UNSHARD_WRITABLE only: after FSCCL_UNSHARD_READ other ranks may still be reading this rank's slot. Do not
+   * write to it.) A slot that is kept (fsccl_keep_t) keeps what was written, for this rank alone. Debug mode reports a write after
+   * FSCCL_UNSHARD_READ whatever the sharing is. */
+  FSCCL_SHARING_PRIVATE = 1,
   /* One slot per host, and param(i) may be written to: a page that a rank writes becomes its own, and is dropped at reshard. For a
    * caller who cannot say what a program does with its parameters. Reshard asks the system which pages were written: that takes
    * time by the slot's size (docs/measured.md). */

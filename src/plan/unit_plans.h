@@ -34,16 +34,18 @@ Plan unshard_shared(const UnitShape&);
 // The slot's contents are still valid: enter and wait for all. One tick, moves nothing.
 Plan unshard_kept(const UnitShape&);
 // Slots of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into own slots, signal, pull every
-// peer's pieces from the peer's slots (rotated order), one copy per (peer, parameter), or fewer where pieces touch. One tick: peers
-// may read a slot until they release it, so it is this rank's to read only; `writable` adds a second tick (all have pulled).
+// peer's pieces from the peer's slots (rotated order), one copy per (peer, parameter), or fewer where pieces touch. `writable`: two
+// ticks. The slot is this rank's own when the plan ends, because all have pulled. Otherwise one tick: peers may read the slot until
+// they release it, so this rank must not write to it.
 Plan unshard_private(const UnitShape&, bool writable);
 // Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece of every parameter straight
 // into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
-// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Ticks as of unshard_private.
-Plan unshard_spread(const UnitShape&, bool writable);
-// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into its own slots at the same
-// places. One tick.
+// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two ticks: the slots are the ranks' own
+// when the plan ends.
+Plan unshard_spread(const UnitShape&);
+// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into its own slots where `sums` has
+// it. One tick.
 Plan reduce_partials(const UnitShape&);
 // All parameters' shards from `root`, one enter, one leave. Buffers are `tabled` (the engine exchanged their addresses when the
 // unit was made).

@@ -51,8 +51,7 @@ Status Unit::span_hosts(UnitShape* unshard) {
   unshard->rank = static_cast<int>(seat.place);
   if (Communicator* const lane = hosts->lane()) span.parameters = LaneExchange(*unshard, span.holders, lane->size(), lane->rank());
   unshard->holds = std::move(brought);
-  span.spread = PlannedUnit(unshard_spread(*unshard, false));
-  span.spread_writable = PlannedUnit(unshard_spread(*unshard, true));
+  span.spread = PlannedUnit(unshard_spread(*unshard));
   unshard->holds = std::move(own);
   span.entered = PlannedUnit(unshard_kept(*unshard));
   reduce_shape_.rank = unshard->rank;
@@ -118,7 +117,7 @@ Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool wri
   if (Communicator* const lane = span_->hosts->lane())
     FSCCL_TRY(exchange(span_->parameters, *lane, ListKind::all_gather, slots, fingerprint, chain));
   fingerprint.flags |= 4;  // the last stage
-  const PlannedUnit& last = writable ? span_->spread_writable : shared() ? span_->entered : span_->spread;
+  const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
 }
 
