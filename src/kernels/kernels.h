@@ -56,24 +56,30 @@ struct Reduce {
   Norm* norm = nullptr;               // floats: adds to it what was stored (after rounding to `to`)
   Stores stores = Stores::cached;
 };
-// A division is a division: a product with the rounded inverse of 7, say, makes 3.0000002 of 21. By a power of two both are the
-// same. Accumulators: fp32 for fp16, bf16 and fp32, fp64 for fp64 (or when `to` is fp64), integers their own width with wrapping;
-// bool: SUM and MAX are or, PROD, MIN and AVG are and. One rounding, at the store. No fused multiply-add: the same bits on every
-// machine. MIN and MAX propagate NaN; every NaN that a reduce stores is the same one (positive, quiet, no payload). Returns false
-// for an unsupported combination (fp8, no sources, a divisor below 1), touching nothing.
+// Accumulators: fp32 for fp16, bf16 and fp32, fp64 for fp64 (or when `to` is fp64), integers their own width with wrapping; bool:
+// SUM and MAX are or, PROD, MIN and AVG are and. One rounding, at the store. No fused multiply-add: the same bits on every machine.
+// MIN and MAX propagate NaN; every NaN that a reduce stores is the same one (positive, quiet, no payload).
+// Returns false for an unsupported combination (fp8, no sources, a divisor below 1), touching nothing.
 bool reduce(const Reduce& args);
-// How the accumulated value is finished: times `factor`, then, unless `divisor` is 1, divided by `divisor`.
+// How the accumulated value is finished: times `factor`, then, unless `divisor` is 1, divided by `divisor`. A rounded inverse as
+// the factor would make 3.0000002 of 21 over 7; that of a power of two is exact, and multiplying takes less time than dividing.
 template <class A>
 struct Quotient {
-  A factor, divisor;
+  A factor, divisor = 1;
 
-  constexpr Quotient(double scale, int64_t by) {
+  constexpr Quotient(double scale, int64_t by) : factor(static_cast<A>(scale)) {
     const bool exact = (by & (by - 1)) == 0;
-    factor = static_cast<A>(exact ? scale / static_cast<double>(by) : scale);
-    divisor = exact ? A{1} : static_cast<A>(by);
+    if (!exact)
+      divisor = static_cast<A>(by);
+    else if (by != 1)
+      factor = static_cast<A>(scale / static_cast<double>(by));
   }
   constexpr bool divides() const { return divisor != A{1}; }
 };
+// In which type floats are accumulated.
+constexpr fsccl_dtype_t accumulator_of(fsccl_dtype_t from, fsccl_dtype_t to) {
+  return from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64 ? FSCCL_FLOAT64 : FSCCL_FLOAT32;
+}
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op);
 
 // The chosen instruction set, for reports ("avx3", "avx2", "portable" ...).

@@ -114,7 +114,8 @@ struct SumPass {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
     for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Mul(g.v[k], factor);
-    for (size_t k = 0; k < kVectors<A> && divides; ++k) g.v[k] = hn::Div(g.v[k], divisor);
+    if (divides)
+      for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Div(g.v[k], divisor);
     if (accumulate) {
       Group<A> before;
       load(old, before);

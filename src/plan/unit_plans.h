@@ -16,6 +16,12 @@
 
 namespace fsccl {
 
+// Between hosts: where in its slot the sum of a piece is taken, by who sums it, in the accumulator's type.
+struct SumPlaces {
+  fsccl_dtype_t dtype = FSCCL_FLOAT32;
+  std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout]: of its piece
+};
+
 struct UnitShape {
   const Layout* layout = nullptr;
   int rank = 0;
@@ -26,6 +32,7 @@ struct UnitShape {
   std::vector<size_t> params;              // the parameters of the plan, in their order; empty: all
   // Of each rank of the plan, which ranks of the layout it acts for. Empty: each for itself.
   std::vector<std::vector<int>> holds;
+  SumPlaces sums;
 };
 
 // Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final place in a slot, signal, wait

@@ -9,7 +9,7 @@ namespace fsccl {
 
 struct HostSpan {
   Hosts* hosts = nullptr;
-  bool by_hosts = true;      // sums are
+  bool by_hosts = true;      // sums are over the ranks of a host first
   std::vector<int> holders;  // of what this rank exchanges (LaneExchange), by rank of the shard_comm
   LaneExchange parameters;
   Communicator* sums_among = nullptr;  // who exchanges sums: a lane, or all; null: not this rank
