@@ -50,6 +50,14 @@ struct ReduceLaunch {
   uint64_t bases[kBasesInside];
 };
 
+inline constexpr uint32_t kDivideThreads = 256;
+struct DivideLaunch {
+  void* values;  // floats, or with `wide` doubles
+  uint64_t count;
+  double divisor;
+  uint32_t wide;
+};
+
 struct PutLaunch {
   uint64_t* to;
   uint32_t count;

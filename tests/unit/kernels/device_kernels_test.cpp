@@ -177,6 +177,31 @@ TEST_P(DeviceKernelsTest, ReducesOfAnyTableAreTheHosts) {
   }
 }
 
+TEST_P(DeviceKernelsTest, DividesInPlace) {
+  Random random(223606);
+  for (const fsccl_dtype_t dtype : {FSCCL_FLOAT32, FSCCL_FLOAT64})
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{255}, size_t{257}, size_t{70'001}})
+      for (const int divisor : {3, 7, 1000}) {
+        Arena got(1 << 20);
+        const size_t at = got.take(count * 8, dtype_size(dtype));
+        fill(random, dtype, got.data() + at, count, true);
+        Arena want = got;
+        for (size_t i = 0; i < count; i++) {
+          uint8_t* const place = want.data() + at + i * dtype_size(dtype);
+          const void* const source = place;
+          // A reduce makes one NaN of all; which one a division makes is not said.
+          Reduce args{.sources = &source, .n = 1, .from = dtype, .dst = place, .to = dtype, .count = 1, .divisor = divisor};
+          ASSERT_TRUE(reduce(args));
+        }
+        machine_->divide(got, at, count, dtype, divisor);
+        for (size_t i = 0; i < count; i++) {
+          uint8_t *const have = got.data() + at + i * dtype_size(dtype), *const right = want.data() + at + i * dtype_size(dtype);
+          if (std::isnan(reference::read_float(dtype, right))) std::memcpy(have, right, dtype_size(dtype));
+        }
+        ASSERT_TRUE(got == want) << dtype_name(dtype) << ", " << count << " by " << divisor;
+      }
+}
+
 // Alone, so that no larger sum hides the last bit of a block's.
 TEST_P(DeviceKernelsTest, NormOfOneBlockHasTheHostsOrder) {
   Random random(173205);
