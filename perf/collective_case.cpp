@@ -116,7 +116,7 @@ uint64_t CollectiveCase::check(uint32_t generation) const {
     const uint32_t stream = static_cast<uint32_t>(copy);
     wrong += kind.reduces
                  ? count_wrong_reduced(output(copy), choice_.dtype, choice_.dtype, output_elements_, kind.source(place_, 0).first,
-                                       stream, generation, static_cast<uint32_t>(session_.ranks()), choice_.op, session_.hosts())
+                                       stream, generation, static_cast<uint32_t>(session_.ranks()), choice_.op)
                  : check_copy(output(copy), stream, generation);
   }
   return wrong;

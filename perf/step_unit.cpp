@@ -162,7 +162,7 @@ uint64_t StepUnit::check_reduced(uint32_t generation) const {
       wrong += std::max<uint64_t>(1, param.count);
     else
       wrong += count_wrong_reduced(view.data, FSCCL_FLOAT32, options_.wire, param.count, param.first, param.stream + 1, generation,
-                                   static_cast<uint32_t>(session_.ranks()), FSCCL_AVG, session_.hosts());
+                                   static_cast<uint32_t>(session_.ranks()), FSCCL_AVG);
   }
   return wrong;
 }

@@ -163,13 +163,12 @@ double unit_roundoff(fsccl_dtype_t dtype) {
 
 template <class In, class Out>
 uint64_t wrong_reduced(const Out* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count, uint64_t first, uint32_t stream,
-                       uint32_t generation, uint32_t ranks, fsccl_op_t op, int hosts) {
+                       uint32_t generation, uint32_t ranks, fsccl_op_t op) {
   using A = typename Accumulator<In>::type;
   const bool near_one = op.kind == FSCCL_OP_PROD, exact = op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX;
   const double sum_roundoff = unit_roundoff(input == FSCCL_FLOAT64 ? FSCCL_FLOAT64 : FSCCL_FLOAT32);
-  const double tolerance = exact ? 0
-                                 : 1.01 * ((ranks + 1) * sum_roundoff * (input == FSCCL_FLOAT64 ? 2 : 1) + unit_roundoff(output) +
-                                           (hosts > 1 ? 2 * unit_roundoff(input) : 0));
+  const double tolerance =
+      exact ? 0 : 1.01 * ((ranks + 1) * sum_roundoff * (input == FSCCL_FLOAT64 ? 2 : 1) + unit_roundoff(output));
   uint64_t wrong = 0;
   A sums[kChunk];
   for (uint64_t begin = 0; begin < count; begin += kChunk) {
@@ -240,17 +239,16 @@ uint64_t count_wrong_cast(const void* data, fsccl_dtype_t wire, uint64_t count, 
 }
 
 uint64_t count_wrong_reduced(const void* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count, uint64_t first,
-                             uint32_t stream, uint32_t generation, uint32_t ranks, fsccl_op_t op, int hosts) {
+                             uint32_t stream, uint32_t generation, uint32_t ranks, fsccl_op_t op) {
   uint64_t wrong = count;  // for a pair of types that this tool does not know
   with_type(input, [&](auto type) {
     using In = decltype(type);
     if (output == input) {
-      wrong =
-          wrong_reduced<In, In>(static_cast<const In*>(data), output, input, count, first, stream, generation, ranks, op, hosts);
+      wrong = wrong_reduced<In, In>(static_cast<const In*>(data), output, input, count, first, stream, generation, ranks, op);
     } else if constexpr (kIsFloat<In>) {
       if (output == FSCCL_FLOAT32)
-        wrong = wrong_reduced<In, float>(static_cast<const float*>(data), output, input, count, first, stream, generation, ranks,
-                                         op, hosts);
+        wrong =
+            wrong_reduced<In, float>(static_cast<const float*>(data), output, input, count, first, stream, generation, ranks, op);
     }
   });
   return wrong;

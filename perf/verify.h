@@ -28,10 +28,9 @@ uint64_t count_wrong_cast(const void* data, fsccl_dtype_t wire, uint64_t count, 
 
 // How many elements differ from the reduction over the writers 0 .. ranks-1 of (stream, generation), whose data were of type
 // `input`; `output` is either the same type or fp32. Integers, minimum and maximum must be equal, other results lie within one
-// rounding of `output` and the roundings of an fp32 (fp64) sum; of several hosts also within a rounding of each host's sum to
-// `input` and one of the sum of those.
+// rounding of `output` and the roundings of an fp32 (fp64) sum, on however many hosts the ranks are.
 uint64_t count_wrong_reduced(const void* data, fsccl_dtype_t output, fsccl_dtype_t input, uint64_t count, uint64_t first,
-                             uint32_t stream, uint32_t generation, uint32_t ranks, fsccl_op_t op, int hosts = 1);
+                             uint32_t stream, uint32_t generation, uint32_t ranks, fsccl_op_t op);
 
 // fp32 to 16 bits, round to nearest, ties to even, for values in the normal range of the result.
 uint16_t bfloat16_bits(float value);

@@ -150,7 +150,7 @@ FSCCL_API size_t fsccl_dtype_size(fsccl_dtype_t dtype);
 
 typedef enum fsccl_op_kind {
   FSCCL_OP_SUM = 0,
-  FSCCL_OP_AVG = 1, /* sum, then divided by the number of ranks (integers: truncated towards zero) */
+  FSCCL_OP_AVG = 1, /* the sum, divided by the number of ranks: see fsccl_op_t */
   FSCCL_OP_MIN = 2,
   FSCCL_OP_MAX = 3,
   FSCCL_OP_PROD = 4,
@@ -160,9 +160,20 @@ typedef enum fsccl_op_kind {
 /*
  * A reduction operator, passed by value. 16-bit floats and fp32 accumulate in fp32, fp64 in fp64, integers in their own width
  * (wrapping); one rounding at the end. Contributions are folded in rank order, so a result has the same bits in every run.
- * Between several hosts large sums (FSCCL_HIERARCHY) are over the ranks of each host first, rounded there too, and then over
- * hosts: the same bits in every run on as many hosts; FSCCL_REPRODUCIBLE=placement keeps rank order and one rounding whatever
- * the hosts are. min and max return a NaN if any contribution is one (but by NCCL, on memory of GPUs, which then may or may
+ * Between several hosts large sums (FSCCL_HIERARCHY) are over the ranks of each host first and then over hosts: the same bits in
+ * every run on as many hosts. FSCCL_REPRODUCIBLE=placement keeps rank order whatever the hosts are. The sums of hosts cross in the
+ * accumulator's type, so those of 16-bit floats take 4 bytes an element between hosts, and results are rounded to 16 bits once.
+ *
+ * FSCCL_AVG of floats is the sum as it was accumulated, divided by the number of ranks. The quotient is rounded once to the
+ * accumulator's type, and then to the result's (which is one rounding, except for bf16 results below its smallest normal number).
+ * The average of equal values is that value: 3.0 over 7 ranks is 3.0, and 60000 in fp16 is 60000. An fp32 or bf16 sum beyond the
+ * largest fp32 number is infinite, and so is its average. AVG of integers is the wrapped sum divided by the number of ranks,
+ * truncated towards zero: 127 as an int8 over two ranks is -1. AVG of bool is true where all ranks' values are true. By NCCL, on
+ * memory of GPUs, two averages differ if the number of ranks is no power of two: of 16-bit floats in fsccl_reduce(), and of all
+ * floats where the library has no kernels for that GPU. NCCL multiplies each contribution by the rounded inverse of the number:
+ * 3.0 over 7 ranks may be 3.0000002, and a result may differ from the quotient by a unit in the last place for each rank.
+ *
+ * min and max return a NaN if any contribution is one (but by NCCL, on memory of GPUs, which then may or may
  * not).
  */
 typedef struct fsccl_op {
@@ -565,7 +576,11 @@ typedef enum fsccl_layout {
 
 typedef enum fsccl_sharing {
   FSCCL_SHARING_READ_ONLY = 0, /* default: one slot per host, mapped by its ranks; do not write to param(i) */
-  FSCCL_SHARING_PRIVATE = 1,   /* a slot of its own on every rank */
+  /* A slot of its own on every rank. What a rank writes to param(i) after unshard, no other rank ever sees. (In memory of a GPU
+   * that holds for FSCCL_UNSHARD_WRITABLE only: after FSCCL_UNSHARD_READ other ranks may still be reading this rank's slot. Do not
+   * write to it.) A slot that is kept (fsccl_keep_t) keeps what was written, for this rank alone. Debug mode reports a write after
+   * FSCCL_UNSHARD_READ whatever the sharing is. */
+  FSCCL_SHARING_PRIVATE = 1,
   /* One slot per host, and param(i) may be written to: a page that a rank writes becomes its own, and is dropped at reshard. For a
    * caller who cannot say what a program does with its parameters. Reshard asks the system which pages were written: that takes
    * time by the slot's size (docs/measured.md). */
@@ -724,9 +739,11 @@ typedef struct fsccl_reduce_result {
 
 typedef struct fsccl_reduce_config {
   size_t size;
-  double scale;                  /* multiplies the sum; 0: 1 / (all ranks that contribute), the mean */
+  double scale;                  /* multiplies the sum. 0: the mean, which is the sum divided by the number of all ranks that
+                                    contribute, those of replicate_comm's included, as FSCCL_AVG divides */
   int accumulate;                /* 1: sharded_grad += , 0: sharded_grad = */
-  int defer_replicas;            /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it */
+  int defer_replicas;            /* HSDP: 1 leaves the all-reduce over replicate_comm to a later call without it. Of a mean in fp32
+                                    or fp64 sharded_grad(i) and `result` are the undivided sums until then */
   const void* const* grads;      /* NULL: from grad(i). Else one pointer per parameter to the caller's own whole gradient, in
                                     reduce_dtype (frozen and tied ones NULL): only what other ranks need of it is published. The
                                     array is read during the call; the gradients are the library's until the work is done */
@@ -755,9 +772,12 @@ typedef struct fsccl_reduce_config {
  * that of the whole, on replicate_comm, and nothing of it blocks the call when there is a work. With defer_replicas it is that of
  * the first sum: call with accumulate = 1 and, the last time, without defer_replicas. Once summed over the replicas a gradient
  * cannot be accumulated to (FSCCL_ERR_INVALID_STATE). The call waits for the unit's previous reduction (by parameter: of these), if
- * that is in flight. In host memory of several hosts each host's sum, scaled, is rounded to reduce_dtype, and so is the sum of
- * those, hosts in the order of their first ranks; with FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off the sum over all ranks
- * in their order is, before it is scaled, and more bytes cross between hosts.
+ * that is in flight. In host memory of several hosts the sum is over the ranks of each host, and then over hosts in the order of
+ * their first ranks. It is accumulated, and crosses between hosts, in fp32 (fp64 where reduce_dtype or grad_dtype is), whatever
+ * reduce_dtype is: with bf16 gradients and several ranks on a host 4 bytes an element instead of 2. These sums lie behind the
+ * gradients in the gradient slot, which is larger by 4 bytes for each element that the ranks of a lane (docs/clusters.md) hold.
+ * With FSCCL_REPRODUCIBLE=placement or FSCCL_HIERARCHY=off the sum is over all ranks in their order, with the bits of one host, and
+ * each rank's gradients cross between hosts in reduce_dtype.
  */
 FSCCL_API fsccl_status_t fsccl_unit_reduce_grads(fsccl_unit_t unit, const fsccl_reduce_config_t* config, fsccl_work_t* work);
 

@@ -165,7 +165,7 @@ class Bench {
       FSCCL_ASSIGN(const auto table, kernels_.make_reduces(pieces, c.sources));
       tables.push_back(table);
     }
-    const cuda::ReduceEpilogue epilogue{1.0 / c.sources, c.accumulate};
+    const cuda::ReduceEpilogue epilogue{.divisor = c.sources, .accumulate = c.accumulate};
     const DevicePointer norm_at = c.norm ? norm : 0;
     return Put([=, this, count = c.sources, of_source = sources.back()](size_t i) {
       std::vector<DevicePointer> bases;

@@ -73,7 +73,7 @@ void cast_types(benchmark::State& state) {
   report(state, count * kBytes);
 }
 
-enum Epilogue { kPlain, kNorm, kAccumulate };
+enum Epilogue { kPlain, kNorm, kAccumulate, kAverage };
 
 template <int kFrom, int kTo, int kSources, Epilogue kEpilogue>
 void sum(benchmark::State& state) {
@@ -85,7 +85,8 @@ void sum(benchmark::State& state) {
   for (size_t s = 0; s < kSources; ++s) sources.push_back(static_cast<const char*>(from.at()) + s * piece);
   Norm norm;
   Reduce args{.sources = sources.data(), .n = kSources, .from = from_type, .dst = to.at(), .to = to_type, .count = count};
-  args.scale = 0.5;
+  args.scale = kEpilogue == kAverage ? 1 : 0.5;
+  args.divisor = kEpilogue == kAverage ? 3 : 1;  // which is divided by
   args.accumulate = kEpilogue == kAccumulate;
   args.norm = kEpilogue == kNorm ? &norm : nullptr;
   args.stores = stores_of(state);
@@ -116,12 +117,19 @@ BENCHMARK(sum<kFp16, kFp32, 2, kNorm>)->Name("sum_2_fp16_fp32_norm")->Apply(size
 BENCHMARK(sum<kBf16, kBf16, 2, kPlain>)->Name("sum_2_bf16_bf16")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 2, kPlain>)->Name("sum_2_fp32_fp32")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 3, kPlain>)->Name("sum_3_fp32_fp32")->Apply(sizes);
+BENCHMARK(sum<kFp32, kFp32, 3, kAverage>)->Name("average_3_fp32_fp32")->Apply(sizes);
+BENCHMARK(sum<kBf16, kFp32, 3, kPlain>)->Name("sum_3_bf16_fp32")->Apply(sizes);
+BENCHMARK(sum<kBf16, kFp32, 3, kAverage>)->Name("average_3_bf16_fp32")->Apply(sizes);
+BENCHMARK(sum<kFp64, kFp64, 3, kPlain>)->Name("sum_3_fp64_fp64")->Apply(sizes);
+BENCHMARK(sum<kFp64, kFp64, 3, kAverage>)->Name("average_3_fp64_fp64")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 4, kPlain>)->Name("sum_4_fp32_fp32")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 8, kPlain>)->Name("sum_8_fp32_fp32")->Apply(sizes);
 BENCHMARK(sum<kFp64, kFp64, 2, kPlain>)->Name("sum_2_fp64_fp64")->Apply(sizes);
 BENCHMARK(sum<kBf16, kFp32, 2, kAccumulate>)->Name("sum_2_bf16_fp32_accumulate")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 1, kAccumulate>)->Name("sum_1_fp32_accumulate")->Apply(sizes);
 BENCHMARK(sum<kFp32, kFp32, 2, kPlain>)->Name("small_sum_2_fp32_fp32")->Apply(small_sizes);
+BENCHMARK(sum<kFp32, kFp32, 3, kPlain>)->Name("small_sum_3_fp32_fp32")->Apply(small_sizes);
+BENCHMARK(sum<kFp32, kFp32, 3, kAverage>)->Name("small_average_3_fp32_fp32")->Apply(small_sizes);
 BENCHMARK(sum<kBf16, kFp32, 2, kNorm>)->Name("small_sum_2_bf16_fp32_norm")->Apply(small_sizes);
 BENCHMARK(copy)->Name("small_copy")->Apply(small_sizes);
 

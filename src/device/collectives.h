@@ -4,6 +4,7 @@
 //   16-bit floats, summed by reduce_scatter and all_reduce: exchanged, and summed in fp32 by this library's kernel, where it has
 //                  one for this GPU
 //   any sums of floats with FSCCL_REPRODUCIBLE=placement: likewise; else staged
+//   averages of wider floats over ranks whose number is no power of two: summed by NCCL, and divided by this library's kernel
 //   16-bit integers, reduced: staged
 //   messages: staged, for two ranks cannot agree without the others
 // By UCX bytes are exchanged, and any sums of floats of reduce_scatter and all_reduce made as above; what else reduces is staged,
@@ -95,6 +96,8 @@ class DeviceCollectives : public Companion {
   bool waits(const DeviceCall& call) const { return exchanges_ || way(call) == Way::staged; }  // run_others(), for other ranks
   Status move(const Calls& calls);
   Status follow(cuda::Stream stream) { return watch_ ? watch_->follow(stream) : success(); }
+  bool divides(const DeviceCall& call) const;
+  Status divide(const DeviceCall& call) const;
   Status run_folded(const DeviceCall& call);
   Status all_reduce_folded(const DeviceCall& call);
   Status run_staged(const DeviceCall& call);

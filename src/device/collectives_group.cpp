@@ -33,6 +33,7 @@ Status DeviceCollectives::run_others(std::span<const DeviceCall> calls) {
   if (!exchanged.empty()) FSCCL_TRY(move(exchanged));
   for (const DeviceCall& call : calls) {
     const Way chosen = way(call);
+    if (chosen == Way::nccl && divides(call)) FSCCL_TRY(divide(call));
     if (chosen == Way::folded) FSCCL_TRY(run_folded(call));
     if (chosen == Way::staged) FSCCL_TRY(run_staged(call));
   }

@@ -123,6 +123,7 @@ class DeviceUnit {
   bool contents_valid_ = false;
   bool changed_ = true;
   bool reduced_once_ = false, replicas_pending_ = false;
+  GradScaling scaling_;
   std::optional<cuda::OwnedEvent> read_;  // a kept slot's parameters, by the stream of the last reshard
   std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for
   std::shared_ptr<const cuda::CastTable> pack_;

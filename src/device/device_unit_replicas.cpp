@@ -47,7 +47,8 @@ Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::De
   call.slot = reduce.slot;
   call.before = mover_->released(Lane::Kind::gradients);
   call.norm = norm;
-  call.hash = agreed(OpCode::all_reduce, 0);
+  call.divisor = scaling_.replicas_divisor();
+  call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
   return replica_sum_->add(std::move(call));
 }
 

@@ -233,15 +233,14 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
 
   DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
   const bool final = replica_sum_ && !request.defer_replicas;
-  const double contributions = static_cast<double>(comm().size()) * (replica_sum_ ? spec_.replicate_comm->size() : 1);
-  reduce.run.epilogue.scale = request.scale != 0 ? request.scale : 1 / contributions;
-  reduce.run.epilogue.accumulate = request.accumulate;
+  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
+  reduce.run.epilogue = {scaling.scale, scaling.divisor, request.accumulate};
   const cuda::DevicePointer norm = to_device        ? reinterpret_cast<cuda::DevicePointer>(request.result)
                                    : request.result ? for_host_->device()
                                                     : 0;
   reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
   reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
-  reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(reduce.run.epilogue.scale));
+  reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(request.scale));
   Status done = request.grads ? pack() : success();
   if (done.ok()) done = mover_->reduce(reduce);
   if (done.ok() && final) done = sum_over_replicas(reduce, norm);

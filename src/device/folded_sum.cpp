@@ -20,7 +20,7 @@ bool foldable(const DeviceCall& call) {
 
 cuda::ReduceEpilogue epilogue_of(const DeviceCall& call, int ranks) {
   cuda::ReduceEpilogue epilogue;
-  if (call.reduction.kind == FSCCL_OP_AVG) epilogue.scale = 1.0 / ranks;
+  if (call.reduction.kind == FSCCL_OP_AVG) epilogue.divisor = ranks;
   if (call.reduction.kind == FSCCL_OP_PREMUL_SUM) epilogue.scale = call.reduction.scale;
   return epilogue;
 }

@@ -26,7 +26,7 @@ class FoldedSum {
   ~FoldedSum();
   FoldedSum(const FoldedSum&) = delete;
 
-  // A reduce_scatter of floats, any parts; not inside a group. `scale` as in ReduceEpilogue: of the sum.
+  // A reduce_scatter of floats, any parts; not inside a group. The epilogue is of the sum.
   Status reduce_scatter(const DeviceCall& call, const cuda::ReduceEpilogue& epilogue);
 
  private:

@@ -46,7 +46,7 @@ Status P2pReplicaSum::place(const ShardPlaces& grads) {
 
 Status P2pReplicaSum::run(Call& call) {
   FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
-  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {}, .norm = call.norm}));
+  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {.divisor = call.divisor}, .norm = call.norm}));
   return lane_->end(call.stream, true);
 }
 

@@ -54,12 +54,16 @@ Status ReplicaCalls::place(const ShardPlaces& grads) {
 }
 
 Status ReplicaCalls::run(const Call& call) {
-  for (DeviceCall& one : calls_) one.stream = call.stream;
+  // Sums of 16-bit floats that are divided by the replicas are averages: they are rounded once. Others are divided behind the sum.
+  const bool average = dtype_size(spec_.grad_dtype) == 2 && call.divisor == spec_.replicate_comm->size();
+  const int64_t divisor = average ? 1 : call.divisor;
+  for (DeviceCall& one : calls_) one.stream = call.stream, one.reduction = average ? FSCCL_AVG : FSCCL_SUM;
   const cuda::Current current(pool_.device());
   FSCCL_TRY(added_->make_wait(call.stream));
   FSCCL_TRY(on().run(calls_));
   const cuda::DevicePointer nowhere = 0;  // pieces are addresses
-  if (call.norm && norms_) FSCCL_TRY(kernels_->reduce(*norms_, &nowhere, {}, call.norm, call.stream));
+  if ((call.norm || divisor != 1) && norms_)
+    FSCCL_TRY(kernels_->reduce(*norms_, &nowhere, {.divisor = divisor}, call.norm, call.stream));
   return added_->record(call.stream);
 }
 

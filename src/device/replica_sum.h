@@ -30,6 +30,7 @@ class ReplicaSum {
     uint64_t slot = 0;                          // of the gradients, whose sums over the shard ranks the stream has been given
     std::vector<cuda::MemoryOperation> before;  // waits until shard ranks read it no more
     cuda::DevicePointer norm = 0;               // null, or memory for a DeviceNorm that the device reaches
+    int64_t divisor = 1;                        // of the sum
     uint64_t hash = 0;                          // of what ranks must agree on
   };
   virtual Status add(Call call) = 0;

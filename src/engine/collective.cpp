@@ -63,7 +63,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   Selection selection = select(call.op, shape, options_.select);
   entry->plan = std::move(selection.plan);
   entry->otherwise = std::move(selection.otherwise);
-  entry->by_hosts = hierarchy_ && hierarchy_->choose(call.op, shape).by_hosts;
+  entry->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
   announce_flat(call, shape);
   entry->counts = shape.counts;
   entry->displacements = shape.displacements;
@@ -100,10 +100,7 @@ std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall
   if (!reduces(call.op)) return entry;
   entry->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
   settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
-  if (settings.kind == FSCCL_OP_AVG) {
-    settings.scale = 1.0 / engine_.ranks();
-    settings.divisor = engine_.ranks();
-  }
+  if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine_.ranks();
   return entry;
 }
 

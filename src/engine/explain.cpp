@@ -93,8 +93,10 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
     for (const Candidate& same : shared)
       if (same.plan == candidate.plan && same.chunk == candidate.chunk && std::string_view(same.memory) == candidate.memory)
         candidate.ns = same.ns;
+  const char* const crossing =
+      hosts.by_hosts && reduces(op) ? "; sums of 16-bit floats cross between hosts in fp32, twice their bytes" : "";
   const std::string why = hosts.stages.empty()            ? selection.why
-                          : hosts.by_hosts || hosts.asked ? hosts.why
+                          : hosts.by_hosts || hosts.asked ? hosts.why + crossing
                                                           : selection.why + ", and flat: " + hosts.why;
 
   std::string text = fmt::format(

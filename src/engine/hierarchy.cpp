@@ -23,6 +23,11 @@ Status run_on(Communicator& part, const ListCall& call, fsccl_status_t* state) {
 
 }  // namespace
 
+fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op) {
+  const bool picks = op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX;
+  return dtype_float(dtype) && !picks ? accumulator_of(dtype, dtype) : dtype;
+}
+
 Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
     : whole_(whole),
       at_(hosts),
@@ -44,9 +49,10 @@ bool Hierarchy::takes(const CollectiveCall& call) const {
   return call.count || (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
 }
 
-HostsChoice Hierarchy::choose(OpCode op, const Shape& shape) const {
-  if (reduces(op) && !sums_) return {};
-  return choose_by_hosts(op, shape, whole_.collectives().party(), mode_);
+HostsChoice Hierarchy::choose(const CollectiveCall& call, const Shape& shape) const {
+  if (reduces(call.op) && !sums_) return {};
+  const bool widens = reduces(call.op) && partial_dtype(call.dtype, call.reduction) != call.dtype;
+  return choose_by_hosts(call.op, shape, whole_.collectives().party(), mode_, widens);
 }
 
 bool Hierarchy::takes(const ListCall& call) const {
@@ -73,7 +79,9 @@ void Hierarchy::parts_of(const CollectiveCall& call) {
     if (call.displacements) begin = call.displacements[rank];
     std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
     std::byte* const own = rank != self ? nullptr : gather ? input : output;
-    if (count) parts_.push_back({rank, call.displacements ? rank : 0, count, call.dtype, all, own});
+    if (count)
+      parts_.push_back(
+          {rank, call.displacements ? rank : 0, count, call.dtype, partial_dtype(call.dtype, call.reduction), all, own});
     begin += count;
   }
 }
@@ -88,7 +96,9 @@ void Hierarchy::parts_of(const ListCall& call) {
     auto* const mine = static_cast<std::byte*>(gather ? tensor.send : tensor.recv);
     for (size_t rank = 0; rank < seats_.size(); rank++) {
       const size_t count = tensor.counts[rank];
-      if (count) parts_.push_back({rank, t, count, tensor.dtype, all, rank == self ? mine : nullptr});
+      if (count)
+        parts_.push_back(
+            {rank, t, count, tensor.dtype, partial_dtype(tensor.dtype, call.reduction), all, rank == self ? mine : nullptr});
       all += count * dtype_size(tensor.dtype);
     }
   }
@@ -98,10 +108,7 @@ void Hierarchy::parts_of(const ListCall& call) {
 
 // A stage begins when the one before is over. The last sum divides an average by all ranks.
 void Hierarchy::follow(Operation& op, bool last_sum) const {
-  if (last_sum && op.kind == FSCCL_OP_AVG) {
-    op.scale = 1.0 / whole_.size();
-    op.divisor = whole_.size();
-  }
+  if (last_sum && op.kind == FSCCL_OP_AVG) op.divisor = whole_.size();
   chain_.follow(op);
 }
 
@@ -130,10 +137,12 @@ Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduc
   const bool gather = kind == ListKind::all_gather;
   const auto ranks = static_cast<size_t>(part.size()), self = static_cast<size_t>(part.rank());
   tensors_.clear();
+  received_.clear();
   counts_.clear();
   for (const Held& held : held_) {
     if (!held.joins) {
       tensors_.push_back({gather ? nullptr : held.at, gather ? held.at : nullptr, nullptr, held.dtype});
+      received_.push_back(held.received);
       counts_.resize(counts_.size() + ranks);
     }
     void*& own = gather ? tensors_.back().send : tensors_.back().recv;
@@ -141,7 +150,9 @@ Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduc
     counts_[counts_.size() - ranks + held.holder] += held.count;
   }
   for (size_t t = 0; t < tensors_.size(); t++) tensors_[t].counts = &counts_[t * ranks];
-  return on(part, ListCall{tensors_.data(), tensors_.size(), kind, reduction}, last_sum);
+  ListCall call{tensors_.data(), tensors_.size(), kind, reduction};
+  if (!gather) call.received = received_.data();
+  return on(part, call, last_sum);
 }
 
 // Of a plain call, between hosts: the parts that each host holds one after the other, one of each host in each round. They lie

@@ -12,8 +12,9 @@
 // The v forms and the lists are the same with other parts. Hosts and their ranks may be numbered in any order, and hosts may
 // differ.
 //
-// Sums are thus over the ranks of a host, in rank order and rounded to the type, and then over hosts, in the order of their first
-// ranks: other bits than in rank order over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order.
+// Sums are thus over the ranks of a host, in rank order, and then over hosts, in the order of their first ranks: other bits than in
+// rank order over all ranks, the same in every run. FSCCL_REPRODUCIBLE=placement keeps to rank order. A host's sum of 16-bit floats
+// crosses to other hosts as the fp32 that it was accumulated in, twice the bytes, so that the result is rounded to 16 bits once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -27,6 +28,9 @@ namespace fsccl {
 
 class Communicator;
 
+// In which type the sum of a host's ranks goes to other hosts: that of the accumulator, where the operator can use it.
+fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op);
+
 class Hierarchy {
  public:
   Hierarchy(Communicator& whole, const Hosts& hosts);
@@ -34,7 +38,7 @@ class Hierarchy {
   // Whether a call can go by hosts, and what the choice is for such a call. The same on all ranks.
   bool takes(const CollectiveCall& call) const;
   bool takes(const ListCall& call) const;
-  HostsChoice choose(OpCode op, const Shape& shape) const;
+  HostsChoice choose(const CollectiveCall& call, const Shape& shape) const;
   // A call that was checked.
   Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
   Status run(const ListCall& call, bool wait, fsccl_status_t* state);
@@ -45,16 +49,17 @@ class Hierarchy {
     size_t rank = 0, tensor = 0;  // parts of a tensor lie one behind the other, on every rank
     size_t count = 0;
     fsccl_dtype_t dtype{};
-    std::byte* at = nullptr;   // among those of all
-    std::byte* own = nullptr;  // this rank's: alone
-    uint64_t partial = 0;      // in scratch_: its sum over this host
-    uint64_t result = 0;       // ... and over all, if another rank of this host carries it
+    fsccl_dtype_t partial_dtype{};  // of its sum over this host
+    std::byte* at = nullptr;        // among those of all
+    std::byte* own = nullptr;       // this rank's: alone
+    uint64_t partial = 0;           // in scratch_: its sum over this host
+    uint64_t result = 0;            // ... and over all, if another rank of this host carries it
   };
   // A part in a stage: who brings or gets it there.
   struct Held {
     size_t holder = 0, count = 0;
-    fsccl_dtype_t dtype{};
-    bool joins = false;  // in one tensor with the one before
+    fsccl_dtype_t dtype{}, received{};  // received: what is got has this one
+    bool joins = false;                 // in one tensor with the one before
     std::byte *at = nullptr, *own = nullptr;
   };
   enum class Join : uint8_t { never, holders, all };  // all: parts of one holder lie one behind the other there, too
@@ -72,6 +77,8 @@ class Hierarchy {
   Status gather(std::byte* plain);
   Status reduce_scatter(fsccl_op_t reduction, bool plain);
   Status all_reduce(const CollectiveCall& call);
+  Status all_reduce_wide(const CollectiveCall& call);
+  Status reserve_scratch(uint64_t bytes);
   Status broadcast(const CollectiveCall& call);
   Status broadcast(const ListCall& call);
   Status gather_cut(const CollectiveCall& call, const std::byte* own);
@@ -97,6 +104,7 @@ class Hierarchy {
   std::vector<size_t> counts_, displacements_;  // of a stage
   std::vector<size_t> seen_;                    // parts of each host
   std::vector<fsccl_tensor_t> tensors_;         // of a stage
+  std::vector<fsccl_dtype_t> received_;         // likewise, by tensor
   std::vector<std::byte> scratch_;              // sums
   Plan nothing_;
 };

@@ -8,6 +8,8 @@
 namespace fsccl {
 namespace {
 
+constexpr uint64_t kWideElements = 16u << 20;  // of an all_reduce at a time: bounds the memory of its sums over a host
+
 std::byte* at(const void* base, uint64_t bytes) { return static_cast<std::byte*>(const_cast<void*>(base)) + bytes; }
 
 // Of the first sum, over a host, and the second, over hosts: what is multiplied is so before all, what is divided after all.
@@ -40,7 +42,7 @@ void Hierarchy::hold(Join join, Use use) {
   held_.clear();
   const Part* before = nullptr;
   for (const Part& part : parts_) {
-    Held held{0, part.count, part.dtype, false, part.at, part.own};
+    Held held{0, part.count, part.dtype, part.dtype, false, part.at, part.own};
     if (!use(part, held)) continue;
     if (join != Join::never && before && before + 1 == &part && before->tensor == part.tensor)
       held.joins = held.holder > held_.back().holder || (join == Join::all && held.holder == held_.back().holder);
@@ -84,7 +86,7 @@ uint64_t Hierarchy::place_partials() {
     if (part.tensor != tensor) bytes = round_up_line(bytes);
     tensor = part.tensor;
     part.partial = bytes;
-    bytes += part.count * dtype_size(part.dtype);
+    bytes += part.count * dtype_size(part.partial_dtype);
   }
   for (Part& part : parts_) {
     if (!carried(part)) continue;
@@ -94,15 +96,20 @@ uint64_t Hierarchy::place_partials() {
   return bytes;
 }
 
+Status Hierarchy::reserve_scratch(uint64_t bytes) {
+  if (scratch_.size() >= bytes) return success();
+  FSCCL_TRY(finish());  // what still uses the old one
+  scratch_.resize(bytes);
+  return success();
+}
+
 Status Hierarchy::reduce_scatter(fsccl_op_t reduction, bool plain) {
-  const uint64_t bytes = place_partials();
-  if (scratch_.size() < bytes) {
-    FSCCL_TRY(finish());  // what still uses the old one
-    scratch_.resize(bytes);
-  }
+  FSCCL_TRY(reserve_scratch(place_partials()));
+  const bool widens = !parts_.empty() && parts_[0].partial_dtype != parts_[0].dtype;
   hold(Join::all, [&](const Part& part, Held& held) {
     held.holder = lane_of(part);
     held.own = at(scratch_.data(), part.partial);
+    held.received = part.partial_dtype;
     return true;
   });
   FSCCL_TRY(stage_list(*host_, ListKind::reduce_scatter, first_sum(reduction)));
@@ -110,11 +117,12 @@ Status Hierarchy::reduce_scatter(fsccl_op_t reduction, bool plain) {
     hold(Join::holders, [&](const Part& part, Held& held) {
       held.holder = seats_[part.rank].host;
       held.at = at(scratch_.data(), part.partial);
+      held.dtype = part.partial_dtype;
       if (!held.own) held.own = at(scratch_.data(), part.result);
       return lane_of(part) == seat_.place;
     });
-    FSCCL_TRY(plain ? stage_rounds(ListKind::reduce_scatter, scratch_.data(), last_sum(reduction))
-                    : stage_list(*lane_, ListKind::reduce_scatter, last_sum(reduction), true));
+    FSCCL_TRY(plain && !widens ? stage_rounds(ListKind::reduce_scatter, scratch_.data(), last_sum(reduction))
+                               : stage_list(*lane_, ListKind::reduce_scatter, last_sum(reduction), true));
   }
   hold(Join::never, [&](const Part& part, Held& held) {
     held.holder = lane_of(part);
@@ -127,6 +135,16 @@ Status Hierarchy::reduce_scatter(fsccl_op_t reduction, bool plain) {
 }
 
 Status Hierarchy::all_reduce(const CollectiveCall& call) {
+  if (partial_dtype(call.dtype, call.reduction) != call.dtype) {
+    CollectiveCall block = call;
+    for (uint64_t begin = 0; begin < call.count; begin += kWideElements) {
+      block.input = at(call.input, begin * dtype_size(call.dtype));
+      block.output = at(call.output, begin * dtype_size(call.dtype));
+      block.count = std::min(kWideElements, call.count - begin);
+      FSCCL_TRY(all_reduce_wide(block));
+    }
+    return success();
+  }
   cut(call.count, call.dtype);
   std::byte* const own = at(call.output, displacements_[seat_.place] * dtype_size(call.dtype));
   CollectiveCall stage = call;
@@ -142,6 +160,46 @@ Status Hierarchy::all_reduce(const CollectiveCall& call) {
   stage.count = counts_[seat_.place];
   stage.reduction = last_sum(call.reduction);
   if (stage.count) FSCCL_TRY(on(*lane_, stage, true));
+  return gather_cut(call, own);
+}
+
+// With sums over a host that are wider than the elements. Each lane shares its part out to the hosts, whose sums it then gathers.
+Status Hierarchy::all_reduce_wide(const CollectiveCall& call) {
+  const fsccl_dtype_t wide = partial_dtype(call.dtype, call.reduction);
+  const uint64_t size = dtype_size(call.dtype);
+  cut(call.count, call.dtype);
+  const std::vector<size_t> lane_counts = counts_, lane_displacements = displacements_;
+  const uint64_t count = counts_[seat_.place];
+  std::byte* const own = at(call.output, displacements_[seat_.place] * size);
+  FSCCL_TRY(reserve_scratch(count * dtype_size(wide)));
+  const fsccl_tensor_t inside = {const_cast<void*>(call.input), scratch_.data(), lane_counts.data(), call.dtype};
+  ListCall stage{&inside, 1, ListKind::reduce_scatter, first_sum(call.reduction)};
+  stage.received = &wide;
+  FSCCL_TRY(on(*host_, stage));
+  if (count) {
+    counts_.assign(at_.count(), 0);
+    displacements_.assign(at_.count(), 0);
+    for (size_t host = 0; host < at_.count(); host++) {
+      const Portion share = portion_of(count, static_cast<int>(host), static_cast<int>(at_.count()), size);
+      displacements_[host] = share.begin;
+      counts_[host] = share.count;
+    }
+    std::byte* const share = own + displacements_[seat_.host] * size;
+    const fsccl_tensor_t across = {scratch_.data(), share, counts_.data(), wide};
+    stage = {&across, 1, ListKind::reduce_scatter, last_sum(call.reduction)};
+    stage.received = &call.dtype;
+    FSCCL_TRY(on(*lane_, stage, true));
+    CollectiveCall gathers;
+    gathers.op = OpCode::all_gather_v;
+    gathers.input = share;
+    gathers.output = own;
+    gathers.dtype = call.dtype;
+    gathers.counts = counts_.data();
+    gathers.displacements = displacements_.data();
+    FSCCL_TRY(on(*lane_, gathers));
+  }
+  counts_ = lane_counts;
+  displacements_ = lane_displacements;
   return gather_cut(call, own);
 }
 
@@ -182,7 +240,8 @@ Status Hierarchy::broadcast(const ListCall& call) {
     cut(tensor.counts[0], tensor.dtype);
     for (size_t lane = 0; lane < at_.lanes(); lane++)
       if (counts_[lane])
-        parts_.push_back({lane, t, counts_[lane], tensor.dtype, at(tensor.recv, displacements_[lane] * dtype_size(tensor.dtype))});
+        parts_.push_back(
+            {lane, t, counts_[lane], tensor.dtype, tensor.dtype, at(tensor.recv, displacements_[lane] * dtype_size(tensor.dtype))});
   }
   tensors_.clear();
   for (const Part& part : parts_)

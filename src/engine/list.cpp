@@ -20,7 +20,7 @@ Status check_list(const ListCall& call, const Engine& engine) {
     if (!dtype_valid(tensor.dtype))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: dtype {} is not a fsccl_dtype_t", t, static_cast<int>(tensor.dtype));
     if (!tensor.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: counts is NULL", t);
-    if (folds && (!reduce_supported(tensor.dtype, tensor.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
+    if (folds && (!reduce_supported(tensor.dtype, received_dtype(call, t), static_cast<fsccl_op_kind_t>(kind)) ||
                   (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(tensor.dtype))))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "list[{}]: {} cannot be reduced with this operator", t, dtype_name(tensor.dtype));
     uint64_t whole = 0;
@@ -53,7 +53,8 @@ ListShape shape_of(const ListCall& call, const Engine& engine) {
   shape.mirrored = engine.mirrored();
   const size_t parts = parts_of(call, engine);
   for (size_t t = 0; t < call.count; t++)
-    shape.tensors.push_back({call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}});
+    shape.tensors.push_back(
+        {call.tensors[t].dtype, {call.tensors[t].counts, call.tensors[t].counts + parts}, received_dtype(call, t)});
   return shape;
 }
 
@@ -61,7 +62,7 @@ ListShape shape_of(const ListCall& call, const Engine& engine) {
 uint64_t hash_of(const ListCall& call, size_t parts) {
   uint64_t hash = mix_hash(call.count, static_cast<uint64_t>(call.kind) << 32 | static_cast<uint32_t>(call.root));
   for (size_t t = 0; t < call.count; t++) {
-    uint64_t tensor = static_cast<uint64_t>(call.tensors[t].dtype);
+    uint64_t tensor = static_cast<uint64_t>(call.tensors[t].dtype) | static_cast<uint64_t>(received_dtype(call, t)) << 8;
     for (size_t q = 0; q < parts; q++) tensor = tensor * 0x100000001b3u + call.tensors[t].counts[q];
     hash = mix_hash(hash, tensor);
   }
@@ -71,7 +72,8 @@ bool same(const ListShape& shape, const ListCall& call) {
   if (shape.tensors.size() != call.count || shape.kind != call.kind || shape.root != call.root) return false;
   for (size_t t = 0; t < call.count; t++) {
     const ListShape::Tensor& tensor = shape.tensors[t];
-    if (tensor.dtype != call.tensors[t].dtype || !std::equal(tensor.counts.begin(), tensor.counts.end(), call.tensors[t].counts))
+    if (tensor.dtype != call.tensors[t].dtype || tensor.received != received_dtype(call, t) ||
+        !std::equal(tensor.counts.begin(), tensor.counts.end(), call.tensors[t].counts))
       return false;
   }
   return true;
@@ -190,7 +192,7 @@ Status Lists::run(Collectives& collectives, const ListCall& call, bool wait, fsc
   if (call.kind == ListKind::reduce_scatter) {
     fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
     settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
-    if (settings.kind == FSCCL_OP_AVG) settings.scale = 1.0 / engine.ranks(), settings.divisor = engine.ranks();
+    if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine.ranks();
     if (settings.kind == FSCCL_OP_PREMUL_SUM) {
       settings.premul = call.reduction.scale;
       fingerprint.history = mix_hash(hash, std::bit_cast<uint64_t>(settings.premul));

@@ -13,11 +13,16 @@ struct ListCall {
   ListKind kind{};
   fsccl_op_t reduction = FSCCL_SUM;
   int root = 0;
+  // Of a reduce_scatter: of each tensor, the dtype of what is received. Null: that of what is sent.
+  const fsccl_dtype_t* received = nullptr;
   // Sees the operation before it is submitted, to give it a gate. May be null.
   void (*prepare)(Operation& op, const void* context) = nullptr;
   const void* prepare_context = nullptr;
 };
 
+inline fsccl_dtype_t received_dtype(const ListCall& call, size_t t) {
+  return call.received ? call.received[t] : call.tensors[t].dtype;
+}
 OpCode op_code(ListKind kind);
 Status check_list(const ListCall& call, const Engine& engine);
 

@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kTypicalSlotBytes = 128u << 10;
 constexpr double kStageNs = 1000;  // of an operation that begins when another is over
 
-std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane) {
+std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, const Party& lane, bool widens) {
   const auto ranks = static_cast<uint64_t>(shape.ranks);
   const uint64_t count = shape.counts.empty() ? shape.count : (shape.count + ranks - 1) / ranks;
   const uint64_t per_host = static_cast<uint64_t>(host.ranks), hosts = static_cast<uint64_t>(lane.ranks),
@@ -22,10 +22,15 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
       stages = {{true, op, count}, {false, op, count * hosts}};
       break;
     case OpCode::reduce_scatter:
-      stages = {{false, op, count * hosts}, {true, op, count}};
+      stages = {{false, op, count * hosts}, {true, op, count, widens}};
       break;
     case OpCode::all_reduce:
       stages = {{false, OpCode::reduce_scatter, part}, {true, op, part}, {false, OpCode::all_gather, part}};
+      if (widens) {
+        const uint64_t share = (part + hosts - 1) / hosts;
+        stages[1] = {true, OpCode::reduce_scatter, share, true};
+        stages.insert(stages.begin() + 2, {true, OpCode::all_gather, share});
+      }
       break;
     case OpCode::broadcast:
       stages = {{false, op, count}, {true, op, part}, {false, OpCode::all_gather, part}};
@@ -37,8 +42,8 @@ std::vector<Stage> stages_of(OpCode op, const Shape& shape, const Party& host, c
   for (Stage& stage : stages) {
     const Party& party = stage.between_hosts ? lane : host;
     std::vector<Candidate> considered;
-    const Selection selection =
-        select(stage.op, party.shape(stage.count, shape.dtype), stage.between_hosts ? shared : party.select, &considered);
+    const Selection selection = select(stage.op, party.shape(stage.count, stage.widened ? FSCCL_FLOAT32 : shape.dtype),
+                                       stage.between_hosts ? shared : party.select, &considered);
     stage.plan = selection.plan.name;
     stage.ns = selection.ns;
   }
@@ -81,7 +86,7 @@ Shape Party::shape(uint64_t count, fsccl_dtype_t dtype) const {
   return made;
 }
 
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode) {
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode, bool widens) {
   whole.select.costs = lasting(whole.select.costs);
   whole.slot_bytes = kTypicalSlotBytes;
   const int hosts = whole.select.spread.hosts, per_host = whole.per_host();
@@ -91,7 +96,7 @@ HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, Hierarch
   host.select.costs = typical_costs(topo::LinkClass::host);
   host.select.spread = {1, per_host};
   HostsChoice choice;
-  choice.stages = stages_of(op, shape, host, lane);
+  choice.stages = stages_of(op, shape, host, lane, widens);
   if (choice.stages.empty()) return choice;
   for (const Stage& stage : choice.stages) choice.ns += stage.ns + kStageNs;
   const Rule* const rule = whole.select.rule(rule_of_hosts, op, call_bytes(op, shape));

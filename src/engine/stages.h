@@ -23,7 +23,8 @@ struct Party {
 struct Stage {
   bool between_hosts = false;
   OpCode op{};
-  uint64_t count = 0;  // elements, as the operation has it
+  uint64_t count = 0;    // elements, as the operation has it
+  bool widened = false;  // they are fp32, whatever the operation's are
   std::string plan;
   double ns = 0;  // predicted
 };
@@ -44,6 +45,8 @@ SelectOptions sharing_link(SelectOptions options, int ranks);
 // Prices are of links as they typically are, or as a tuning file has them, not as this start found them: whether a sum goes by
 // hosts decides in which order it is taken, and so its bits; and how many bytes an operation sends between hosts is the same in
 // every run.
-HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode);
+//
+// `widens`: sums of a host cross to others in fp32, and the elements have 16 bits (hierarchy.h).
+HostsChoice choose_by_hosts(OpCode op, const Shape& shape, Party whole, HierarchyMode mode, bool widens = false);
 
 }  // namespace fsccl

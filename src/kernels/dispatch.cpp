@@ -122,10 +122,9 @@ bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op) 
 }
 
 bool reduce(const Reduce& args) {
-  if (!reduce_supported(args.from, args.to, args.op) || args.n < 1) return false;
+  if (!reduce_supported(args.from, args.to, args.op) || args.n < 1 || args.divisor < 1) return false;
   const KernelTable& table = kernels();
   if (!dtype_float(args.from)) {
-    if (args.op == FSCCL_OP_AVG && args.divisor < 1) return false;
     table.general[args.from](args, table);
     return true;
   }

@@ -48,10 +48,10 @@ struct Reduce {
   void* dst;                          // may equal one of the sources, element for element
   fsccl_dtype_t to;                   // equal to `from`, or both of fp16, bf16, fp32, fp64
   size_t count;                       // elements
-  fsccl_op_kind_t op = FSCCL_OP_SUM;  // AVG is SUM with scale 1/n for floats; for integers AVG divides by `divisor`
+  fsccl_op_kind_t op = FSCCL_OP_SUM;  // AVG is SUM; the caller gives the number of contributions as `divisor`
   double premul = 1;                  // PREMUL_SUM: each source times this (in the accumulator's precision) before the sum
   double scale = 1;                   // floats: the folded value times this (in the accumulator's precision)
-  int64_t divisor = 1;                // integer AVG
+  int64_t divisor = 1;                // floats: then divided by this (likewise); integers: only AVG is divided
   bool accumulate = false;            // dst += instead of dst = (added in the accumulator's precision)
   Norm* norm = nullptr;               // floats: adds to it what was stored (after rounding to `to`)
   Stores stores = Stores::cached;
@@ -61,6 +61,25 @@ struct Reduce {
 // MIN and MAX propagate NaN; every NaN that a reduce stores is the same one (positive, quiet, no payload).
 // Returns false for an unsupported combination (fp8, no sources, a divisor below 1), touching nothing.
 bool reduce(const Reduce& args);
+// How the accumulated value is finished: times `factor`, then, unless `divisor` is 1, divided by `divisor`. A rounded inverse as
+// the factor would make 3.0000002 of 21 over 7; that of a power of two is exact, and multiplying takes less time than dividing.
+template <class A>
+struct Quotient {
+  A factor, divisor = 1;
+
+  constexpr Quotient(double scale, int64_t by) : factor(static_cast<A>(scale)) {
+    const bool exact = (by & (by - 1)) == 0;
+    if (!exact)
+      divisor = static_cast<A>(by);
+    else if (by != 1)
+      factor = static_cast<A>(scale / static_cast<double>(by));
+  }
+  constexpr bool divides() const { return divisor != A{1}; }
+};
+// In which type floats are accumulated.
+constexpr fsccl_dtype_t accumulator_of(fsccl_dtype_t from, fsccl_dtype_t to) {
+  return from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64 ? FSCCL_FLOAT64 : FSCCL_FLOAT32;
+}
 bool reduce_supported(fsccl_dtype_t from, fsccl_dtype_t to, fsccl_op_kind_t op);
 
 // The chosen instruction set, for reports ("avx3", "avx2", "portable" ...).

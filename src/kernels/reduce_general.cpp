@@ -127,6 +127,11 @@ template <class A>
 HWY_INLINE void multiply(A* acc, A factor, size_t count) {
   for (size_t i = 0; i < count; ++i) acc[i] *= factor;
 }
+template <class A>
+HWY_INLINE void finish(A* acc, Quotient<A> quotient, size_t count) {
+  multiply(acc, quotient.factor, count);
+  for (size_t i = 0; i < count && quotient.divides(); ++i) acc[i] /= quotient.divisor;
+}
 
 // Sums of squares of `values`, which begin at a multiple of 16 within their norm block.
 template <class A>
@@ -161,7 +166,7 @@ void general_float(const Reduce& args, const KernelTable& table) {
       if (premul) multiply(block, static_cast<A>(args.premul), count);
       if (s > 0) fold(args.op, acc, other, count);
     }
-    multiply(acc, static_cast<A>(args.scale), count);
+    finish(acc, Quotient<A>(args.scale, args.divisor), count);
     char* dst = static_cast<char*>(args.dst) + begin * to_size;
     if (args.accumulate) {
       widen(other, dst, args.to, count, table);

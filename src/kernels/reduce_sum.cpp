@@ -85,8 +85,9 @@ struct SumPass {
   const void* const* sources;
   size_t n;
   To* dst;
-  hn::Vec<Tag<A> > scale;
-  A factor;  // the same; to load a lane of what was just stored as a vector can take as long as all else
+  hn::Vec<Tag<A> > factor, divisor;
+  Quotient<A> quotient;  // the same; to load a lane of what was just stored as a vector can take as long as all else
+  bool divides;
   bool accumulate;
   bool stream;
 
@@ -112,7 +113,9 @@ struct SumPass {
   HWY_INLINE void finish(Group<A>& g, const To* old, To* out, bool streaming) const {
     const Tag<A> d;
     const auto nan = quiet_nan(d);
-    for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Mul(g.v[k], scale);
+    for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Mul(g.v[k], factor);
+    if (divides)
+      for (size_t k = 0; k < kVectors<A>; ++k) g.v[k] = hn::Div(g.v[k], divisor);
     if (accumulate) {
       Group<A> before;
       load(old, before);
@@ -128,13 +131,14 @@ struct SumPass {
 
   // Elements [i, i + valid) one at a time: for two or three elements, a padded group would cost more than the rest of the call. All
   // it needs comes in registers: to load the factor back from this object, just written, took three times the rest (Zen 3).
-  HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst, A factor, bool accumulate, size_t i,
-                                      size_t valid) {
+  HWY_NOINLINE static void few_scalar(const void* const* sources, size_t n, To* dst, Quotient<A> quotient, bool accumulate,
+                                      size_t i, size_t valid) {
     const auto at = [&](size_t s) { return read(static_cast<const From*>(sources[s]) + i); };
     for (; valid > 0; ++i, --valid) {
       A acc = at(0);
       for (size_t s = 1; s < n; ++s) acc += at(s);
-      acc *= factor;
+      acc *= quotient.factor;
+      if (quotient.divides()) acc /= quotient.divisor;
       if (accumulate) acc += read(dst + i);
       if (acc != acc) acc = std::numeric_limits<A>::quiet_NaN();
       std::memcpy(dst + i, &acc, sizeof acc);
@@ -150,7 +154,7 @@ struct SumPass {
   // Elements [i, i + valid), fewer than 16, in the lanes from `lane` on.
   HWY_INLINE void few(size_t i, size_t valid, size_t lane, Block& block) const {
     if constexpr (std::is_same_v<From, To> && std::is_same_v<From, A> && !kNorm)
-      few_scalar(sources, n, dst, factor, accumulate, i, valid);
+      few_scalar(sources, n, dst, quotient, accumulate, i, valid);
     else
       few_padded(i, valid, lane, block);
   }
@@ -222,13 +226,16 @@ template <class From, class To, bool kNorm>
 HWY_INLINE void sum_range_with(const Reduce& args) {
   using Pass = SumPass<From, To, kNorm>;
   using A = typename Pass::A;
-  Pass pass;
-  pass.sources = args.sources;
-  pass.n = static_cast<size_t>(args.n);
-  pass.dst = static_cast<To*>(args.dst);
-  pass.factor = static_cast<A>(args.scale);
-  pass.scale = hn::Set(Tag<A>(), pass.factor);
-  pass.accumulate = args.accumulate;
+  const Quotient<A> quotient(args.scale, args.divisor);
+  Pass pass{.sources = args.sources,
+            .n = static_cast<size_t>(args.n),
+            .dst = static_cast<To*>(args.dst),
+            .factor = hn::Set(Tag<A>(), quotient.factor),
+            .divisor = hn::Set(Tag<A>(), quotient.divisor),
+            .quotient = quotient,
+            .divides = quotient.divides(),
+            .accumulate = args.accumulate,
+            .stream = false};
   // A line that was just read is in the cache: a plain store is cheaper than sending it past.
   bool reads_dst = args.accumulate;
   for (int s = 0; s < args.n; ++s) reads_dst = reads_dst || args.sources[s] == args.dst;

@@ -28,6 +28,7 @@ void add_buffers(Builder& build, const ListShape& shape, bool tabled) {
 }
 
 uint64_t size_of(const ListShape& shape, size_t t) { return dtype_size(shape.tensors[t].dtype); }
+uint64_t received_size(const ListShape& shape, size_t t) { return dtype_size(shape.tensors[t].received); }
 
 // What this rank moves itself of a broadcast: the root the last of `ranks` equal shares of the bytes, to everybody; the others the
 // rest of theirs.
@@ -163,8 +164,8 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   build.signal(0);
   build.wait_all(0);
   for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
-    const fsccl_dtype_t dtype = shape.tensors[piece.tensor].dtype;
-    build.reduce(build.here(recv_buffer(piece.tensor), piece.begin * size_of(shape, piece.tensor)), dtype,
+    const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
+    build.reduce(build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)), received,
                  build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count, source(piece, shape.rank));
   }
   return build.take();
@@ -186,7 +187,7 @@ uint64_t ListShape::send_bytes(size_t t) const {
   return count * dtype_size(tensors[t].dtype);
 }
 uint64_t ListShape::recv_bytes(size_t t) const {
-  return (kind == ListKind::reduce_scatter ? part(t, rank) : whole(t)) * dtype_size(tensors[t].dtype);
+  return (kind == ListKind::reduce_scatter ? part(t, rank) : whole(t)) * dtype_size(tensors[t].received);
 }
 
 Plan list_direct(const ListShape& shape) {
@@ -200,8 +201,8 @@ Plan list_direct(const ListShape& shape) {
     const uint64_t size = size_of(shape, t);
     const fsccl_dtype_t dtype = shape.tensors[t].dtype;
     if (shape.kind == ListKind::reduce_scatter)
-      build.reduce(build.here(recv_buffer(t), 0), dtype, build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype,
-                   shape.part(t, shape.rank));
+      build.reduce(build.here(recv_buffer(t), 0), shape.tensors[t].received,
+                   build.here(send_buffer(t), shape.before(t, shape.rank) * size), dtype, shape.part(t, shape.rank));
     for (int i = 1; i < shape.ranks && shape.kind == ListKind::all_gather; i++) {
       const int q = build.peer(i);
       build.copy(build.here(recv_buffer(t), shape.before(t, q) * size), build.at(q, send_buffer(t), 0), shape.part(t, q), dtype);

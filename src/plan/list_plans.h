@@ -19,7 +19,8 @@ struct ListShape {
   bool mirrored = false;  // slots are (plan.h): then list_direct cannot be used
   struct Tensor {
     fsccl_dtype_t dtype = FSCCL_UINT8;
-    std::vector<uint64_t> counts;  // elements, of each rank's part; broadcast: one
+    std::vector<uint64_t> counts;    // elements, of each rank's part; broadcast: one
+    fsccl_dtype_t received = dtype;  // of what is received: a reduce-scatter's may be another
     bool operator==(const Tensor&) const = default;
   };
   std::vector<Tensor> tensors;

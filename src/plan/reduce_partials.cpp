@@ -1,6 +1,6 @@
 // Between hosts, the part of a gradient's sum that is over the ranks of one host: each of them folds the pieces that it takes to
-// the other hosts, or that it keeps, into its own gradient slots, where its own contribution was. Nobody else reads those places:
-// they are held by one rank.
+// the other hosts, or that it keeps, into its own gradient slots. If the sum has the gradients' type it takes the place of this
+// rank's own contribution, else it lies behind the gradients. Nobody else reads either place: pieces are held by one rank.
 #include "plan/unit_build.h"
 
 namespace fsccl {
@@ -11,9 +11,9 @@ Plan reduce_partials(const UnitShape& shape) {
   build.signal(0);
   build.wait_all(0);
   for_each_piece(shape, shape.rank, [&](const UnitPiece& held) {
-    const Place place = build.here(held.slot, held.offset);
-    const fsccl_dtype_t dtype = shape.slot_dtype[held.parameter];
-    build.reduce(place, dtype, place, dtype, held.piece.count);
+    const uint64_t sum = shape.sums.offset[held.parameter][static_cast<size_t>(held.rank)];
+    build.reduce(build.here(held.slot, sum), shape.sums.dtype, build.here(held.slot, held.offset), shape.slot_dtype[held.parameter],
+                 held.piece.count);
   });
   return build.take();
 }

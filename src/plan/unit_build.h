@@ -10,6 +10,7 @@ namespace fsccl {
 // What a rank has of a parameter of the plan.
 struct UnitPiece {
   size_t parameter = 0;
+  int rank = 0;  // of the layout
   Piece piece;
   uint32_t slot = 0, shard = 0;  // buffers
   uint64_t offset = 0;           // of the piece, in the slot
@@ -37,7 +38,7 @@ void for_each_piece_of(const UnitShape& shape, int layout_rank, Visit visit) {
     if (shape.layout->tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
     const Piece piece = shape.layout->piece(layout_rank, i);
     if (piece.count == 0) continue;
-    visit(UnitPiece{i, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0), static_cast<uint32_t>(slots + k),
+    visit(UnitPiece{i, layout_rank, piece, static_cast<uint32_t>(shape.slot.by_parameter ? k : 0), static_cast<uint32_t>(slots + k),
                     shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i])});
   }
 }

@@ -16,6 +16,12 @@
 
 namespace fsccl {
 
+// Between hosts: where in its slot the sum of a piece is taken, by who sums it, in the accumulator's type.
+struct SumPlaces {
+  fsccl_dtype_t dtype = FSCCL_FLOAT32;
+  std::vector<std::vector<uint64_t>> offset;  // [parameter][rank of the layout]: of its piece
+};
+
 struct UnitShape {
   const Layout* layout = nullptr;
   int rank = 0;
@@ -26,6 +32,7 @@ struct UnitShape {
   std::vector<size_t> params;              // the parameters of the plan, in their order; empty: all
   // Of each rank of the plan, which ranks of the layout it acts for. Empty: each for itself.
   std::vector<std::vector<int>> holds;
+  SumPlaces sums;
 };
 
 // Host-shared slots: wait_released(slot), cast each piece of this rank from its shard to its final place in a slot, signal, wait
@@ -34,16 +41,18 @@ Plan unshard_shared(const UnitShape&);
 // The slot's contents are still valid: enter and wait for all. One tick, moves nothing.
 Plan unshard_kept(const UnitShape&);
 // Slots of its own on every rank (symmetric, guarded): wait_released(slot), cast own pieces into own slots, signal, pull every
-// peer's pieces from the peer's slots (rotated order), one copy per (peer, parameter), or fewer where pieces touch. One tick: peers
-// may read a slot until they release it, so it is this rank's to read only; `writable` adds a second tick (all have pulled).
+// peer's pieces from the peer's slots (rotated order), one copy per (peer, parameter), or fewer where pieces touch. `writable`: two
+// ticks. The slot is this rank's own when the plan ends, because all have pulled. Otherwise one tick: peers may read the slot until
+// they release it, so this rank must not write to it.
 Plan unshard_private(const UnitShape&, bool writable);
 // Gradient slots on every rank (symmetric, guarded): signal, wait for all, reduce this rank's piece of every parameter straight
 // into its sharded gradient. One tick.
 Plan reduce_grads(const UnitShape&);
-// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Ticks as of unshard_private.
-Plan unshard_spread(const UnitShape&, bool writable);
-// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into its own slots at the same
-// places. One tick.
+// Slots of its own on every rank: each has in its slots what it holds; the others pull it. Two ticks: the slots are the ranks' own
+// when the plan ends.
+Plan unshard_spread(const UnitShape&);
+// Gradient slots as of reduce_grads: each rank folds what it holds over the ranks of the plan, into its own slots where `sums` has
+// it. One tick.
 Plan reduce_partials(const UnitShape&);
 // All parameters' shards from `root`, one enter, one leave. Buffers are `tabled` (the engine exchanged their addresses when the
 // unit was made).

@@ -4,12 +4,11 @@
 
 namespace fsccl {
 
-Plan unshard_spread(const UnitShape& shape, bool writable) {
+Plan unshard_spread(const UnitShape& shape) {
   const int ranks = ranks_of(shape);
-  const bool leave = writable && ranks > 1;
-  Builder build("unshard_spread", shape.rank, ranks, leave ? 2 : 1);
-  add_slots(build, shape, {.name = "slot", .role = Role::inout, .guarded = true, .symmetric = true, .writable = writable});
-  return pull_from_peers(build, shape, leave);
+  Builder build("unshard_spread", shape.rank, ranks, ranks > 1 ? 2 : 1);
+  add_slots(build, shape, {.name = "slot", .role = Role::inout, .guarded = true, .symmetric = true, .writable = true});
+  return pull_from_peers(build, shape, ranks > 1);
 }
 
 }  // namespace fsccl

@@ -1,5 +1,5 @@
 // What ranks of different hosts exchange of a unit (engine/hosts.h): pieces of its parameters or gradients, as a list of tensors
-// that lie in the unit's slots and stay in place. Made once; a step only says where the slots are.
+// that lie in the unit's slots. Made once; a step only says where the slots are, and where sharded gradients are.
 #pragma once
 #include <vector>
 
@@ -18,15 +18,21 @@ class LaneExchange {
     void (*call)(Operation& op, const void* context) = nullptr;
     const void* context = nullptr;
   };
+  enum class Kind : uint8_t {
+    parameters,     // gathered; they stay in place
+    contributions,  // gradients, summed to the sharded gradients
+    partial_sums,   // sums of hosts, which lie where UnitShape::sums says, summed in place
+  };
 
   LaneExchange() = default;
   // Of the shape's parameters. `holders`: for each rank of the layout, who of `ranks` ranks brings its pieces or gets their sums;
   // below 0: these are not exchanged here. `self`: which of them this rank is.
-  LaneExchange(const UnitShape& shape, const std::vector<int>& holders, int ranks, int self);
+  LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks, int self);
 
   bool empty() const { return runs_.empty(); }
-  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not empty.
-  Status run(Communicator& among, ListKind kind, const SlotSet& slots, const Prepare& prepare);
+  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not empty. `sharded_grads`: of
+  // contributions, by parameter.
+  Status run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);
 
  private:
   struct Run {  // a tensor: pieces that touch
@@ -34,14 +40,24 @@ class LaneExchange {
     uint64_t offset = 0, bytes = 0;
     uint64_t own = 0;  // bytes in it before this rank's
     fsccl_dtype_t dtype{};
-    int last = 0;  // who has its end
+    int last = 0;          // who has its end
+    size_t parameter = 0;  // contributions: all of it
   };
-  void add(size_t slot, uint64_t offset, uint64_t count, fsccl_dtype_t dtype, int holder, int self);
+  struct Part {
+    size_t slot = 0;
+    uint64_t offset = 0, count = 0;
+    fsccl_dtype_t dtype{};
+    int holder = 0;
+    size_t parameter = 0;
+  };
+  void add(const Part& part, fsccl_dtype_t received, int self);
 
+  Kind kind_ = Kind::parameters;
   size_t ranks_ = 1;
   std::vector<Run> runs_;
   std::vector<size_t> counts_;  // [run][rank]
   std::vector<fsccl_tensor_t> tensors_;
+  std::vector<fsccl_dtype_t> received_;
 };
 
 }  // namespace fsccl

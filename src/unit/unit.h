@@ -23,6 +23,7 @@
 #include "unit/grad_reduction.h"
 #include "unit/host_span.h"
 #include "unit/pool.h"
+#include "unit/scaling.h"
 #include "unit/slot_set.h"
 #include "unit/unit_definition.h"
 
@@ -92,6 +93,7 @@ class Unit {
 
   // creation
   Status span_hosts(UnitShape* unshard);
+  void place_sums();
   Status place_shards();
   Status exchange_shards();
   void make_slots();
@@ -139,11 +141,11 @@ class Unit {
   OperationSettings gather_settings(uint64_t released) const;
   // Between hosts (unit_hosts.cpp).
   Status gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain);
-  Status sum_between_hosts(GradReduction& reduction, Fingerprint fingerprint, double scale, Chain* chain);
+  Status sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes, Fingerprint fingerprint, Chain* chain);
   Status on_host(const PlannedUnit& planned, const Binding* bindings, const OperationSettings& settings,
                  const Fingerprint& fingerprint, Chain* chain);
-  Status exchange(LaneExchange& pieces, Communicator& among, ListKind kind, const SlotSet& slots, const Fingerprint& fingerprint,
-                  Chain* chain);
+  Status exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots, const OperationSettings& settings,
+                  const Fingerprint& fingerprint, Chain* chain);
   void end_between_hosts(Operation& op, const Chain& chain) const;
   static Completion hosts_summed(Operation& op);
 
@@ -182,6 +184,7 @@ class Unit {
   bool contents_valid_ = false;
   bool changed_ = true;
   bool replicas_pending_ = false;
+  GradScaling scaling_;
   KeptSlot kept_slot_;                                   // of a unit that keeps its slot
   uint64_t slot_released_ = 0;                           // position after which a kept slot may be rewritten
   uint64_t unshard_sequence_ = 0, reduce_sequence_ = 0;  // of the last operations

@@ -107,7 +107,8 @@ void Unit::make_slots() {
 }
 
 void Unit::make_plans(const UnitShape& shape) {
-  unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, false));
+  // A private slot is its rank's to write as soon as it is there; between hosts the last stage sees to that.
+  unshard_plan_ = PlannedUnit(shared() ? unshard_shared(shape) : unshard_private(shape, !span_));
   writable_plan_ = PlannedUnit(unshard_private(shape, true));
   if (spec_.keep != FSCCL_KEEP_NONE) kept_plan_ = PlannedUnit(unshard_kept(shape));
   std::vector<size_t> params;

@@ -178,17 +178,20 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
   if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);
   bind_grads(reduction);
 
-  const double contributions = static_cast<double>(comm().size()) * (replicas ? replicas->size() : 1);
-  const double scale = request.scale != 0 ? request.scale : 1 / contributions;
+  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
   Fingerprint fingerprint;
   fill_fingerprint(&fingerprint, OpCode::reduce_grads, layout_->total(),
                    static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
-  fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(scale));
+  fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(request.scale));
   if (spec_.by_parameter) add_range(&fingerprint);
   Chain chain;
   Operation* op = nullptr;
-  if (span_) FSCCL_TRY(sum_between_hosts(reduction, fingerprint, scale, &chain));
-  FSCCL_TRY(engine().acquire(&op, OperationSettings{}, fingerprint));
+  OperationSettings finishes;
+  finishes.scale = scaling.scale;
+  finishes.divisor = scaling.divisor;
+  finishes.accumulate = request.accumulate;
+  if (span_) FSCCL_TRY(sum_between_hosts(reduction, finishes, fingerprint, &chain));
+  FSCCL_TRY(engine().acquire(&op, finishes, fingerprint));
   reduce_sequence_ = op->fingerprint.sequence;
   const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
   for (const size_t k : reduction.slots) {
@@ -199,8 +202,6 @@ Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_
     end_between_hosts(*op, chain);
   else
     run_plan(*op, reduction.planned, reduction.bindings.data());
-  op->scale = scale;
-  op->accumulate = request.accumulate;
   fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
   op->want_norm = result != nullptr;
   op->norm = Norm{};
@@ -235,6 +236,8 @@ Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_stat
       op.gate = &unit->shards_summed_;
       op.gate_position = op.gate_sequence = unit->reduce_sequence_;
       op.gate_engine = &unit->engine();
+      op.divisor = unit->scaling_.replicas_divisor();
+      op.fingerprint.history = mix_hash(op.fingerprint.history, static_cast<uint64_t>(op.divisor));
       if (!last || (!wanted->result && !wanted->shard_ready)) return;
       new (op.context.data())
           Finish{unit, nullptr, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};

@@ -91,7 +91,7 @@ TEST_F(Faults, AWriteToReadOnlyParameters) {
                "are read-only");
 }
 
-// A slot of its own is not writable for that: peers may gather from it.
+// The caller has said that it only reads, though others would not see the write.
 TEST_F(Faults, AWriteToPrivateParameters) {
   EXPECT_DEATH(run({.sharing = FSCCL_SHARING_PRIVATE}, [](const Layer& layer, bool) { write(layer.param()); }),
                "write to .*parameters of unit 'layer3'.* read-only");

@@ -196,32 +196,35 @@ void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<cons
     }
 }
 
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale,
-                          const double* before) {
-  if (from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64) {
-    double sum = contributions[0];
-    for (size_t q = 1; q < contributions.size(); ++q) sum = sum + contributions[q];
-    sum = sum * scale;
-    return before ? *before + sum : sum;
+namespace {
+
+template <class A>
+double gradient_in(const std::vector<std::vector<double>>& groups, const Finish& finish, const double* before) {
+  A sum = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    auto part = static_cast<A>(groups[g][0]);
+    for (size_t q = 1; q < groups[g].size(); ++q) part = part + static_cast<A>(groups[g][q]);
+    sum = g ? sum + part : part;
   }
-  auto sum = static_cast<float>(contributions[0]);
-  for (size_t q = 1; q < contributions.size(); ++q) sum = sum + static_cast<float>(contributions[q]);
-  sum = sum * static_cast<float>(scale);
-  return static_cast<double>(before ? static_cast<float>(*before) + sum : sum);
+  sum = sum * static_cast<A>(finish.scale) / static_cast<A>(finish.divisor);
+  return static_cast<double>(before ? static_cast<A>(*before) + sum : sum);
 }
 
-bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index, bool last_place) {
+}  // namespace
+
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<std::vector<double>>& groups,
+                          const Finish& finish, const double* before) {
+  const bool wide = from == FSCCL_FLOAT64 || to == FSCCL_FLOAT64;
+  return wide ? gradient_in<double>(groups, finish, before) : gradient_in<float>(groups, finish, before);
+}
+
+bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index) {
   const size_t size = fsccl_dtype_size(dtype);
   const char *x = static_cast<const char*>(a) + index * size, *y = static_cast<const char*>(b) + index * size;
   if (std::memcmp(x, y, size) == 0) return true;
   if (!is_float(dtype)) return false;
   const double p = load_float(dtype, a, index), q = load_float(dtype, b, index);
-  if (std::isnan(p) || std::isnan(q)) return std::isnan(p) && std::isnan(q);
-  if (!last_place || std::signbit(p) != std::signbit(q)) return false;
-  int64_t i = 0, j = 0;
-  std::memcpy(&i, x, size);
-  std::memcpy(&j, y, size);
-  return i - j == 1 || j - i == 1;
+  return std::isnan(p) && std::isnan(q);
 }
 
 void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, bool tame) {

@@ -26,14 +26,16 @@ double round_to(fsccl_dtype_t dtype, double value);  // what storing and loading
 // dst[i] = fold over the sources of element i.
 void reference_reduce(fsccl_dtype_t dtype, fsccl_op_t op, const std::vector<const void*>& sources, size_t count, void* dst);
 
-// The sum of one element over contributions in rank order, in fp32 (fp64 when either dtype is), times scale, plus `before`; not yet
-// rounded to the result's dtype.
-double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<double>& contributions, double scale,
-                          const double* before);
+// The sum of one element over groups of contributions, each group's first, in fp32 (fp64 when either dtype is); times scale, or
+// divided by the divisor; plus `before`; not yet rounded to the result's dtype.
+struct Finish {
+  double scale = 1, divisor = 1;
+};
+double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<std::vector<double>>& groups,
+                          const Finish& finish, const double* before);
 
-// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN, or, where a division by the number of
-// ranks may be a multiplication, one unit in the last place.
-bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index, bool last_place);
+// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN.
+bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index);
 
 // Fills `count` elements with values that depend on everything. `tame`: products of several stay finite.
 void fill_values(fsccl_dtype_t dtype, void* place, size_t count, uint64_t seed, bool tame);

@@ -346,10 +346,10 @@ void TestUnit::reduce(const fsccl_reduce_config_t* config, fsccl_work_t* work) {
   ASSERT_TRUE(status == FSCCL_OK || (work && status == FSCCL_IN_PROGRESS)) << explain(status) << describe(case_);
 }
 
-// Where ranks are on several hosts, each host's sum is scaled and rounded to the dtype of the reduction, and so is the sum of
-// those; or, in rank order, the sum of all, before it is scaled. `of_rank`: the host of each contributor; empty: one.
+// Where ranks are on several hosts, the sum is over those of each host and then over hosts; or it is in rank order. `of_rank`: the
+// host of each contributor; empty: one.
 double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks,
-                         const std::vector<int>& of_rank, double scale, const double* accumulate) const {
+                         const std::vector<int>& of_rank, const Finish& finish, const double* accumulate) const {
   const auto setting = [](const char* name) {
     char text[64];
     EXPECT_OK(fsccl_config_get(name, text, sizeof text));
@@ -358,28 +358,21 @@ double TestUnit::reduced(size_t i, uint64_t element, const Reduction& one, const
   const bool by_hosts = setting("FSCCL_REPRODUCIBLE") != "placement" && setting("FSCCL_HIERARCHY") != "off";
   std::vector<int> hosts;  // in the order of their first ranks
   std::vector<std::vector<double>> contributions;
-  std::vector<double> all;
   for (const int contributor : ranks) {
-    const int host = of_rank.empty() ? 0 : of_rank[static_cast<size_t>(contributor)];
+    const int host = of_rank.empty() || !by_hosts ? 0 : of_rank[static_cast<size_t>(contributor)];
     const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
     if (found == hosts.size()) hosts.push_back(host), contributions.emplace_back();
     contributions[found].push_back(gradient(i, element, one.step, contributor));
-    all.push_back(contributions[found].back());
   }
-  if (hosts.size() == 1) return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, all, scale, accumulate));
-  const auto sum = [&](const std::vector<double>& values, double factor) {
-    return round_to(case_.reduce, reference_gradient(case_.reduce, case_.reduce, values, factor, nullptr));
-  };
-  if (!by_hosts) return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, {sum(all, 1)}, scale, accumulate));
-  std::vector<double> parts;
-  for (const auto& of_host : contributions) parts.push_back(sum(of_host, scale));
-  return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, {sum(parts, 1)}, 1, accumulate));
+  return round_to(case_.grad, reference_gradient(case_.reduce, case_.grad, contributions, finish, accumulate));
 }
 
 void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const std::vector<std::vector<int>>& replicas) {
   size_t wrong = 0;
-  double contributors = 0;
-  for (const auto& ranks : replicas) contributors += static_cast<double>(ranks.size());
+  // A mean is divided after the sum over the replicas; sums of 16 bits in part before it.
+  const auto shards = static_cast<double>(replicas[0].size()), groups = static_cast<double>(replicas.size());
+  const bool mean = history.front().scale == 0, narrow = fsccl_dtype_size(case_.grad) == 2;
+  const double last = groups == 1 || !mean ? 1 : narrow ? groups : groups * shards;
   for (size_t i = 0; i < size(); ++i) {
     fsccl_view_t view{};
     if (!has_gradient(i)) {
@@ -395,14 +388,14 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const 
       for (const auto& ranks : replicas) {
         double value = 0;
         for (const Reduction& one : history) {
-          const double scale = one.scale != 0 ? one.scale : 1 / contributors;
-          value = reduced(i, view.offset + k, one, ranks, replicas.size() == 1 ? hosts_ : host_of_ranks(), scale,
+          const Finish finish = one.scale != 0 ? Finish{one.scale * last, 1} : Finish{1, groups * shards / last};
+          value = reduced(i, view.offset + k, one, ranks, replicas.size() == 1 ? hosts_ : host_of_ranks(), finish,
                           one.accumulate ? &value : nullptr);
         }
         sums.push_back(value);
       }
       char wanted[8] = {};
-      store_float(case_.grad, wanted, 0, reference_gradient(case_.grad, case_.grad, sums, 1, nullptr));
+      store_float(case_.grad, wanted, 0, reference_gradient(case_.grad, case_.grad, {sums}, {1, last}, nullptr));
       if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted, fsccl_dtype_size(case_.grad)) == 0)
         continue;
       if (++wrong <= kMostReports)

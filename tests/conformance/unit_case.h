@@ -89,7 +89,7 @@ class TestUnit {
   double master(size_t i, uint64_t element, uint64_t version) const;
   double gradient(size_t i, uint64_t element, uint64_t step, int contributor) const;
   double reduced(size_t i, uint64_t element, const Reduction& one, const std::vector<int>& ranks, const std::vector<int>& of_rank,
-                 double scale, const double* accumulate) const;
+                 const Finish& finish, const double* accumulate) const;
   void put_master(size_t i, void* place, uint64_t at, uint64_t element, uint64_t version) const;
   fsccl_dtype_t wire_of(size_t i) const {
     return is_float(case_.params[owner(i)].dtype) ? case_.wire : case_.params[owner(i)].dtype;

@@ -94,6 +94,30 @@ TEST_P(Units, LargeEnoughToStream) {
   });
 }
 
+// As soon as a private slot is there its rank may write to it: the others have what they need of it. So much that they could be
+// late.
+TEST_P(Units, WhatARankWritesToAPrivateSlotStaysThere) {
+  run_ranks(GetParam(), [](Rank& self) {
+    const PoolScope pool(self.comm);
+    UnitCase c = simple_unit({{1 << 18}});
+    c.sharing = FSCCL_SHARING_PRIVATE;
+    c.wire = FSCCL_FLOAT32;
+    TestUnit unit(c, self.comm, pool.get());
+    unit.write_shards(1);
+    for (int round = 0; round < 20 && !HasFailure(); ++round) {
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      unit.unshard(round % 4 ? FSCCL_UNSHARD_READ : FSCCL_UNSHARD_WRITABLE);
+      fsccl_view_t view{};
+      ASSERT_OK(fsccl_unit_param(unit.get(), 0, &view));
+      if (self.rank == round % self.ranks)
+        std::memset(view.data, 0x42, view.count * sizeof(float));
+      else
+        unit.check_params(1);
+      unit.reshard();
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Shm, Units, ::testing::Values(1, 2, 3, 5), ::testing::PrintToStringParamName());
 
 TEST(Unit, MovesFrozenParametersOfAnyDtype) {

@@ -85,6 +85,7 @@ Result<const DeviceKernels*> DeviceKernels::load(const Device& device) {
   if (status.ok()) status = made->find("fsccl_cast", made->cast_);
   if (status.ok()) status = made->find("fsccl_reduce", made->reduce_);
   if (status.ok()) status = made->find("fsccl_put_bases", made->put_bases_);
+  if (status.ok()) status = made->find("fsccl_divide", made->divide_);
   if (status.ok()) {
     made->cast_blocks_ = made->blocks_at_once(made->cast_, kCastThreads);
     made->reduce_blocks_ = made->blocks_at_once(made->reduce_, kWorkers);
@@ -190,6 +191,19 @@ Status DeviceKernels::reduce(const ReduceTable& table, const DevicePointer* base
   const auto multiprocessors = static_cast<uint32_t>(device_.multiprocessors());
   const Grid grid = reduce_grid(table.tile_count, norm != 0, multiprocessors, reduce_blocks(norm != 0));
   return this->launch(reduce_, grid.blocks, grid.threads, &launch, "launch of fsccl_reduce", stream);
+}
+
+Status DeviceKernels::divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor, Stream stream) const {
+  if (!count) return success();
+  if (dtype != FSCCL_FLOAT32 && dtype != FSCCL_FLOAT64)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "kernels divide float32 and float64, not {}", dtype_name(dtype));
+  constexpr uint64_t kBlocksEach = 8;  // enough threads to have the memory busy
+  DivideLaunch launch{reinterpret_cast<void*>(values), count, static_cast<double>(divisor), dtype == FSCCL_FLOAT64};
+  const Current current(device_);
+  const uint64_t blocks = (count + kDivideThreads - 1) / kDivideThreads;
+  const uint64_t most = static_cast<uint64_t>(device_.multiprocessors()) * kBlocksEach;
+  return this->launch(divide_, static_cast<uint32_t>(std::min(blocks, most)), kDivideThreads, &launch, "launch of fsccl_divide",
+                      stream);
 }
 
 }  // namespace fsccl::cuda

@@ -33,6 +33,7 @@ struct ReducePiece {
 
 struct ReduceEpilogue {
   double scale = 1;
+  int64_t divisor = 1;  // as in Reduce (kernels.h); with a scale only a power of two
   bool accumulate = false;
 };
 
@@ -65,6 +66,8 @@ class DeviceKernels {
   // device or registered, which is written. One launch of a table at a time.
   Status reduce(const ReduceTable& table, const DevicePointer* bases, const ReduceEpilogue& epilogue, DevicePointer norm,
                 Stream stream) const;
+  // `count` floats or doubles in place, each divided and rounded once.
+  Status divide(DevicePointer values, uint64_t count, fsccl_dtype_t dtype, int64_t divisor, Stream stream) const;
   // Blocks of a reduce that the device has at once: of more tiles, each has several.
   uint32_t reduce_blocks(bool norm) const { return norm ? norm_blocks_ : reduce_blocks_; }
 
@@ -81,7 +84,7 @@ class DeviceKernels {
   Stream uploads_;
   std::unique_ptr<TableMemory> memory_;
   Module module_ = nullptr;
-  Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr;
+  Function cast_ = nullptr, reduce_ = nullptr, put_bases_ = nullptr, divide_ = nullptr;
   uint32_t cast_blocks_ = 0, reduce_blocks_ = 0, norm_blocks_ = 0;  // at once
 };
 

@@ -44,10 +44,18 @@ struct ReduceLaunch {
   const uint64_t* more_bases;  // where there are more than kBasesInside
   uint64_t* sums;              // one a tile, kNoSum before the launch and after it
   void* norm;                  // a DeviceNorm, or null: no sums are taken
-  double scale;
+  double scale, divisor;       // the sum is divided, or, where the divisor is 1, multiplied
   uint32_t tile_count, sources, accumulate;
   uint32_t misalignment;  // the low bits of all bases, joined by or
   uint64_t bases[kBasesInside];
+};
+
+inline constexpr uint32_t kDivideThreads = 256;
+struct DivideLaunch {
+  void* values;  // floats, or with `wide` doubles
+  uint64_t count;
+  double divisor;
+  uint32_t wide;
 };
 
 struct PutLaunch {

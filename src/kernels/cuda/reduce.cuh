@@ -69,13 +69,14 @@ __device__ __forceinline__ void fold(const ReduceLaunch& launch, uint64_t offset
   }
 }
 
-// Scale, add what is there, round, store; what was stored goes to `deposit` for the norm.
+// Rounded once: a float's quotient in fp64 has bits enough. (Other ways, with fewer instructions, spill registers.)
+__device__ __forceinline__ double divided(double x, double divisor) { return x / divisor; }
+__device__ __forceinline__ float divided(float x, double divisor) { return static_cast<float>(static_cast<double>(x) / divisor); }
+
+// Add what is there, round, store; what was stored goes to `deposit` for the norm.
 template <bool kVectors, class To, class A>
 __device__ __forceinline__ void finish(const ReduceLaunch& launch, To* mine, unsigned left, A (&sum)[kHeld<kVectors, A>],
                                        A* deposit) {
-  const A scale = static_cast<A>(launch.scale);
-  FSCCL_UNROLL
-  for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] *= scale;
   if (launch.accumulate) {
     A old[kHeld<kVectors, A>];
     load<kVectors>(static_cast<const To*>(mine), left, old);
@@ -133,6 +134,14 @@ __device__ __forceinline__ void reduce_held(const ReduceLaunch& launch, const Pi
       break;
     default:
       if constexpr (sizeof(A) == 8) fold<kVectors, double>(launch, source, left, sum);
+  }
+  if (launch.divisor != 1) {
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] = divided(sum[j], launch.divisor);
+  } else {
+    const A scale = static_cast<A>(launch.scale);
+    FSCCL_UNROLL
+    for (unsigned j = 0; j < kHeld<kVectors, A>; j++) sum[j] *= scale;
   }
   switch (piece.to) {
     case kFp16:

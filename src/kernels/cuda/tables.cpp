@@ -66,7 +66,9 @@ Grid reduce_grid(uint32_t tiles, bool norm, uint32_t multiprocessors, uint32_t m
 
 ReduceLaunch reduce_launch(const DevicePointer* bases, uint32_t sources, const ReduceEpilogue& epilogue) {
   ReduceLaunch launch{};
-  launch.scale = epilogue.scale;
+  const Quotient<double> quotient(epilogue.scale, epilogue.divisor);
+  launch.scale = quotient.factor;
+  launch.divisor = quotient.divisor;
   launch.accumulate = epilogue.accumulate;
   launch.sources = sources;
   for (uint32_t s = 0; s < sources; s++) launch.misalignment |= static_cast<uint32_t>(bases[s]);

@@ -57,7 +57,8 @@ Norm on_host(Arena& arena, const ReduceCall& call) {
       args.sources = sources.data(), args.n = static_cast<int>(sources.size());
       args.from = piece.from, args.to = piece.to, args.count = piece.count;
       args.dst = arena.data() + piece.destination;
-      args.scale = call.epilogue.scale, args.accumulate = call.epilogue.accumulate, args.norm = &norm;
+      args.scale = call.epilogue.scale, args.divisor = call.epilogue.divisor;
+      args.accumulate = call.epilogue.accumulate, args.norm = &norm;
       EXPECT_TRUE(reduce(args));
     }
   }
@@ -139,7 +140,8 @@ TEST_P(DeviceKernelsTest, PiecesOfAnySizeAlignmentAndTypeInOneLaunch) {
 void check_reduce(Machine& machine, Random& random, size_t sources, size_t pieces, size_t most, bool wild) {
   ReduceCall call;
   const double scales[] = {1, 1.0 / 3, 1.0 / static_cast<double>(sources), 1e30, 0};
-  call.epilogue = {scales[random() % std::size(scales)], random() % 2 == 0};
+  call.epilogue = {.scale = scales[random() % std::size(scales)], .accumulate = random() % 2 == 0};
+  if (random() % 2 == 0) call.epilogue = {.divisor = static_cast<int64_t>(sources), .accumulate = random() % 2 == 0};
   Arena layout(1 << 24);
   std::vector<size_t> destinations;
   for (size_t i = 0; i < pieces; i++) {
@@ -173,6 +175,31 @@ TEST_P(DeviceKernelsTest, ReducesOfAnyTableAreTheHosts) {
     check_reduce(*machine_, random, sources, 3, 2500, sources % 2 == 0);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_P(DeviceKernelsTest, DividesInPlace) {
+  Random random(223606);
+  for (const fsccl_dtype_t dtype : {FSCCL_FLOAT32, FSCCL_FLOAT64})
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{255}, size_t{257}, size_t{70'001}})
+      for (const int divisor : {3, 7, 1000}) {
+        Arena got(1 << 20);
+        const size_t at = got.take(count * 8, dtype_size(dtype));
+        fill(random, dtype, got.data() + at, count, true);
+        Arena want = got;
+        for (size_t i = 0; i < count; i++) {
+          uint8_t* const place = want.data() + at + i * dtype_size(dtype);
+          const void* const source = place;
+          // A reduce makes one NaN of all; which one a division makes is not said.
+          Reduce args{.sources = &source, .n = 1, .from = dtype, .dst = place, .to = dtype, .count = 1, .divisor = divisor};
+          ASSERT_TRUE(reduce(args));
+        }
+        machine_->divide(got, at, count, dtype, divisor);
+        for (size_t i = 0; i < count; i++) {
+          uint8_t *const have = got.data() + at + i * dtype_size(dtype), *const right = want.data() + at + i * dtype_size(dtype);
+          if (std::isnan(reference::read_float(dtype, right))) std::memcpy(have, right, dtype_size(dtype));
+        }
+        ASSERT_TRUE(got == want) << dtype_name(dtype) << ", " << count << " by " << divisor;
+      }
 }
 
 // Alone, so that no larger sum hides the last bit of a block's.
@@ -218,7 +245,7 @@ TEST_P(DeviceKernelsTest, BlocksOfAReduceHaveSeveralTiles) {
   const size_t working = machine_->blocks() - 1;
   for (const size_t count : {working * kNormBlock, (working + 1) * kNormBlock, working * 33 / 10 * kNormBlock + 1001}) {
     ReduceCall call;
-    call.epilogue = {0.7, true};
+    call.epilogue = {.scale = 0.7, .accumulate = true};
     call.times = 2;
     Arena arena(count * 8 + 4096);
     for (int s = 0; s < 2; s++) {

@@ -5,6 +5,7 @@
 extern "C" {
 void fsccl_emulated_fsccl_cast(const unsigned grid[3], const unsigned block[3], void** arguments);
 void fsccl_emulated_fsccl_reduce(const unsigned grid[3], const unsigned block[3], void** arguments);
+void fsccl_emulated_fsccl_divide(const unsigned grid[3], const unsigned block[3], void** arguments);
 }
 
 namespace fsccl::cuda {
@@ -66,6 +67,11 @@ class Emulated : public Machine {
     EXPECT_EQ(sums, std::vector<uint64_t>(cut.tiles.size(), kNoSum)) << "the table is not ready for the next launch";
   }
 
+  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) override {
+    DivideLaunch launch{arena.data() + at, count, static_cast<double>(divisor), dtype == FSCCL_FLOAT64};
+    run(fsccl_emulated_fsccl_divide, 3, kDivideThreads, &launch);
+  }
+
   uint32_t blocks() const override { return kBlocks; }
 };
 
@@ -98,6 +104,12 @@ class OnDriver : public Machine {
     for (int time = 0; time < call.times; time++)
       check(kernels_.reduce(*table.value(), bases.data(), call.epilogue, norm ? norm_at : 0, stream_));
     if (norm) copy(reinterpret_cast<DevicePointer>(norm), norm_at, sizeof *norm);
+    fetch(arena);
+  }
+
+  void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) override {
+    bring(arena);
+    check(kernels_.divide(begin_ + at, count, dtype, divisor, stream_));
     fetch(arena);
   }
 

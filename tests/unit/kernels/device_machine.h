@@ -55,6 +55,7 @@ class Machine {
   virtual ~Machine() = default;
   virtual void cast(Arena& arena, const CastCall& call) = 0;
   virtual void reduce(Arena& arena, const ReduceCall& call, DeviceNorm* norm) = 0;
+  virtual void divide(Arena& arena, size_t at, uint64_t count, fsccl_dtype_t dtype, int64_t divisor) = 0;
   virtual uint32_t blocks() const = 0;  // of a reduce with its norm, at most
 };
 

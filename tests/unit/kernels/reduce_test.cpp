@@ -29,6 +29,7 @@ A fold_float(const Reduce& r, size_t i) {
     }
   }
   acc *= static_cast<A>(r.scale);
+  acc /= static_cast<A>(r.divisor);
   const uint8_t* old = static_cast<const uint8_t*>(r.dst) + i * dtype_size(r.to);
   if (r.accumulate) acc = static_cast<A>(read_float(r.to, old)) + acc;
   return std::isnan(acc) ? std::numeric_limits<A>::quiet_NaN() : acc;
@@ -145,7 +146,7 @@ std::string describe(const Reduce& r) {
   return std::string(dtype_name(r.from)) + " to " + dtype_name(r.to) + ", op " + std::to_string(r.op) + ", n " +
          std::to_string(r.n) + ", count " + std::to_string(r.count) + (r.accumulate ? ", accumulate" : "") +
          (r.norm != nullptr ? ", norm" : "") + (r.stores == Stores::streaming ? ", streaming" : "") + ", scale " +
-         std::to_string(r.scale);
+         std::to_string(r.scale) + ", divisor " + std::to_string(r.divisor);
 }
 
 void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19937_64& random) {
@@ -161,8 +162,8 @@ void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19
   Reduce r{};
   r.n = c.n, r.from = c.from, r.to = c.to, r.count = c.count, r.op = c.op;
   r.premul = random() % 2 == 0 ? 1 : 0.3;
-  r.scale = random() % 2 == 0 ? 1 : 1.0 / 3;
-  r.divisor = c.n;
+  r.divisor = c.op == FSCCL_OP_AVG || random() % 4 == 0 ? c.n : 1;
+  r.scale = r.divisor != 1 || random() % 2 == 0 ? 1 : 1.0 / 3;
   r.accumulate = random() % 3 == 0;
   r.stores = random() % 2 == 0 ? Stores::cached : Stores::streaming;
   const bool with_norm = dtype_float(c.to) && random() % 2 == 0;

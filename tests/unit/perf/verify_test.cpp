@@ -110,12 +110,8 @@ TEST(CountWrongReduced, MeanOf16BitGradientsInFp32) {
   EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), 0u);
   mean[17] *= 1.00001f;
   EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), 1u);
-  // Rounded between hosts; off by more than that.
-  for (float& value : mean) value = wide(bfloat16_bits(value));
-  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG, 2), 0u);
+  for (float& value : mean) value = wide(bfloat16_bits(value));  // between hosts, say
   EXPECT_GT(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG), kCount / 4);
-  mean[17] *= 1.02f;
-  EXPECT_EQ(count_wrong_reduced(mean.data(), FSCCL_FLOAT32, FSCCL_BFLOAT16, kCount, 50, 3, 1, 2, FSCCL_AVG, 2), 1u);
 }
 
 TEST(CountWrongCast, RoundsToNearestEven) {

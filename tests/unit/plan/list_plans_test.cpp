@@ -48,7 +48,7 @@ std::vector<Expected> expect_list(const ListShape& shape) {
       const ListShape::Tensor& tensor = shape.tensors[t];
       const uint64_t size = dtype_size(tensor.dtype);
       const auto expect = [&](Place place, Place source, uint64_t count, bool folded) {
-        expected.push_back({place, source, count, tensor.dtype, tensor.dtype, folded});
+        expected.push_back({place, source, count, tensor.dtype, tensor.received, folded});
       };
       if (shape.kind == ListKind::broadcast) expect({recv, rank, 0}, {recv, shape.root, 0}, tensor.counts[0], false);
       uint64_t before = 0;
@@ -70,7 +70,8 @@ std::vector<Alias> in_place(ListShape shape, std::mt19937_64& random) {
       const auto send = static_cast<uint32_t>(2 * t), recv = send + 1;
       const uint64_t at = shape.before(t, shape.rank) * dtype_size(shape.tensors[t].dtype);
       const bool gathers = shape.kind == ListKind::all_gather;
-      if (random() % 2) aliases.push_back({shape.rank, gathers ? send : recv, gathers ? recv : send, at});
+      if (random() % 2 && shape.tensors[t].dtype == shape.tensors[t].received)
+        aliases.push_back({shape.rank, gathers ? send : recv, gathers ? recv : send, at});
     }
   return aliases;
 }
@@ -84,7 +85,8 @@ ListShape random_list(ListKind kind, int ranks, std::mt19937_64& random) {
   shape.tensors.resize(random() % 7);
   const uint64_t most = random() % 2 ? 10 : 700;
   for (ListShape::Tensor& tensor : shape.tensors) {
-    tensor.dtype = kDtypes[random() % 4];
+    tensor.received = tensor.dtype = kDtypes[random() % 4];
+    if (kind == ListKind::reduce_scatter && tensor.dtype != FSCCL_UINT8) tensor.received = kDtypes[1 + random() % 3];
     for (int q = 0; q < (kind == ListKind::broadcast ? 1 : ranks); ++q)
       tensor.counts.push_back(random() % 4 == 0 ? 0 : random() % most);
   }

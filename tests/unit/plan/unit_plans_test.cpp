@@ -200,33 +200,64 @@ TEST_P(UnitPlans, OfAHostGatherWhatItsRanksHold) {
 
 TEST_P(UnitPlans, OfAHostPassOnWhatCameFromOthers) {
   std::mt19937_64 random(22);
-  for (const bool writable : {true, false})
-    for_random_units(19, false, [&](Unit& unit) {
-      unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
-      const auto plans = for_host(unit, [&](const UnitShape& shape) { return unshard_spread(shape, writable); });
-      std::vector<Expected> expected;
-      for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
-        each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
-          const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
-          if (q != rank)
-            expected.push_back({{slot_buffer(unit, i), rank, at}, {slot_buffer(unit, i), q, at}, count, dtype, dtype, false});
-        });
-      return verify(plans, expected);
-    });
-}
-
-TEST_P(UnitPlans, OfAHostSumForItsLanes) {
-  std::mt19937_64 random(23);
-  for_random_units(20, true, [&](Unit& unit) {
+  for_random_units(19, false, [&](Unit& unit) {
     unit.shape.holds = random_holds(random, unit.layout.ranks(), false);
-    const auto plans = for_host(unit, reduce_partials);
+    const auto plans = for_host(unit, unshard_spread);
     std::vector<Expected> expected;
-    each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
-      const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
-      expected.push_back({{slot_buffer(unit, i), q, at}, {slot_buffer(unit, i), 0, at}, count, dtype, dtype, true});
-    });
+    for (int rank = 0; rank < static_cast<int>(plans.size()); ++rank)
+      each_held(unit, [&](int q, size_t i, uint64_t at, uint64_t count) {
+        const fsccl_dtype_t dtype = unit.shape.slot_dtype[i];
+        if (q != rank)
+          expected.push_back({{slot_buffer(unit, i), rank, at}, {slot_buffer(unit, i), q, at}, count, dtype, dtype, false});
+      });
     return verify(plans, expected);
   });
+}
+
+// In the place of the rank's own contribution where all have one type; else behind the gradients.
+TEST_P(UnitPlans, OfAHostSumForItsLanes) {
+  std::mt19937_64 random(23);
+  for (const bool in_place : {true, false})
+    for_random_units(20, true, [&](Unit& unit) {
+      UnitShape& shape = unit.shape;
+      shape.holds = random_holds(random, unit.layout.ranks(), false);
+      shape.sums.dtype = FSCCL_FLOAT64;
+      if (in_place) {  // nothing else of the slots' dtypes has been used
+        std::vector<size_t> size;
+        for (size_t i = 0; i < unit.layout.size(); ++i)
+          size.push_back(shape.slot.offset[i] == SlotMap::kAbsent ? 0 : dtype_size(FSCCL_FLOAT64));
+        shape.slot_dtype.assign(unit.layout.size(), FSCCL_FLOAT64);
+        shape.slot = shape.slot.by_parameter ? make_slots_by_parameter(unit.layout, size) : make_slot_map(unit.layout, size);
+      }
+      shape.sums.offset.assign(unit.layout.size(), std::vector<uint64_t>(static_cast<size_t>(unit.layout.ranks())));
+      std::vector<uint64_t> end = shape.slot.slots;
+      for (size_t i = 0; i < unit.layout.size(); ++i)
+        for (int rank = 0; rank < unit.layout.ranks(); ++rank) {
+          if (unit.layout.tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
+          const Piece piece = unit.layout.piece(rank, i);
+          uint64_t& next = end[shape.slot.slot_of(i)];
+          shape.sums.offset[i][static_cast<size_t>(rank)] = in_place ? shape.slot.offset[i] + piece.begin * 8 : next;
+          next += in_place ? 0 : piece.count * 8;
+        }
+      shape.slot.slots = end;
+      const auto plans = for_host(unit, reduce_partials);
+      std::vector<Expected> expected;
+      for (int q = 0; q < static_cast<int>(plans.size()); ++q)
+        for (const int held : shape.holds[static_cast<size_t>(q)])
+          for (size_t i = 0; i < unit.layout.size(); ++i) {
+            if (unit.layout.tied(i) || shape.slot.offset[i] == SlotMap::kAbsent) continue;
+            const Piece piece = unit.layout.piece(held, i);
+            const uint64_t at = shape.slot.offset[i] + piece.begin * dtype_size(shape.slot_dtype[i]);
+            if (piece.count)
+              expected.push_back({{slot_buffer(unit, i), q, shape.sums.offset[i][static_cast<size_t>(held)]},
+                                  {slot_buffer(unit, i), 0, at},
+                                  piece.count,
+                                  shape.slot_dtype[i],
+                                  FSCCL_FLOAT64,
+                                  true});
+          }
+      return verify(plans, expected);
+    });
 }
 
 uint64_t moved(const Plan& plan, StepKind kind) {

@@ -11,6 +11,7 @@ using namespace fsccl::cuda;
 bool has_barriers(const CastLaunch&) { return false; }
 bool has_barriers(const ReduceLaunch& launch) { return launch.norm; }
 bool has_barriers(const PutLaunch&) { return false; }
+bool has_barriers(const DivideLaunch&) { return false; }
 
 template <class Launch, void (*kernel)(Launch)>
 void run(const unsigned grid[3], const unsigned block[3], void** arguments) {
@@ -31,4 +32,5 @@ extern "C" {
 FSCCL_EMULATED(fsccl_cast, CastLaunch)
 FSCCL_EMULATED(fsccl_reduce, ReduceLaunch)
 FSCCL_EMULATED(fsccl_put_bases, PutLaunch)
+FSCCL_EMULATED(fsccl_divide, DivideLaunch)
 }
