@@ -4,6 +4,7 @@ import ctypes.util
 import datetime
 import os
 import signal
+import re
 import subprocess
 import sys
 import textwrap
@@ -240,15 +241,23 @@ def test_no_library(tmp_path):
     assert other.returncode == 1 and "is no libfsccl" in other.stderr, other.stderr
 
 
-def test_old_torch():
-    """Before its Backend could be subclassed in Python, torch said that there is no constructor."""
-    found = python("""
-        import torch, torch.distributed
+@pytest.mark.parametrize("change, wanted", [
+    ('torch.__version__ = "2.6.3+cu124"', r"torch 2\.6\.3\+cu124 is too old: install torch 2\.7 or newer"),
+    ("torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old", "lets Python subclass neither .*: install a release of torch from 2.7")])
+def test_torch_that_cannot_be_used(change, wanted):
+    """Where a class could not be subclassed in Python, torch said that there is no constructor."""
+    found = python(f"""
+        import torch, torch.distributed as dist
         class Old:
             def __init__(self, *_): raise TypeError("No constructor defined!")
-        torch._C._distributed_c10d.Backend = Old
+        {change}
         import fsccl_torch""")
-    assert found.returncode == 1 and "install torch" in found.stderr and torch.__version__ in found.stderr, found.stderr
+    assert found.returncode == 1 and re.search(f"ImportError: fsccl_torch: .*{wanted}", found.stderr), found.stderr
+
+
+def test_torch_that_is_newer():
+    found = python('import torch; torch.__version__ = "2.99.0a0+git"; import fsccl_torch; print(fsccl_torch.NAME)')
+    assert found.stdout == "fsccl\n" and found.stderr.count("torch 2.99.0a0+git is newer than") == 1, found.stderr
 
 
 def test_exits_without_destroying(tmp_path):

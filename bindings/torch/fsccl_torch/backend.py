@@ -3,7 +3,7 @@
 messages, the life of a group, and what torch asks of a backend besides.
 
 torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend). What a method returns is wrapped there: of a
-Work only wait() and get_future() reach the one returned here.
+Work only wait() and get_future() reach the one returned here. In older versions of torch the backend is the process group (base.py).
 """
 
 import ctypes
@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Backend, ErrorType
 
 from . import _capi as c
 from . import streams
+from .base import Base, adapted
 from .communicator import connect
 from .monitored import MonitoredBarrier
 from .moving import Moving
@@ -30,7 +31,8 @@ _ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIME
 _open = set()
 
 
-class FscclBackend(Moving, Reducing, Backend):
+@adapted
+class FscclBackend(Moving, Reducing, Base):
     def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
