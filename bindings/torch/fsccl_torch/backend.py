@@ -11,11 +11,11 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, ErrorType
+from torch._C._distributed_c10d import ErrorType
 
 from . import _capi as c
 from . import streams
-from .base import Base, adapted
+from .base import Base, Options, adapted
 from .communicator import connect
 from .monitored import MonitoredBarrier
 from .moving import Moving
@@ -198,7 +198,7 @@ class FscclBackend(Moving, Reducing, Base):
 
 
 def _options(timeout, name, ranks):
-    options = Backend.Options(NAME, timeout=timeout)
+    options = Options(NAME, timeout=timeout)
     options.group_name, options.global_ranks_in_group = name, ranks
     return options
 
@@ -215,11 +215,16 @@ def _world():
     return comm if comm and not comm.closing else None
 
 
+handed_over = []  # a communicator that the next group is made of
+
+
 def create(given, backend_options):
     """Called by torch on the members of a new group. Where there is a default group, they meet through its links."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout, world = given.timeout, _world()
-    if world:
+    if handed_over:
+        comm = handed_over.pop()
+    elif world:
         comm = world.subset(timeout, given.group_id, ranks)
     else:
         comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)

@@ -144,14 +144,27 @@ class Group(dist.ProcessGroup):
 Base = Backend if BACKEND else Group
 
 
+class Options(Backend.Options):
+    """The options of a group. Those of torch itself have no names and ranks before 2.8."""
+
+
+if hasattr(Backend.Options, "group_name"):
+    Options = Backend.Options  # noqa: F811
+
+
 class Adapter:
     """The calls of a group that differ from those of a backend, before a class that has the latter."""
 
     def split_group(self, new_ranks, timeout=None, opts=None, group_name=None, group_desc=None):
         """For torch.distributed.split_group(): the part of this group that `new_ranks` are, of this group's ranks."""
-        options = Backend.Options(self.getBackendName(), timeout=timeout or self._options._timeout)
+        options = Options(self.getBackendName(), timeout=timeout or self._options._timeout)
         options.group_name = group_name or ""
         return self.split(self._store, new_ranks, options)
+
+    @property
+    def supports_shrinking(self):
+        """torch.distributed.shrink_group() would make a group of torch's own around this one. fsccl_torch.shrink() does without."""
+        return False
 
     def monitored_barrier(self, timeout, wait_all_ranks=False):
         options = c10d.BarrierOptions()

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people do with FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over gloo it is stock FSDP2, over fsccl
 fsccl_torch.fsdp2.enable() is called on the model. `carried` says what of it must have gone through units."""
+import inspect
 import sys
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "systems"))
@@ -32,7 +33,9 @@ def fused():
 def shard(model, keep_bytes=None, **options):
     for block in model.blocks:
         fully_shard(block, **options)
-    return enable(fully_shard(model, **{"reshard_after_forward": None, **options}), keep_bytes)
+    if inspect.signature(fully_shard).parameters["reshard_after_forward"].default is None:  # before 2.8 the root has this anyway
+        options = {"reshard_after_forward": None, **options}
+    return enable(fully_shard(model, **options), keep_bytes)
 
 
 def enable(model, keep_bytes=None):
@@ -401,6 +404,7 @@ def two_backwards(rank, ranks):
     return system.result(model, losses)
 
 
+@variant
 def failed_step(rank, ranks):
     """A forward ends in an exception on all ranks; the next step must be right."""
     model = shard(system.Model())
@@ -416,10 +420,6 @@ def failed_step(rank, ranks):
     model.reset_iter_state()
     losses += system.train(model, optimizer, rank, ranks, range(1, 3))
     return system.result(model, losses)
-
-
-if hasattr(FSDPModule, "reset_iter_state"):  # from torch 2.13 on
-    variant(failed_step)
 
 
 @variant
