@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it.
+# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it, and
+# 2.11.0 has that version of torch, without CUDA's libraries.
 # Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete are used again.
 
 torch_folder=$root/build-torch
@@ -43,6 +44,15 @@ install_fsccl_torch() {
     --no-deps --no-build-isolation --force-reinstall "$root/bindings/torch" >>"$torch_folder/base.log" 2>&1
 }
 
+# install_older VERSION: the environment of an older torch, for tests/torch/matrix.py.
+install_older() {
+  local folder=$torch_folder/$1 python=$2 stamp
+  stamp="$folder $("$python" --version) $(cat "$root/tests/torch/requirements.txt" "$root/tests/torch/matrix.py")"
+  if [ "$(cat "$folder/.complete" 2>/dev/null)" = "$stamp" ]; then return; fi
+  say "installing torch $1 into build-torch/$1 (log: build-torch/$1.log)"
+  "$python" "$root/tests/torch/matrix.py" --make "$1" "$folder" && printf '%s' "$stamp" >"$folder/.complete"
+}
+
 # prepare_torch [FRAMEWORK ...]: a failure is said here, and the tests that need what is missing fail.
 prepare_torch() {
   local python name
@@ -54,6 +64,7 @@ prepare_torch() {
     tail -n 3 "$torch_folder/base.log"
     return
   fi
+  install_older 2.11.0 "$python" || say "the tests with an older torch will make its environment themselves, or fail"
   for name in "$@"; do
     install_environment "$name" "$root/tests/torch/systems/$name.txt" "$python" ||
       { say "$name could not be installed:" && tail -n 3 "$torch_folder/$name.log"; }

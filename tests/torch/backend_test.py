@@ -13,6 +13,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from fsccl_torch.base import BACKEND
+
 CPU = torch.device("cpu")
 
 
@@ -224,9 +226,48 @@ def splits():
     dist.barrier()
 
 
-@pytest.mark.parametrize("case", [subgroups, without_the_store, mesh, splits], ids=lambda case: case.__name__)
+def splits_the_group():
+    """What torch.distributed.split_group calls on an accelerator in versions that refuse it without one."""
+    rank = dist.get_rank()
+    part = dist.group.WORLD.split_group([0, 3] if rank in (0, 3) else [2, 1], None, None, "part", "half")
+    assert (part.size(), part.rank()) == (2, {0: 0, 3: 1, 2: 0, 1: 1}[rank])
+    gathered = [torch.zeros(1) for _ in range(2)]
+    part.allgather([gathered], [torch.tensor([float(rank)])]).wait()
+    assert [int(one) for one in gathered] == ([0, 3] if rank in (0, 3) else [2, 1])
+    text, _ = ranks_.fails(lambda: dist.split_group(split_ranks=[[0, 1], [2, 3]]), RuntimeError)
+    assert "No device associated" in text
+
+
+@pytest.mark.parametrize("case", [subgroups, without_the_store, mesh, splits if BACKEND else splits_the_group],
+                         ids=lambda case: case.__name__)
 def test_groups(four, case):
     four.run(case)
+
+
+def as_torch_calls_a_group():
+    """Calls of a process group without options, or with a root or an operator in place of them."""
+    rank, world = dist.get_rank(), dist.group.WORLD
+    world.allreduce([tensor := torch.full((3,), rank + 1.0)]).wait()
+    assert tensor.tolist() == [3.0] * 3
+    world.allreduce([tensor := torch.full((3,), rank + 1.0)], dist.ReduceOp.MAX).wait()
+    assert tensor.tolist() == [2.0] * 3
+    world.broadcast([tensor := torch.full((3,), float(rank))], opts=root_of(1)).wait()
+    assert tensor.tolist() == [1.0] * 3
+    world.allgather([gathered := [torch.zeros(1), torch.zeros(1)]], [torch.tensor([float(rank)])]).wait()
+    assert [one.item() for one in gathered] == [0, 1]
+    world.barrier().wait()
+    assert world._get_backend(CPU).name() == "fsccl" and world.group_name == "0"
+    assert CPU in world._device_types and (world.rank(), world.size()) == (rank, 2)
+
+
+def root_of(rank):
+    options = dist.BroadcastOptions()
+    options.rootRank = rank
+    return options
+
+
+def test_calls_of_a_group(two):
+    two.run(as_torch_calls_a_group)
 
 
 def anew(store, name, level, case):
@@ -258,13 +299,31 @@ def test_names(two, tmp_path, name):
     two.run(anew, str(tmp_path / "store"), name, "OFF", counted)
 
 
+def carried_by_gloo():
+    """In a map of devices the tensors of the host go to gloo, in the default group and in others; then the map says fsccl again."""
+    import fsccl_torch
+    before = fsccl_torch.stats()
+    for group in (None, dist.new_group([0, 1])):
+        dist.all_reduce(tensor := torch.full((3,), dist.get_rank() + 1.0), group=group)
+        dist.all_gather_single(gathered := torch.empty(6), tensor, group=group)
+        assert gathered.tolist() == [3.0] * 6
+        assert backend(group).name() == "gloo"
+    assert fsccl_torch.stats() == before
+    dist.destroy_process_group(group)
+
+
+@pytest.mark.parametrize("name", ["cpu:gloo,cuda:fsccl", "cuda:fsccl,cpu:gloo"])
+def test_other_backends_beside_it(two, tmp_path, name):
+    two.run(anew, str(tmp_path / "store"), name, "OFF", carried_by_gloo)
+
+
 def test_debug_wrapper(two, tmp_path):
     two.run(anew, str(tmp_path / "store"), "fsccl", "DETAIL", wrapped)
 
 
 def wrapped():
     import collectives_test
-    assert "Wrapper" in type(backend()).__name__
+    assert ("Wrapper" in type(backend()).__name__) == BACKEND  # older versions wrap no process group that is written in Python
     for dtype, form in itertools.product((torch.float32, torch.bool), ("plain", "transposed")):
         collectives_test.move(dtype, form)
         collectives_test.exchange(dtype, form)
@@ -406,7 +465,11 @@ def test_state_of_shards(four):
 def custom_communication():
     """FSDP2 with its buffers in the pool: the same parameters as without."""
     import fsccl_torch
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+    if not hasattr(FSDPModule, "set_custom_all_gather"):  # before 2.8
+        text, _ = ranks_.fails(lambda: fsccl_torch.AllGather, ImportError)
+        assert "install torch 2.8 or newer" in text
+        return
     results = []
     for custom in (False, True):
         torch.manual_seed(1)

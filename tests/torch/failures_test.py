@@ -4,6 +4,7 @@ import ctypes.util
 import datetime
 import os
 import signal
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,8 @@ import ranks as ranks_
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from fsccl_torch.base import BACKEND
 
 fails = ranks_.fails
 ERROR = dist.DistBackendError
@@ -60,14 +63,19 @@ def test_a_rank_dies(two, call):
     run(two, dies, call, survivors=[0])
 
 
+def monitored_barrier(timeout, wait_all_ranks=False):
+    """Before 2.14 torch.distributed.monitored_barrier refuses groups that are not gloo's; the group has it."""
+    (dist if BACKEND else dist.group.WORLD).monitored_barrier(timeout=timeout, wait_all_ranks=wait_all_ranks)
+
+
 def monitored(late, wait_all_ranks):
     rank, limit = dist.get_rank(), datetime.timedelta(seconds=30)
     for _ in range(4):
-        dist.monitored_barrier(timeout=limit, wait_all_ranks=wait_all_ranks)
+        monitored_barrier(timeout=limit, wait_all_ranks=wait_all_ranks)
     if rank in late:
         dist.barrier()
     short = datetime.timedelta(seconds=0.3)
-    text, _ = fails(lambda: dist.monitored_barrier(timeout=short if rank == 0 else limit, wait_all_ranks=wait_all_ranks), ERROR)
+    text, _ = fails(lambda: monitored_barrier(timeout=short if rank == 0 else limit, wait_all_ranks=wait_all_ranks), ERROR)
     named = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
     assert f"{named} failed to pass monitoredBarrier in 300 ms" in text, text
     assert rank == 0 or f"Rank {rank} successfully reached" in text, text
@@ -78,7 +86,7 @@ def monitored(late, wait_all_ranks):
 def monitored_with_rank_0_late():
     rank = dist.get_rank()
     if rank > 0:
-        text, _ = fails(lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=0.3)), ERROR)
+        text, _ = fails(lambda: monitored_barrier(timeout=datetime.timedelta(seconds=0.3)), ERROR)
         assert "from rank 0: no answer in 300 ms" in text, text
     dist.barrier()
 
@@ -241,15 +249,23 @@ def test_no_library(tmp_path):
     assert other.returncode == 1 and "is no libfsccl" in other.stderr, other.stderr
 
 
-def test_old_torch():
-    """Before its Backend could be subclassed in Python, torch said that there is no constructor."""
-    found = python("""
-        import torch, torch.distributed
+@pytest.mark.parametrize("change, wanted", [
+    ('torch.__version__ = "2.6.3+cu124"', r"torch 2\.6\.3\+cu124 is too old: install torch 2\.7 or newer"),
+    ("torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old", "lets Python subclass neither .*: install a release of torch from 2.7")])
+def test_torch_that_cannot_be_used(change, wanted):
+    """Where a class could not be subclassed in Python, torch said that there is no constructor."""
+    found = python(f"""
+        import torch, torch.distributed as dist
         class Old:
             def __init__(self, *_): raise TypeError("No constructor defined!")
-        torch._C._distributed_c10d.Backend = Old
+        {change}
         import fsccl_torch""")
-    assert found.returncode == 1 and "install torch" in found.stderr and torch.__version__ in found.stderr, found.stderr
+    assert found.returncode == 1 and re.search(f"ImportError: fsccl_torch: .*{wanted}", found.stderr), found.stderr
+
+
+def test_torch_that_is_newer():
+    found = python('import torch; torch.__version__ = "2.99.0a0+git"; import fsccl_torch; print(fsccl_torch.NAME)')
+    assert found.stdout == "fsccl\n" and found.stderr.count("torch 2.99.0a0+git is newer than") == 1, found.stderr
 
 
 def test_exits_without_destroying(tmp_path):

@@ -6,7 +6,6 @@ The installed package is found by its entry point, so a program needs no line fo
 
 import importlib
 
-import torch
 import torch.distributed as _dist
 
 __all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool",
@@ -16,25 +15,7 @@ if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
 
 
-def _check_torch():
-    """Backends in Python need the trampoline of c10d::Backend, which calls a subclass's methods from C++."""
-    from torch._C._distributed_c10d import Backend
-
-    class Probe(Backend):
-        def getBackendName(self):
-            return "probe"
-
-    try:
-        usable = Probe(0, 1).name() == "probe"
-    except (TypeError, RuntimeError):
-        usable = False
-    if not usable:
-        raise ImportError(f"fsccl_torch: torch {torch.__version__} cannot carry a backend written in Python: install torch 2.14 or "
-                          "newer.")
-
-
-_check_torch()
-
+from .base import BACKEND  # noqa: E402, F401 (first: it refuses a torch that cannot be used)
 from ._capi import FscclError  # noqa: E402
 from .backend import DEVICES, NAME, FscclBackend, create  # noqa: E402
 from .launcher import from_launcher  # noqa: E402

@@ -3,7 +3,7 @@
 messages, the life of a group, and what torch asks of a backend besides.
 
 torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend). What a method returns is wrapped there: of a
-Work only wait() and get_future() reach the one returned here.
+Work only wait() and get_future() reach the one returned here. In older versions of torch the backend is the process group (base.py).
 """
 
 import ctypes
@@ -11,10 +11,11 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import Backend, ErrorType
+from torch._C._distributed_c10d import ErrorType
 
 from . import _capi as c
 from . import streams
+from .base import Base, Options, adapted
 from .communicator import connect
 from .monitored import MonitoredBarrier
 from .moving import Moving
@@ -30,7 +31,8 @@ _ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIME
 _open = set()
 
 
-class FscclBackend(Moving, Reducing, Backend):
+@adapted
+class FscclBackend(Moving, Reducing, Base):
     def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
@@ -196,7 +198,7 @@ class FscclBackend(Moving, Reducing, Backend):
 
 
 def _options(timeout, name, ranks):
-    options = Backend.Options(NAME, timeout=timeout)
+    options = Options(NAME, timeout=timeout)
     options.group_name, options.global_ranks_in_group = name, ranks
     return options
 
@@ -213,11 +215,16 @@ def _world():
     return comm if comm and not comm.closing else None
 
 
+handed_over = []  # a communicator that the next group is made of
+
+
 def create(given, backend_options):
     """Called by torch on the members of a new group. Where there is a default group, they meet through its links."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout, world = given.timeout, _world()
-    if world:
+    if handed_over:
+        comm = handed_over.pop()
+    elif world:
         comm = world.subset(timeout, given.group_id, ranks)
     else:
         comm = connect(given.store, given.group_rank, given.group_size, timeout, given.group_id, ranks)

@@ -12,6 +12,11 @@ import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import _fsdp_api as api
 
 from .backend import FscclBackend
+from .base import all_gather_single, reduce_scatter_single
+
+if not hasattr(api, "AllGather"):
+    raise ImportError(f"fsccl_torch: FSDP2 of torch {torch.__version__} takes no collectives of others (AllGather, ReduceScatter): leave "
+                      "them away, or install torch 2.8 or newer.")
 
 
 class _Allocate:
@@ -34,9 +39,9 @@ class AllGather(_Allocate, api.AllGather):
         self._overlap = overlap
 
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
-        return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op or self._overlap)
+        return all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op or self._overlap)
 
 
 class ReduceScatter(_Allocate, api.ReduceScatter):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-        return dist.reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)

@@ -9,6 +9,8 @@ def reduce_scatter_all_gather_hook(group, bucket):
     torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook over the same group; in place, without padding."""
     group = group or dist.group.WORLD
     options = dist.AllreduceCoalescedOptions()
-    options.reduceOp, options.asyncOp = dist.ReduceOp.SUM, True
+    options.reduceOp = dist.ReduceOp.SUM
+    if hasattr(options, "asyncOp"):  # before 2.8 all collectives are asynchronous here
+        options.asyncOp = True
     work = group.allreduce_coalesced([bucket.buffer().div_(group.size())], options)
     return work.get_future().then(lambda future: future.value()[0])

@@ -52,7 +52,7 @@ def reduction(reduce_op, dtype):
     """How `dtype` is reduced with `reduce_op`. TypeError if it cannot be."""
     kind = reduce_op.op
     if kind == _Kind.PREMUL_SUM:
-        return _with_factor(dtype, float(reduce_op.factor))
+        return _with_factor(dtype, float(reduce_op.__getstate__()[1]))  # it has no name before torch 2.14
     return _reduction(kind, dtype)
 
 

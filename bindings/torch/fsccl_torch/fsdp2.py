@@ -13,7 +13,6 @@ FSDP2 itself is unchanged: its state machine calls three functions of its own, f
 Group when the parameters belong to one. Whatever a Group cannot carry takes the stock path over the process group, announced once.
 """
 
-import inspect
 import os
 
 import torch
@@ -21,7 +20,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 
+from . import fsdp2_versions as versions
 from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
+from .storage import can_be_exchanged
 
 
 def enable(model, *, keep_bytes=None):
@@ -51,21 +52,18 @@ def enable(model, *, keep_bytes=None):
         if state in seen:
             continue
         seen.add(state)
-        groups = [Group.attach(group, keep_bytes) for group in state._fsdp_param_groups]
+        groups = [Group.attach(group, keep_bytes) for group in versions.groups_of(state)]
         _flush_after_backward(state, groups)
     return model
 
 
 # ------------------------------------------------------------------------------------------------------------- seams ----
 
-# What is replaced, and the parameters it must have for us to know it.
+# What is replaced, and the parameters of it that are used here; the first two come first.
 _SEAMS = {
-    "foreach_all_gather": ("fsdp_params", "group", "async_op", "all_gather_copy_in_stream", "all_gather_stream", "device",
-                           "all_gather_comm"),
-    "foreach_all_gather_copy_out": ("all_gather_result", "fsdp_params", "group"),
-    "foreach_reduce": ("fsdp_params", "unsharded_grads", "reduce_scatter_group", "reduce_scatter_stream", "reduce_scatter_comm",
-                       "reduce_dtype", "device", "gradient_divide_factor", "all_reduce_group", "all_reduce_stream",
-                       "all_reduce_grads", "partial_reduce_output", "all_reduce_hook"),
+    "foreach_all_gather": ("fsdp_params", "group", "all_gather_copy_in_stream", "all_gather_stream"),
+    "foreach_all_gather_copy_out": ("all_gather_result", "fsdp_params"),
+    "foreach_reduce": ("fsdp_params", "unsharded_grads", "reduce_scatter_stream", "reduce_dtype"),
 }
 _FIELDS = ("all_gather_output", "all_gather_event", "all_gather_work", "param_all_gather_input_dtypes",
            "param_all_gather_input_numels", "all_gather_input_split_sizes")
@@ -76,15 +74,16 @@ def _missing_seams():
     """The name of a seam that this torch has not, or None."""
     for name, parameters in _SEAMS.items():
         function = _stock.get(name, getattr(_param_group, name, None))
-        if function is None or tuple(inspect.signature(function).parameters)[:len(parameters)] != parameters:
+        names = versions.argument_names(function) if function else ()
+        if names[:2] != parameters[:2] or not set(parameters) <= set(names):
             return f"{_param_group.__name__}.{name}"
-    for name in OVERRIDDEN:
+    for name in OVERRIDDEN[:-1]:  # the last one is new in 2.13
         if not callable(getattr(_param_group.FSDPParamGroup, name, None)):
             return f"FSDPParamGroup.{name}"
     if getattr(_collectives.AllGatherResult, "_fields", None) != _FIELDS:
         return "AllGatherResult"
-    if not hasattr(torch.UntypedStorage, "_swap_data_ptr_"):
-        return "UntypedStorage._swap_data_ptr_ (it has none)"
+    if not can_be_exchanged():
+        return "the layout of its storages"
     return None
 
 
@@ -102,10 +101,15 @@ def _all_gather(fsdp_params, group, *arguments, **keywords):
         return _stock["foreach_all_gather"](fsdp_params, group, *arguments, **keywords)
     if not ours.on_stream:
         ours.issue()
-        return _collectives.AllGatherResult(ours.fsdp._all_gather_output, None, None, [], [], [])
-    given = dict(zip(_SEAMS["foreach_all_gather"][2:], arguments), **keywords)
+        return versions.gathered(ours.fsdp, None)
+    given = _given("foreach_all_gather", arguments, keywords)
     event = ours.issue_on(given["all_gather_stream"], given["all_gather_copy_in_stream"])
-    return _collectives.AllGatherResult(ours.fsdp._all_gather_output, event, None, [], [], [])
+    return versions.gathered(ours.fsdp, event)
+
+
+def _given(name, arguments, keywords):
+    """The arguments of a seam behind the first two, by their names."""
+    return dict(zip(versions.argument_names(_stock[name])[2:], arguments), **keywords)
 
 
 def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
@@ -118,19 +122,19 @@ def _copy_out(all_gather_result, fsdp_params, *arguments, **keywords):
 
 def _reduce(fsdp_params, unsharded_grads, *arguments, **keywords):
     ours = group_of(fsdp_params)
-    given = dict(zip(_SEAMS["foreach_reduce"][2:], arguments), **keywords)
-    if ours is None or not ours.reduces(unsharded_grads, given["reduce_dtype"]):
+    given = _given("foreach_reduce", arguments, keywords)
+    if ours is None or not ours.reduces(unsharded_grads, given["reduce_dtype"] or unsharded_grads[0].dtype):
         if ours is not None:
             ours.flush()
         return _stock["foreach_reduce"](fsdp_params, unsharded_grads, *arguments, **keywords)
-    stream = given["reduce_scatter_stream"]
+    stream, factor = given["reduce_scatter_stream"], versions.divide_factor(ours.fsdp)
     if ours.on_stream:
-        event = ours.reduce_on(stream, fsdp_params, unsharded_grads, given["gradient_divide_factor"])
+        event = ours.reduce_on(stream, fsdp_params, unsharded_grads, factor)
     else:
-        ours.reduce(fsdp_params, unsharded_grads, given["gradient_divide_factor"])
+        ours.reduce(fsdp_params, unsharded_grads, factor)
         event = stream.record_event()
     unsharded_grads.clear()  # its owner: what is in flight holds them
-    return ours.fsdp._all_gather_output, event, stream, event, None, None, None
+    return versions.reduced(ours.fsdp, event, stream)
 
 
 def _flush_after_backward(state, groups):

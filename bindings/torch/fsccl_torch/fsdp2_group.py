@@ -13,6 +13,7 @@ import weakref
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, TrainingState
 
+from . import fsdp2_versions as versions
 from . import streams
 from .backend import DEVICES, FscclBackend
 from .dtypes import MOVED
@@ -113,7 +114,8 @@ class Group:
         for param in fsdp.fsdp_params:
             param._fsccl_group = ours
         for name in OVERRIDDEN:
-            ours._override(name)
+            if hasattr(fsdp, name):
+                ours._override(name)
         return ours
 
     @property
@@ -162,7 +164,7 @@ class Group:
             return f"{wire} is not gathered in units"
         self._comm, self._wire = backend._comm, wire
         # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the shards' is FSDP2's, too.
-        reduce_dtypes = {param.reduce_dtype or param.orig_dtype for param in params if param.sharded_param.requires_grad}
+        reduce_dtypes = {versions.reduce_dtype(param) for param in params if param.sharded_param.requires_grad}
         self._sum_dtype = reduce_dtypes.pop() if len(reduce_dtypes) == 1 else None
         return None
 
@@ -339,16 +341,13 @@ class Group:
         not wait in memory. Ranks may get gradients in different orders, so a bucket is reduced only after all before it; what is
         left then, FSDP2 hands to reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
-        if not fsdp.reduce_grads or fsdp.reduce_scatter_unused_params or not self._reduces_wholly():
+        if not fsdp.reduce_grads or getattr(fsdp, "reduce_scatter_unused_params", False) or not self._reduces_wholly():
             return
         self._there.add(param)
         while self._next < len(buckets) and all(param in self._there for param in buckets[self._next]):
-            leaves = [param.unsharded_param for param in buckets[self._next]]
-            grads = [leaf.grad for leaf in leaves]
-            for leaf in leaves:
-                leaf.grad = None
             with torch.no_grad():
-                self._reduce_bucket(self._next, grads, fsdp.gradient_divide_factor)
+                grads = [versions.take_grad(param) for param in buckets[self._next]]
+                self._reduce_bucket(self._next, grads, versions.divide_factor(fsdp))
             self._next += 1
 
     def post_backward(self, stock, *arguments):

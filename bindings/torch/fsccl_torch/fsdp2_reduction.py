@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from . import _capi as c
+from . import fsdp2_versions as versions
 from . import streams
 from .dtypes import MOVED
 from .operands import counts_of, tensor_list
@@ -132,7 +133,8 @@ class Reduction:
     def _give(param, place, factor):
         if factor is not None:
             place.div_(factor)
-        grad = place if param.sharded_grad_dtype in (None, place.dtype) else place.to(param.sharded_grad_dtype)
+        dtype = versions.grad_dtype(param)
+        grad = place if dtype in (None, place.dtype) else place.to(dtype)
         grad = torch.as_strided(grad, param.sharded_size, param.contiguous_sharded_stride)
         if param.sharded_param.grad is None:
             param.sharded_param.grad = param.to_sharded_dtensor(grad)

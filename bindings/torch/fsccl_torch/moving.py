@@ -3,6 +3,7 @@
 
 from . import _capi as c
 from . import streams
+from .base import blocking
 from .operands import Operands, counts_of
 from .stats import count
 
@@ -20,7 +21,7 @@ class Moving(Operands):
                                f"{elements * self._size}")
         count(call, target)
         return self._comm.submit(call, _lib.fsccl_all_gather, (source.data_ptr(), target.data_ptr(), elements * per, code),
-                                 (source, target), [output], self._back(target, output), not opts.asyncOp)
+                                 (source, target), [output], self._back(target, output), blocking(opts))
 
     def all_gather_single_coalesced(self, outputs, inputs, opts):
         call = "all_gather_single_coalesced"
@@ -49,7 +50,7 @@ class Moving(Operands):
         count(call, target)
         return self._comm.submit(call, _lib.fsccl_all_gather_v,
                                  (source.data_ptr(), target.data_ptr(), counts_of(*counts), None, code), (source, target), outputs,
-                                 finish, not opts.asyncOp)
+                                 finish, blocking(opts))
 
     def allgather_coalesced(self, output_lists, inputs, opts):
         call = "all_gather_coalesced"
@@ -77,7 +78,7 @@ class Moving(Operands):
         count(call, source if target is None else target)
         return self._comm.submit(call, _lib.fsccl_gather,
                                  (source.data_ptr(), None if target is None else target.data_ptr(), source.numel() * per, code,
-                                  opts.rootRank), (source, target), result, finish, not opts.asyncOp)
+                                  opts.rootRank), (source, target), result, finish, blocking(opts))
 
     def scatter(self, outputs, inputs, opts):
         call = "scatter"
@@ -92,7 +93,7 @@ class Moving(Operands):
         count(call, target)
         return self._comm.submit(call, _lib.fsccl_scatter,
                                  (None if source is None else source.data_ptr(), target.data_ptr(), target.numel() * per, code,
-                                  opts.rootRank), (source, target), [output], self._back(target, output), not opts.asyncOp)
+                                  opts.rootRank), (source, target), [output], self._back(target, output), blocking(opts))
 
     def broadcast(self, tensors, opts):
         call, root = "broadcast", opts.rootRank
@@ -102,7 +103,7 @@ class Moving(Operands):
         if len(tensors) == 1:
             code, per = self._moved(call, tensors[0].dtype)
             return self._comm.submit(call, _lib.fsccl_broadcast, (sources[0].data_ptr(), sources[0].numel() * per, code, root),
-                                     sources, tensors, backs[0], not opts.asyncOp)
+                                     sources, tensors, backs[0], blocking(opts))
         entries = []
         for source in sources:
             code, per = self._moved(call, source.dtype)
@@ -122,7 +123,7 @@ class Moving(Operands):
                                f"divisible by the {self._size} ranks, unless split sizes are given")
         return self._comm.submit(call, _lib.fsccl_all_to_all,
                                  (source.data_ptr(), target.data_ptr(), source.numel() // self._size * per, code), (source, target),
-                                 [output], self._back(target, output), not opts.asyncOp)
+                                 [output], self._back(target, output), blocking(opts))
 
     def _splits(self, call, tensor, splits, per):
         """Elements for each rank, of rows for each rank."""
@@ -149,4 +150,4 @@ class Moving(Operands):
         count("barrier")
         if getattr(opts, "device", None) is not None and streams.on_gpu(opts.device):
             self._comm.drain(opts.device)
-        return self._comm.submit("barrier", _lib.fsccl_barrier, (), None, [], None, not opts.asyncOp)
+        return self._comm.submit("barrier", _lib.fsccl_barrier, (), None, [], None, blocking(opts))

@@ -10,6 +10,7 @@ import torch
 
 from . import _capi as c
 from . import streams
+from .base import blocking
 from .dtypes import MOVED, reduction
 
 
@@ -148,9 +149,9 @@ class Operands:
         backs = [back for back in backs if back]
         finish = functools.partial(_run_all, backs) if backs else None
         return self._comm.submit(call, function, (tensor_list(entries), len(entries), *arguments), keep, list(result), finish,
-                                 not opts.asyncOp)
+                                 blocking(opts))
 
     def _exchange(self, call, source, sent, target, received, code, result, finish, opts):
         return self._comm.submit(call, c.lib.fsccl_all_to_all_v,
                                  (source.data_ptr(), counts_of(*sent), _begins(*sent), target.data_ptr(), counts_of(*received),
-                                  _begins(*received), code), (source, target), result, finish, not opts.asyncOp)
+                                  _begins(*received), code), (source, target), result, finish, blocking(opts))

@@ -5,6 +5,7 @@ import torch
 
 from . import _capi as c
 from . import sparse
+from .base import blocking
 from .operands import Operands, counts_of, dealt_out, tensor_list
 from .stats import count
 
@@ -24,10 +25,10 @@ class Reducing(Operands):
             rows = torch.empty((self._size, *source.shape), dtype=source.dtype, device=source.device)
             return self._comm.submit(call, _lib.fsccl_all_gather,
                                      (source.data_ptr(), rows.data_ptr(), source.numel() * how.per, how.code), (source, rows),
-                                     tensors, lambda: tensor.copy_(how.fold(rows)), not opts.asyncOp)
+                                     tensors, lambda: tensor.copy_(how.fold(rows)), blocking(opts))
         address = source.data_ptr()
         return self._comm.submit(call, _lib.fsccl_all_reduce, (address, address, source.numel() * how.per, how.code, how.op),
-                                 source, tensors, self._back(source, tensor), not opts.asyncOp)
+                                 source, tensors, self._back(source, tensor), blocking(opts))
 
     allreduce_sparse = allreduce
 
@@ -66,12 +67,12 @@ class Reducing(Operands):
             finish = (lambda: tensor.copy_(how.fold(rows))) if self._rank == root else None
             return self._comm.submit(call, _lib.fsccl_gather,
                                      (source.data_ptr(), rows.data_ptr(), source.numel() * how.per, how.code, root),
-                                     (source, rows), tensors, finish, not opts.asyncOp)
+                                     (source, rows), tensors, finish, blocking(opts))
         finish = self._back(source, tensor) if self._rank == root else None
         address = source.data_ptr()
         return self._comm.submit(call, _lib.fsccl_reduce,
                                  (address, address, source.numel() * how.per, how.code, how.op, root), source, tensors, finish,
-                                 not opts.asyncOp)
+                                 blocking(opts))
 
     def reduce_scatter_single(self, output, input, opts):
         call = "reduce_scatter_single"
@@ -86,7 +87,7 @@ class Reducing(Operands):
             return self._fold_parts(call, source, output, [elements] * self._size, how, opts)
         return self._comm.submit(call, _lib.fsccl_reduce_scatter,
                                  (source.data_ptr(), target.data_ptr(), elements * how.per, how.code, how.op), (source, target),
-                                 [output], self._back(target, output), not opts.asyncOp)
+                                 [output], self._back(target, output), blocking(opts))
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         call = "reduce_scatter_single_coalesced"
@@ -119,7 +120,7 @@ class Reducing(Operands):
             return self._fold_parts(call, source, output, counts, how, opts)
         return self._comm.submit(call, _lib.fsccl_reduce_scatter_v,
                                  (source.data_ptr(), target.data_ptr(), counts_of(*(n * how.per for n in counts)), how.code,
-                                  how.op), (source, target), [output], self._back(target, output), not opts.asyncOp)
+                                  how.op), (source, target), [output], self._back(target, output), blocking(opts))
 
     def _fold_parts(self, call, source, output, counts, how, opts):
         """Each rank receives its part from all and folds."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate
 
 from .backend import NAME
+from .base import all_gather_single
 
 _CPU = torch.device("cpu")
 
@@ -55,7 +56,7 @@ def verify_replicas(module, group=None, *, parameters=True, buffers=True, ignore
     for replicas, tensors in _by_replicas(module, named, group, ignore).items():
         mine = torch.stack([_digest(tensor) for _, tensor in tensors])
         all_of_them = torch.empty((replicas.size(), *mine.shape), dtype=mine.dtype)
-        dist.all_gather_single(all_of_them, mine, group=replicas)
+        all_gather_single(all_of_them, mine, group=replicas)
         for index, (name, _) in enumerate(tensors):
             ranks = [rank for rank in range(replicas.size()) if not torch.equal(all_of_them[rank, index], all_of_them[0, index])]
             if ranks:

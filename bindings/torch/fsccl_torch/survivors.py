@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from . import _capi as c
-from .backend import FscclBackend
+from .backend import FscclBackend, handed_over
+from .base import BACKEND
 from .dtypes import MOVED
 
 STATES = ("alive", "suspect", "left", "dead")  # by fsccl_peer_state_t
@@ -47,7 +48,23 @@ def shrink(group=None):
     if not lost:
         raise c.FscclError(f"{_backend(group)._comm.who()}: shrink: all its ranks live, and its operations were ended: make a new "
                            "group of all ranks", c.ERR_INVALID_STATE)
-    return dist.shrink_group(lost, group=group, shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    if BACKEND:
+        return dist.shrink_group(lost, group=group, shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
+    return _default_group_anew(_backend(group))
+
+
+def _default_group_anew(old):
+    """What torch.distributed.shrink_group() does for the default group, where torch cannot do it for a group written in Python."""
+    if old is not dist.group.WORLD:
+        raise c.FscclError(f"{old._comm.who()}: shrink: before torch 2.14 only the default group can be made smaller: shrink that, and "
+                           "make new groups", c.ERR_NOT_AVAILABLE)
+    (comm, lost), old._survivors = old._survivors, None
+    name, store, timeout = dist.get_backend_config(), dist.distributed_c10d._get_default_store(), old.options._timeout
+    dist.destroy_process_group()
+    handed_over.append(comm)
+    dist.init_process_group(name, store=dist.PrefixStore(f"without {lost}", store), rank=comm.rank, world_size=comm.size,
+                            timeout=timeout)
+    return dist.group.WORLD
 
 
 def reshard(old, new, *, group=None, version=0, limit_bytes=0):

@@ -14,6 +14,7 @@ import torch
 from . import _capi as c
 from . import streams
 from .dtypes import MOVED
+from .storage import Memory
 
 
 def _sharing(device):
@@ -34,19 +35,19 @@ class Window:
         if self._bytes == 0:
             return
         if address != self._address:
-            self._memory, self._address = self._storage_at(address), address
-        self._storage._swap_data_ptr_(self._memory)
+            self._memory, self._address = Memory(address, self._bytes, self._storage_at), address
+        self._memory.put_behind(self._storage)
         self.is_open = True
 
-    def _storage_at(self, address):
+    def _storage_at(self, address, size):
         if streams.on_gpu(self.tensor.device):
-            return streams.cuda.storage_at(address, self._bytes, self.tensor.device)
-        memory = (ctypes.c_byte * self._bytes).from_address(address)
+            return streams.cuda.storage_at(address, size, self.tensor.device)
+        memory = (ctypes.c_byte * size).from_address(address)
         return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
 
     def close(self):
         if self.is_open:
-            self._storage._swap_data_ptr_(self._memory)
+            self._memory.take_away(self._storage)
             self.is_open = False
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people do with FSDP2, each as a function (rank, ranks) -> {"losses", "parameters"}: over gloo it is stock FSDP2, over fsccl
 fsccl_torch.fsdp2.enable() is called on the model. `carried` says what of it must have gone through units."""
+import inspect
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from torch.distributed.tensor import Shard
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "systems"))
 import system  # noqa: E402
+
+from fsccl_torch.fsdp2_versions import groups_of  # noqa: E402
 
 BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 ALL_BFLOAT16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
@@ -30,7 +33,9 @@ def fused():
 def shard(model, keep_bytes=None, **options):
     for block in model.blocks:
         fully_shard(block, **options)
-    return enable(fully_shard(model, **{"reshard_after_forward": None, **options}), keep_bytes)
+    if inspect.signature(fully_shard).parameters["reshard_after_forward"].default is None:  # before 2.8 the root has this anyway
+        options = {"reshard_after_forward": None, **options}
+    return enable(fully_shard(model, **options), keep_bytes)
 
 
 def enable(model, keep_bytes=None):
@@ -295,7 +300,7 @@ def loaded_by_assignment(rank, ranks):
     model.load_state_dict(saved, assign=True)
     for module in model.modules():
         if hasattr(module, "_get_fsdp_state"):
-            for group in module._get_fsdp_state()._fsdp_param_groups:
+            for group in groups_of(module._get_fsdp_state()):
                 for parameter in group.fsdp_params:
                     parameter.reset_sharded_param()
     losses += system.train(model, adam(model), rank, ranks, range(2, 4))

@@ -96,6 +96,21 @@ def result(model, losses):
     return {"losses": losses, "parameters": {names[name]: whole(parameter) for name, parameter in model.named_parameters()}}
 
 
+def _average_over_gloo():
+    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks it for: it sums where it should average, or refuses. Here it averages."""
+    def averaging(stock):
+        def call(*tensors, op=dist.ReduceOp.SUM, group=None, async_op=False, **named):
+            average = op == dist.ReduceOp.AVG
+            work = stock(*tensors, op=dist.ReduceOp.SUM if average else op, group=group, async_op=async_op and not average, **named)
+            if average:
+                [*tensors, *named.values()][0].div_(dist.get_world_size(group))
+            return work
+        return call
+
+    for name in ("all_reduce", "reduce_scatter_tensor"):
+        setattr(dist, name, averaging(getattr(dist, name)))
+
+
 def _rank_main(system, backend, rank, ranks, folder, own_group, port):
     try:
         torch.set_num_threads(1)
@@ -110,6 +125,8 @@ def _rank_main(system, backend, rank, ranks, folder, own_group, port):
         else:
             dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=ranks,
                                     timeout=datetime.timedelta(seconds=60))
+            if backend == "gloo" and torch.__version__.startswith("2.7."):
+                _average_over_gloo()
             found = system(rank, ranks)
             assert dist.get_backend() == backend
             dist.destroy_process_group()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What FSDP2 calls differently in the versions of torch, under one name each. The newest torch comes first in each function."""
+
+import functools
+import inspect
+
+import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
+
+_NOTHING = torch.empty(0)
+
+
+def groups_of(state):
+    """The FSDPParamGroups of an FSDPState."""
+    if hasattr(state, "_fsdp_param_groups"):  # from 2.13 on
+        return state._fsdp_param_groups
+    return [state._fsdp_param_group] if state._fsdp_param_group else []
+
+
+@functools.cache
+def argument_names(function):
+    return tuple(inspect.signature(function).parameters)
+
+
+def gathered(fsdp, event):
+    """The AllGatherResult of a gather into the parameters themselves."""
+    return _param_group.AllGatherResult(getattr(fsdp, "_all_gather_output", _NOTHING), event, None, [], [], [])
+
+
+def reduced(fsdp, event, stream):
+    """What foreach_reduce() returns when `event` on `stream` is the end of the reduction."""
+    nothing = getattr(fsdp, "_all_gather_output", _NOTHING)
+    if hasattr(fsdp.comm_ctx, "_last_post_reduce_events"):  # from 2.12 on
+        return nothing, event, stream, event, None, None, None
+    return nothing, event, event, None, None, None
+
+
+def reduce_dtype(param):
+    """The dtype in which the gradients of a parameter are summed."""
+    computed = param.orig_dtype if _grads_are_cast_by_autograd(param) else param.param_dtype or param.orig_dtype
+    return param.reduce_dtype or computed
+
+
+def grad_dtype(param):
+    """The dtype of the sharded gradient; None: that of the sum."""
+    return getattr(param, "sharded_grad_dtype", param.orig_dtype)
+
+
+def divide_factor(fsdp):
+    """What the sums of gradients are divided by, None for the number of ranks."""
+    if hasattr(fsdp, "gradient_divide_factor"):  # from 2.8 on
+        return fsdp.gradient_divide_factor
+    operator = fsdp.reduce_scatter_reduce_op
+    if operator is None:
+        return None
+    replicas = fsdp._all_reduce_process_group.size() if fsdp._is_hsdp else 1  # over these it is averaged
+    return replicas / operator.__getstate__()[1]
+
+
+def take_grad(param):
+    """The whole gradient of a parameter, taken from it, with what was accumulated without synchronisation."""
+    if getattr(param, "unsharded_accumulated_grad", None) is not None:  # before 2.14 a tensor beside the parameter
+        param.accumulate_unsharded_grad_if_needed()
+        grad, param.unsharded_accumulated_grad = param.unsharded_accumulated_grad, None
+        return grad
+    leaf = param.unsharded_param
+    grad, leaf.grad = leaf.grad, None
+    return grad
+
+
+def _grads_are_cast_by_autograd(param):
+    """Whether autograd gives a gradient in another dtype than that of the parameter (from 2.14 on)."""
+    return not hasattr(param, "accumulate_unsharded_grad_if_needed")
