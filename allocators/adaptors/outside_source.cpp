@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/limits.h"
+#include "base/user_call.h"
 
 namespace fsccl {
 namespace {
@@ -21,7 +23,7 @@ class OutsideSource : public EndSource {
     if (!table_.share) return fail(FSCCL_ERR_NOT_AVAILABLE, "allocator '{}' has no function share()", name_);
     int fd = -1;
     SharedMemory shared;
-    FSCCL_TRY(read(table_.share(table_.context, pointer, &fd, &shared.offset), "share a block"));
+    FSCCL_TRY(read(call("share()", [&] { return table_.share(table_.context, pointer, &fd, &shared.offset); }), "share a block"));
     shared.fd = Fd(fd);
     if (shared.fd.valid() && shared.offset % page_bytes() == 0 && shared.offset <= INT64_MAX) return shared;
     return fail(FSCCL_ERR_INVALID_STATE,
@@ -35,20 +37,25 @@ class OutsideSource : public EndSource {
   Result<void*> make(const MemoryRequest& request) override {
     const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);
     void* pointer = nullptr;
-    FSCCL_TRY(read(table_.allocate(table_.context, bytes, request.alignment, request.stream, &pointer),
-                   fmt::format("give {} bytes", bytes)));
+    const auto allocate = [&] { return table_.allocate(table_.context, bytes, request.alignment, request.stream, &pointer); };
+    FSCCL_TRY(read(call("allocate()", allocate), fmt::format("give {} bytes", bytes)));
     if (!pointer) return fail(FSCCL_ERR_INVALID_STATE, "allocator '{}' returned FSCCL_OK for {} bytes, and NULL", name_, bytes);
     const auto address = reinterpret_cast<uint64_t>(pointer);
     if (address % request.alignment == 0 && bytes <= UINT64_MAX - address) return pointer;
-    (void)table_.deallocate(table_.context, pointer, bytes, request.stream);
+    (void)call("deallocate()", [&] { return table_.deallocate(table_.context, pointer, bytes, request.stream); });
     return fail(FSCCL_ERR_INVALID_STATE, "allocator '{}' gave {} for {} bytes aligned to {}: it is not", name_, pointer, bytes,
                 request.alignment);
   }
   Status give_back(void* pointer, const MemoryRequest& request) override {
-    return read(table_.deallocate(table_.context, pointer, std::max<uint64_t>(request.bytes, 1), request.stream),
-                fmt::format("take back the {} bytes at {}", request.bytes, pointer));
+    const uint64_t bytes = std::max<uint64_t>(request.bytes, 1);
+    const auto deallocate = [&] { return table_.deallocate(table_.context, pointer, bytes, request.stream); };
+    return read(call("deallocate()", deallocate), fmt::format("take back the {} bytes at {}", request.bytes, pointer));
   }
 
+  template <class Call>
+  static fsccl_status_t call(const char* what, Call&& function) {
+    return call_user(what, FSCCL_ERR_SYSTEM, std::forward<Call>(function));
+  }
   // What one of its functions returned. Only errors of usage and of resources may come from there.
   Status read(fsccl_status_t status, const std::string& what) const {
     if (status == FSCCL_OK) return success();

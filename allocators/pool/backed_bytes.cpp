@@ -24,37 +24,53 @@ BackedBytes::Ranges idle(const ByteRanges& backed, const BackedBytes::Ranges& he
 
 }  // namespace
 
-BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveRegion& slots) const {
-  Change change{.given_back = {}, .made = backed_.missing(begin, end)};
-  uint64_t exist = bytes();
-  for (const auto& [from, to] : change.made) exist += to - from;
-  const uint64_t needed = std::max(slots.plan_bytes(), slots.live()), most = needed + std::max(needed / kMargin, unit_);
-  if (end > reach()) change.made.back().second = round_up(end, unit_);
-  if (exist <= most) return change;
-  uint64_t over = round_up(exist - most, CollectiveRegion::kAlignment);  // as all offsets are
-  Ranges free = idle(backed_, slots.held_ranges(), 0);
+// Of these ranges `bytes` bytes, whole pages of them, those that were given back first.
+void BackedBytes::give(Ranges free, uint64_t bytes, CollectiveRegion& slots, Change* change) const {
+  bytes = round_up(bytes, CollectiveRegion::kAlignment);
   const auto since = [&](const auto& range) { return slots.given_back(range.first, range.second); };
   std::stable_sort(free.begin(), free.end(), [&](const auto& a, const auto& b) { return since(a) < since(b); });
   for (const auto& range : free) {
-    const uint64_t part = std::min(over, range.second - range.first);
+    const uint64_t part = std::min(bytes, range.second - range.first);
     if (part == 0) break;
-    change.given_back.emplace_back(range.second - part, range.second);
-    change.released = std::max(change.released, slots.given_back(range.second - part, range.second));
-    over -= part;
+    change->given_back.emplace_back(range.second - part, range.second);
+    change->released = std::max(change->released, slots.given_back(range.second - part, range.second));
+    bytes -= part;
+  }
+}
+
+BackedBytes::Change BackedBytes::place(uint64_t begin, uint64_t end, CollectiveRegion& slots, uint64_t most) const {
+  Change change{.given_back = {}, .made = backed_.missing(begin, end)};
+  if (change.made.empty()) return change;
+  uint64_t exist = bytes();
+  for (const auto& [from, to] : change.made) exist += to - from;
+  const uint64_t needed = std::max(slots.plan_bytes(), slots.live());
+  const uint64_t wanted = std::min(needed + std::max(needed / kMargin, unit_), most);
+  if (exist > wanted) give(idle(backed_, slots.held_ranges(), 0), exist - wanted, slots, &change);
+  for (const auto& [from, to] : change.given_back) exist -= to - from;
+  if (end > reach()) {  // the rest of a huge page, as far as there is room
+    const uint64_t room = (most - std::min(exist, most)) / CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
+    change.made.back().second = end + std::min(round_up(end, unit_) - end, room);
   }
   return change;
 }
 
-BackedBytes::Change BackedBytes::mend(CollectiveRegion& slots) const {
-  const uint64_t extent = extent_of(slots);
-  return {.given_back = idle(backed_, slots.held_ranges(), extent), .made = backed_.missing(0, extent)};
+BackedBytes::Change BackedBytes::spare(uint64_t bytes, CollectiveRegion& slots) const {
+  Change change;
+  if (bytes) give(idle(backed_, slots.held_ranges(), 0), bytes, slots, &change);
+  return change;
 }
 
-BackedBytes::Ranges BackedBytes::more_than(const BackedBytes& before) const {
-  Ranges more;
-  for (const auto& [begin, end] : backed_.ranges())
-    for (const auto& range : before.backed_.missing(begin, end)) more.push_back(range);
-  return more;
+BackedBytes::Change BackedBytes::mend(uint64_t whole, CollectiveRegion& slots) const {
+  Change change{.given_back = idle(backed_, slots.held_ranges(), whole), .made = backed_.missing(0, whole)};
+  for (const auto& [begin, end] : change.given_back) change.released = std::max(change.released, slots.given_back(begin, end));
+  return change;
+}
+
+uint64_t BackedBytes::bytes_if_mended(uint64_t whole, CollectiveRegion& slots) const {
+  uint64_t bytes = whole;
+  for (const auto& [begin, end] : slots.held_ranges())
+    if (end > whole) bytes += end - std::max(begin, whole);
+  return bytes;
 }
 
 void BackedBytes::made(uint64_t begin, uint64_t end) {

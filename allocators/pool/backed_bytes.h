@@ -22,6 +22,7 @@ class BackedBytes {
   struct Change {
     Ranges given_back, made;
     uint64_t released = 0;  // position that every rank must have released before bytes are given back
+    bool empty() const { return given_back.empty() && made.empty(); }
   };
 
   // Memory comes in multiples of `unit` where nothing lies above, and so much may be too much.
@@ -31,19 +32,22 @@ class BackedBytes {
   uint64_t reach() const { return backed_.ranges().empty() ? 0 : backed_.ranges().rbegin()->second; }
   uint64_t whole() const { return whole_; }  // all bytes below exist
 
-  // What lets [begin, end) of a slot exist: as far as there would be more than is live or planned, and a margin, bytes of no slot
-  // go, those that were given back first.
-  Change place(uint64_t begin, uint64_t end, CollectiveRegion& slots) const;
-  // It is not the region's extent, no more and no less, that exists; and what makes that exist, and above it what slots have.
-  bool torn(const CollectiveRegion& slots) const { return whole_ != extent_of(slots) || bytes() != whole_; }
-  Change mend(CollectiveRegion& slots) const;
-  Change extend(uint64_t extent) const { return {.given_back = {}, .made = backed_.missing(0, extent)}; }
-  Ranges more_than(const BackedBytes& before) const;
+  // Lets [begin, end) of a slot exist, while no more than `most` bytes do. `most` is at least what is live. As far as there would
+  // be more than is live or planned, and a margin, or more than `most`, bytes of no slot go, those that were given back first.
+  Change place(uint64_t begin, uint64_t end, CollectiveRegion& slots, uint64_t most) const;
+  // Gives `bytes` bytes of no slot back, those that were given back first. Less where there is less.
+  Change spare(uint64_t bytes, CollectiveRegion& slots) const;
+  // The first `whole` bytes exist, and nothing else does.
+  bool is(uint64_t whole) const { return whole_ == whole && bytes() == whole; }
+  // Makes the first `whole` bytes exist, and gives back what lies above them and is no slot's.
+  Change mend(uint64_t whole, CollectiveRegion& slots) const;
+  // How many bytes exist after that.
+  uint64_t bytes_if_mended(uint64_t whole, CollectiveRegion& slots) const;
   void made(uint64_t begin, uint64_t end);
   void given_back(uint64_t begin, uint64_t end);
 
  private:
-  uint64_t extent_of(const CollectiveRegion& slots) const { return round_up(slots.extent(), unit_); }
+  void give(Ranges free, uint64_t bytes, CollectiveRegion& slots, Change* change) const;
 
   ByteRanges backed_;
   uint64_t unit_, whole_ = 0;

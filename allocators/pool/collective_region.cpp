@@ -26,6 +26,7 @@ Status check_stream(uint32_t stream, uint32_t streams) {
 
 CollectiveRegion::CollectiveRegion(uint64_t capacity, bool record, uint32_t streams)
     : capacity_(capacity),
+      plan_capacity_(capacity),
       addresses_(capacity),
       record_(record),
       streams_(std::min(streams, kMostStreams)),
@@ -230,11 +231,11 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
     rounded.push_back(event);
   }
   if (!rounded.empty()) {
-    if (!known_.learn(rounded, held_, kAlignment, capacity_)) {
+    if (!known_.learn(rounded, held_, kAlignment, plan_capacity_)) {
       return fail(FSCCL_ERR_OUT_OF_MEMORY,
                   "pool: the schedule needs {} bytes, the pool's limit leaves {}; raise it (FSCCL_POOL_LIMIT) or let less be live "
                   "at once",
-                  plan_step(rounded, held_, kAlignment).bytes, capacity_);
+                  plan_step(rounded, held_, kAlignment).bytes, plan_capacity_);
     }
     begin_plan();
   }
@@ -260,7 +261,7 @@ void CollectiveRegion::end_step() {
     // A slot that this step took and kept is not taken again in the next one.
     if (known_.plan().steps[current_].periodic)
       enter_table();
-    else if (known_.plan_again(held_, kAlignment, capacity_))
+    else if (known_.plan_again(held_, kAlignment, plan_capacity_))
       begin_plan();
     return;
   }
@@ -270,7 +271,7 @@ void CollectiveRegion::end_step() {
   next_ = 0;
   const std::vector<Event> events = std::exchange(events_, {});
   if (record_ && events.size() <= kMostEvents && known_.worth_learning(events) &&
-      known_.learn(events, held_, kAlignment, capacity_))
+      known_.learn(events, held_, kAlignment, plan_capacity_))
     begin_plan();
   occurrence_.clear();
   reached_ = 0;

@@ -100,13 +100,14 @@ class CollectiveRegion {
 
   // No slot reaches beyond it from now on, and no plan. Above what is in use, and the same on all ranks.
   void set_capacity(uint64_t bytes) {
-    capacity_ = addresses_ = bytes;
+    capacity_ = plan_capacity_ = addresses_ = bytes;
     region_.set_capacity(bytes);
   }
-  // The same where free bytes can be given back (backed_bytes.h): slots, and plans, of so many bytes at once, within a range that
-  // is larger. Then the extent is the plan's again at every step boundary.
-  void set_capacity(uint64_t bytes, uint64_t addresses) {
+  // The same where free bytes can be given back (backed_bytes.h): slots of so many bytes at once, within a range of addresses that
+  // is larger, and plans of at most `plan` bytes. Then the extent is the plan's again at every step boundary.
+  void set_capacity(uint64_t bytes, uint64_t plan, uint64_t addresses) {
     capacity_ = bytes;
+    plan_capacity_ = plan;
     addresses_ = std::max(bytes, addresses);
     sparse_ = true;
     region_.set_capacity(addresses_);
@@ -114,6 +115,8 @@ class CollectiveRegion {
   // Bytes from 0 that must exist: max over plan and use since the plan was made. A new plan may need less than the one before, or
   // than the step that was recorded for it: at a step boundary the extent may fall, and give_up() says that what is above is gone.
   uint64_t extent() const { return most_extent_; }
+  // Bytes from 0 that should exist as a whole: the plan's, or without one all that were ever in use.
+  uint64_t whole_extent() const { return known_.empty() ? most_extent_ : plan_bytes(); }
   void give_up(uint64_t from, uint64_t position) { give_up(from, UINT64_MAX, position); }
   void give_up(uint64_t from, uint64_t to, uint64_t position) { given_back_.set(from, to, position); }
   // By address, [begin, end).
@@ -173,7 +176,7 @@ class CollectiveRegion {
   void mix(const Event& event, uint64_t offset) { mix(StepTable::digest(event, offset)); }
   void mix(uint64_t digest) { hash_ = hash_ * StepTable::kHashFactor + digest; }
 
-  uint64_t capacity_, addresses_;
+  uint64_t capacity_, plan_capacity_, addresses_;
   bool record_;
   bool sparse_ = false;
   uint32_t streams_;

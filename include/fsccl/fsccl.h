@@ -551,7 +551,7 @@ typedef struct fsccl_event {
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events, size_t count);
 /* Marks the end of a step. Same place in the order of collective calls on all ranks. It does not communicate; a step after a plan
- * that needs less memory it waits until every rank has released that (FSCCL_ERR_TIMEOUT), and gives it back. */
+ * that needs less memory it waits until every rank has released that, as fsccl_unit_grad() waits, and gives it back. */
 FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
 
 /* ----------------------------------------------------------------------------------------------------- units ---- */
@@ -723,8 +723,10 @@ FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
 /* The whole gradient of parameter `index` in reduce_dtype, shaped and ordered as param(index), for the caller to write; the first
  * call of a step takes the slot (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen
  * parameter; a tied one gives its owner's. By parameter: takes the slot of this one alone. In host memory the call that takes a
- * slot waits for the unit's (by parameter: this one's) previous reduction, and until every rank is done with what was in the slot:
- * after the deadline that is FSCCL_ERR_TIMEOUT and the end of the shard_comm. FSCCL_ERR_OUT_OF_MEMORY as with unshard. */
+ * slot waits for the unit's (by parameter: this one's) previous reduction, and until every rank is done with what was in the slot.
+ * The wait ends with an error, and the shard_comm with it, when a rank that it waits for dies or leaves (FSCCL_ERR_PEER_DEAD), when
+ * somebody aborts the shard_comm (FSCCL_ERR_ABORTED) and after the deadline (FSCCL_ERR_TIMEOUT). FSCCL_ERR_OUT_OF_MEMORY as with
+ * unshard. */
 FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
 /* This rank's part of the reduced gradient, in grad_dtype: the same elements as shard(index). Valid after reduce_grads until the
  * next one begins. FSCCL_ERR_INVALID_STATE while it is in flight: wait for its work; FSCCL_ERR_INVALID_ARGUMENT for a frozen one.

@@ -23,7 +23,8 @@ class ReplayedPool {
  public:
   ReplayedPool(uint32_t streams, bool record, bool rehearsal)
       : rehearsal_(rehearsal), region_(rehearsal ? kCapacity : 4 * kMostMemory, record, streams) {
-    region_.set_capacity(rehearsal ? kCapacity : 4 * kMostMemory, rehearsal ? kCapacity : kAddresses);
+    const uint64_t capacity = rehearsal ? kCapacity : 4 * kMostMemory;
+    region_.set_capacity(capacity, capacity, rehearsal ? kCapacity : kAddresses);
   }
 
   bool make_arena() {
@@ -64,8 +65,9 @@ class ReplayedPool {
   // What the plan does not need goes at the next boundary, and what was given back of it comes again, as in a pool.
   void end_step() {
     region_.end_step();
-    const bool torn = backed_.torn(region_);
-    if (torn && torn_) carry_out(backed_.mend(region_));
+    const uint64_t whole = region_.whole_extent();
+    const bool torn = !backed_.is(whole);
+    if (torn && torn_) carry_out(backed_.mend(whole, region_));
     torn_ = torn && !torn_;
   }
   CollectiveRegion& region() { return region_; }
@@ -79,7 +81,7 @@ class ReplayedPool {
   bool back(uint64_t begin, uint64_t bytes) {
     const uint64_t end =
         begin + (bytes + CollectiveRegion::kAlignment - 1) / CollectiveRegion::kAlignment * CollectiveRegion::kAlignment;
-    return end <= backed_.whole() || carry_out(backed_.place(begin, end, region_));
+    return end <= backed_.whole() || carry_out(backed_.place(begin, end, region_, UINT64_MAX));
   }
   bool carry_out(const BackedBytes::Change& change) {
     for (const auto& [begin, end] : change.given_back) {

@@ -14,6 +14,7 @@
 #include "base/immortal.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/user_call.h"
 #include "cuda/device.h"
 
 namespace fsccl {
@@ -211,7 +212,7 @@ fsccl_status_t fsccl_allocator_guard(const fsccl_allocator_t* upstream, void (*r
                                      void* context, fsccl_allocator_t* allocator) {
   return adapt("fsccl_allocator_guard", "guard", upstream, allocator, [&](Upstream below) {
     return make_guard(std::move(below), [report, context](const std::string& text) {
-      if (report) return report(context, text.c_str());
+      if (report) return call_user("report()", [&] { report(context, text.c_str()); });
       FSCCL_LOG(kError, "{}", text);
     });
   });
@@ -221,7 +222,9 @@ fsccl_status_t fsccl_allocator_on_failure(const fsccl_allocator_t* upstream, uin
                                           void* context, fsccl_allocator_t* allocator) {
   return adapt("fsccl_allocator_on_failure", "on failure", upstream, allocator, [&](Upstream below) -> Result<Upstream> {
     if (!on_failure) return fail(FSCCL_ERR_INVALID_ARGUMENT, "on_failure is NULL");
-    return make_on_failure(std::move(below), [on_failure, context](uint64_t bytes) { return on_failure(context, bytes); });
+    return make_on_failure(std::move(below), [on_failure, context](uint64_t bytes) {
+      return call_user("on_failure", uint64_t{0}, [&] { return on_failure(context, bytes); });
+    });
   });
 }
 

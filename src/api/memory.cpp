@@ -2,6 +2,7 @@
 #include "api/allocators.h"
 #include "api/declared_step.h"
 #include "api/objects.h"
+#include "base/user_call.h"
 
 using namespace fsccl;
 
@@ -70,7 +71,7 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
     *pool = reinterpret_cast<fsccl_pool_t>(bits);
     if (!config.on_pressure) return success();
     const auto ask = [call = config.on_pressure, context = config.on_pressure_context, handle = *pool](uint64_t bytes) {
-      call(context, handle, bytes);
+      (void)call_user("on_pressure", uint64_t{0}, [&] { return call(context, handle, bytes); });
     };
     made->device ? made->device->set_pressure(ask) : made->pool->set_pressure(ask);
     return success();

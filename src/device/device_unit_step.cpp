@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/hash.h"
+#include "base/user_call.h"
 #include "cuda/pointer.h"
 #include "device/device_unit.h"
 #include "unit/replica_check.h"
@@ -252,7 +253,7 @@ Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_s
   if (!spec_.marks_changes) changed_ = true;
   if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
   for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)
-    if (has_sharded_grad(i)) request.shard_ready(request.shard_ready_context, request.handle, i);
+    if (has_sharded_grad(i)) call_user("shard_ready", [&] { request.shard_ready(request.shard_ready_context, request.handle, i); });
   *state = FSCCL_OK;
   return request.result && !to_device ? give_result(request.result, final) : success();
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/user_call.h"
+
 namespace fsccl {
 namespace {
 
@@ -63,7 +65,7 @@ void Notifications::call(std::list<Entry>&& due) {
   later = &functions;
   for (; !functions.empty(); functions.pop_front()) {
     const Entry& first = functions.front();
-    first.notification.done(first.notification.context, first.status);
+    call_user("callback", [&] { first.notification.done(first.notification.context, first.status); });
   }
   later = nullptr;
 }

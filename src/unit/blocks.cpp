@@ -49,17 +49,17 @@ Result<Blocks::Bytes> Blocks::take(uint64_t room, uint64_t alignment, uint64_t b
                        place_.pool, bytes, place_.bytes));
   const uint64_t extent = region_.top();
   reached_ = std::max(reached_, extent);
+  Undo undo([&] {
+    if (!lock.owns_lock()) lock.lock();
+    release(taken);
+  });
   lock.unlock();
   Status status = place_.grow(extent);
   lock.lock();
-  if (!status.ok()) {
-    release(taken);
-    return wanted(std::move(status));
-  }
-  if (watch_) status = watch_->reuse(taken.begin, taken.end);
-  if (status.ok()) return taken;
-  release(taken);
-  return status;
+  if (!status.ok()) return wanted(std::move(status));
+  if (watch_) FSCCL_TRY(watch_->reuse(taken.begin, taken.end));
+  undo.keep();
+  return taken;
 }
 
 void Blocks::release(const Bytes& bytes) {

@@ -99,12 +99,6 @@ Status watch_slots(const HostArena& arena, const Communicator& comm, const char*
   return success();
 }
 
-std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Event> events) {
-  for (CollectiveRegion::Event& event : events)
-    if (event.takes()) event.bytes += 2 * SlotWatch::kZone;
-  return events;
-}
-
 }  // namespace
 
 Pool::Pool(Communicator& comm, std::byte* control) : comm_(comm), ledger_(reinterpret_cast<ReleaseLine*>(control) + comm.rank()) {}
@@ -226,33 +220,26 @@ void Pool::make_blocks(bool debug) {
   place.debug = debug;
   place.journal = journal_.get();
   place.left = [this] { return memory_->left(); };
-  place.grow = [this](uint64_t extent) {
-    bool alone = false;
-    return grow(Part::local, rank(), extent, &alone);
-  };
+  place.grow = [this](uint64_t extent) { return memory_->grow_blocks(extent); };
   blocks_ = std::make_unique<Blocks>(std::move(place));
 }
 
-Status Pool::grow(Part part, int host_rank, uint64_t extent, bool* alone) {
-  if (memory_->sparse() && part != Part::local) {
-    const uint64_t all = round_up(extent, kGrowth);
-    return all <= memory_->backed(part).whole() ? success() : carry_out(part, host_rank, memory_->backed(part).extend(all), alone);
-  }
-  if (extent <= memory_->extent(part)) return success();
-  if (part == Part::shared) shared_host_ = host_rank;
-  FSCCL_TRY(memory_->grow(part, host_rank, extent, alone));
-  if (part != Part::local) set_room();
-  return success();
-}
-
-// What one kind of slots takes the other cannot have.
+// What one kind of slots takes the other cannot have. Sparse parts share what is live; a plan leaves the other plan its bytes.
 void Pool::set_room() {
-  set_capacity(Part::shared, memory_->room(Part::shared));
-  set_capacity(Part::own, memory_->room(Part::own));
+  const uint64_t most = memory_->most_slots();
+  for (const Part part : {Part::shared, Part::own}) {
+    const Part other = part == Part::shared ? Part::own : Part::shared;
+    const uint64_t live = region(other).live();
+    if (memory_->sparse())
+      set_capacity(part, most - live, most - std::min(std::max(region(other).plan_bytes(), live), most));
+    else
+      set_capacity(part, memory_->slot_room(claim(other)), 0);
+  }
 }
 
-void Pool::set_capacity(Part part, uint64_t bytes) {
-  memory_->sparse() ? region(part).set_capacity(bytes, part_bytes_) : region(part).set_capacity(bytes);
+// `plan`: of sparse parts, how large a plan may be.
+void Pool::set_capacity(Part part, uint64_t bytes, uint64_t plan) {
+  memory_->sparse() ? region(part).set_capacity(bytes, plan, part_bytes_) : region(part).set_capacity(bytes);
 }
 
 // Gives the slot back that has been kept idle for the longest time. All ranks choose the same.
@@ -305,46 +292,54 @@ Status Pool::check_empty() {
 }
 
 Result<SlotGrant> Pool::place(Part part, uint64_t key, uint64_t bytes, bool stable) {
+  set_room();
   Result<SlotGrant> grant = region(part).take(key, std::max<uint64_t>(bytes, 1), stable, ledger_.opened());
   publish();
   return grant;
 }
 
-Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with) {
+Result<Pool::Slot> Pool::take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable,
+                                        const Taker& taker) {
   if (!ledger_.room())
     return fail(FSCCL_ERR_INVALID_STATE, "more than {} units given back while operations on them run: wait for some",
                 ReleaseLedger::kWindow);
-  const uint64_t key = name.key, asked = bytes, zone = watch_ ? SlotWatch::kZone : 0;
-  bytes += 2 * zone;
+  const uint64_t zone = watch_ ? SlotWatch::kZone : 0, asked = std::exchange(bytes, bytes + 2 * zone);
   if (part == Part::shared && shared_host_ >= 0 && shared_host_ != host_rank)
     return fail(FSCCL_ERR_INVALID_ARGUMENT,
                 "pool '{}' already hosts shared slots of another group of ranks: make a pool for each shard communicator", name_);
-  Result<SlotGrant> grant = place(part, key, bytes, stable);
-  while (!grant.ok() && grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
-    grant = place(part, key, bytes, stable);
-  if (!grant.ok()) {
-    if (grant.status().code() != FSCCL_ERR_OUT_OF_MEMORY) return grant.take_status();
-    journal_->slot_refused(key, asked, memory_->left());
-    return memory_->refuse_slot(bytes);
+  if (part == Part::shared) shared_host_ = host_rank;
+  if (mend_due_) FSCCL_TRY(mend(taker));
+  Result<Slot> taken = take_within_limit(part, name.key, bytes, stable, taker);
+  // Where there is no room, slots that are kept idle give way, the same on all ranks.
+  while (!taken.ok() && taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY && withdraw_kept())
+    taken = take_within_limit(part, name.key, bytes, stable, taker);
+  if (!taken.ok()) {
+    if (taken.status().code() == FSCCL_ERR_OUT_OF_MEMORY) journal_->slot_refused(name.key, asked, memory_->left());
+    return taken;
   }
-  bool alone = false;
-  const uint64_t begin = grant.value().offset, room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
-  Status grown =
-      memory_->sparse() ? back(part, host_rank, begin, begin + room, &alone) : grow(part, host_rank, region(part).extent(), &alone);
-  if (!grown.ok()) {
-    if (alone) with.fail_all(grown.error());  // the others have taken theirs, and would wait for us
-    const uint64_t undo = ledger_.next();
-    (void)region(part).give_back(key, undo);
-    ledger_.done(undo);
-    publish();
-    journal_->slot_refused(key, asked, memory_->left());
-    return grown;
-  }
-  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, begin), room, asked);
-  const Slot slot{grant.value().offset + zone, grant.value().free_since};
+  Slot slot = taken.value();
+  const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
+  journal_->slot_taken(*name.of, static_cast<size_t>(part), location(part, host_rank, slot.offset), room, asked);
+  slot.offset += zone;
   if (watch_) [[unlikely]]
-    watch_->taken(part, key, address(part, host_rank, slot.offset), asked, round_up(bytes, CollectiveRegion::kAlignment) - zone);
+    watch_->taken(part, name.key, address(part, host_rank, slot.offset), asked, room - zone);
   return slot;
+}
+
+// A place, and memory there on all ranks; or an error on all ranks, and nothing has changed.
+Result<Pool::Slot> Pool::take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable, const Taker& taker) {
+  Result<SlotGrant> grant = place(part, key, bytes, stable);
+  if (!grant.ok()) return grant.status().code() == FSCCL_ERR_OUT_OF_MEMORY ? memory_->refuse_slot(bytes) : grant.take_status();
+  Slot slot{grant.value().offset, grant.value().free_since};
+  const uint64_t room = round_up(std::max<uint64_t>(bytes, 1), CollectiveRegion::kAlignment);
+  Status grown = memory_->sparse() ? back(part, &slot, room, taker) : grow(part, taker);
+  if (grown.ok()) return slot;
+  const uint64_t undo = ledger_.next();
+  (void)region(part).give_back(key, undo);
+  ledger_.done(undo);
+  set_room();
+  publish();
+  return grown;
 }
 
 Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t position) {
@@ -355,50 +350,18 @@ Status Pool::give_back_otherwise(Part part, const SlotName& name, uint64_t posit
   return success();
 }
 
-// With `within_limit` steps that were known before are forgotten until what is left fits.
-Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                           bool within_limit) {
-  set_capacity(Part::shared, within_limit ? memory_->slot_room(0) : part_bytes_);
-  FSCCL_TRY(shared_->declare(shared));
-  set_capacity(Part::own, within_limit ? memory_->slot_room(shared_->extent()) : part_bytes_);
-  FSCCL_TRY(own_->declare(own));
-  return memory_->check_slots(shared_->extent(), own_->extent(), "the schedule");
-}
-
-Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
-                     int host_rank) {
-  const CollectiveRegion shared_before = *shared_, own_before = *own_;
-  const BackedBytes shared_bytes = memory_->backed(Part::shared), own_bytes = memory_->backed(Part::own);
-  const auto undo = [&] {
-    *shared_ = shared_before;
-    *own_ = own_before;
-  };
-  const auto& shared_slots = watch_ ? with_zones(shared) : shared;
-  const auto& own_slots = watch_ ? with_zones(own) : own;
-  bool alone = false;
-  Status status = plan_declared(shared_slots, own_slots, false);
-  if (!status.ok() && status.code() == FSCCL_ERR_OUT_OF_MEMORY) {
-    undo();
-    if (plan_declared(shared_slots, own_slots, true).ok()) status = success();
-  }
-  if (status.ok() && host_rank >= 0) status = grow(Part::shared, host_rank, shared_->extent(), &alone);
-  if (status.ok()) status = grow(Part::own, rank(), own_->extent(), &alone);
-  status = agree(comm_, std::move(status), {}, "reserve the memory of the schedule").take_status();
-  if (!status.ok()) {
-    undo();
-    give_back_made(Part::shared, shared_bytes);  // where there was memory; what exists is alike on all ranks
-    give_back_made(Part::own, own_bytes);
-  }
-  set_room();
-  publish();
-  return status;
-}
-
 Status Pool::end_step() {
+  set_room();
   shared_->end_step();
+  set_room();
   own_->end_step();
   journal_->step();
-  for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
+  if (memory_->sparse()) {
+    look_if_torn();
+  } else {
+    for (const Part part : {Part::shared, Part::own}) FSCCL_TRY(give_back_surplus(part));
+  }
+  set_room();
   if (memory_->beyond_soft_limit()) trim();
   publish();
   const std::lock_guard lock(mutex_);

@@ -62,17 +62,23 @@ class Pool {
     uint64_t key = 0;
     Journal::Slot* of = nullptr;  // valid as long as its unit
   };
+  // Who takes a slot: all ranks of `with`, for an operation of theirs. The ranks that do something else see that by its
+  // fingerprint.
+  struct Taker {
+    Communicator& with;
+    Fingerprint what;
+  };
   SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
-  // All ranks of `with` take it, at the same place in their programs. What refuses it refuses it on all of them, but for one rank's
-  // blocks, or its machine, leaving no room: that fails `with`.
-  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with) {
+  // All ranks of the taker take it, at the same place in their programs. What refuses it refuses it on all of them: where memory
+  // has to grow, they agree (pool_growth.cpp).
+  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker) {
     if (goes_on(part, host_rank)) [[likely]]
       if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable)) [[likely]] {
         const uint64_t address = base_[static_cast<size_t>(part)] + row->offset;
         journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes, bytes, row->live);
         return Slot{row->offset, region(part).free_since(*row)};
       }
-    return take_otherwise(part, host_rank, name, bytes, stable, with);
+    return take_otherwise(part, host_rank, name, bytes, stable, taker);
   }
   // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
   Status give_back(Part part, const SlotName& name, uint64_t position) {
@@ -133,20 +139,37 @@ class Pool {
   }
   void look_if_ready();
   uint64_t location(Part part, int rank, uint64_t offset) const { return reinterpret_cast<uint64_t>(address(part, rank, offset)); }
-  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, Engine& with);
+  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker);
   Status give_back_otherwise(Part part, const SlotName& name, uint64_t position);
-  Status grow(Part part, int host_rank, uint64_t extent, bool* alone);
+  // Growing together (pool_growth.cpp).
+  struct MemoryChange {
+    std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
+    uint64_t released = 0;                                // position that every rank must have released first
+    bool empty() const;
+    void add(Part part, BackedBytes::Change&& change);
+  };
+  Status agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const;
+  Status carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking);
+  void take_back(const std::array<BackedBytes::Ranges, 2>& ranges, const std::array<bool, 2>& there);
+  void add_growth(Part part, MemoryChange* change);
+  Status grow(Part part, const Taker& taker);
+  Status make_plans_memory(MemoryChange* change);
+  int host_of(Part part) const { return part == Part::shared ? shared_host_.load() : rank(); }
   // Sparse parts (pool_sparse.cpp).
-  Status back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone);
-  Status carry_out(Part part, int host_rank, const BackedBytes::Change& change, bool* alone);
-  Status mend(Part part);
-  void give_back_made(Part part, const BackedBytes& before);
+  MemoryChange backing(Part part, uint64_t begin, uint64_t end, uint64_t most);
+  Status back(Part part, Slot* slot, uint64_t bytes, const Taker& taker);
+  std::array<uint64_t, 2> whole_extents() const;
+  void look_if_torn();
+  Status plan_mending(MemoryChange* change);
+  Status mend(const Taker& taker);
   static bool may_be_sparse(Communicator& comm, const PoolSource& source);
-  void set_capacity(Part part, uint64_t bytes);
+  void set_capacity(Part part, uint64_t bytes, uint64_t plan);
   void set_room();
+  uint64_t claim(Part part) { return std::max(memory_->extent(part), region(part).extent()); }
   Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
                        bool within_limit);
   Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
+  Result<Slot> take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable, const Taker& taker);
   bool withdraw_kept();
   Status wait_released(uint64_t position);
   Status give_back_surplus(Part part);
@@ -186,6 +209,7 @@ class Pool {
   std::array<bool, 2> ready_{};     // by part; since the last event that no table had
   std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
   std::set<int> sharers_;
+  bool torn_ = false, mend_due_ = false;                  // of sparse parts: at the last step boundary; and before the next slot
   std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
   uint64_t unit_keys_ = 0;
 

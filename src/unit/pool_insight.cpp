@@ -27,7 +27,8 @@ void Pool::look_if_ready() {
   for (const Part part : {Part::shared, Part::own}) {
     const auto p = static_cast<size_t>(part);
     const int host = part == Part::shared ? shared_host_.load(std::memory_order_relaxed) : rank();
-    ready_[p] = !watch_ && host >= 0 && memory_->whole(part) >= region(part).extent();
+    const uint64_t needed = memory_->sparse() ? region(part).plan_bytes() : region(part).extent();
+    ready_[p] = !watch_ && !mend_due_ && host >= 0 && memory_->whole(part) >= needed;
     if (ready_[p]) base_[p] = location(part, host, 0);
   }
 }

@@ -13,11 +13,6 @@ constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 
 }  // namespace
 
-uint64_t PoolMemory::slot_room(uint64_t other) const {
-  const uint64_t taken = std::min(round_up(other, kGrowth), limits_.slots);
-  return std::min((limits_.slots - taken) / kGrowth * kGrowth, part_bytes_);
-}
-
 Status PoolMemory::refuse_slot(uint64_t bytes) const {
   return fail(
       FSCCL_ERR_OUT_OF_MEMORY,
@@ -26,10 +21,22 @@ Status PoolMemory::refuse_slot(uint64_t bytes) const {
       name_, rank_, bytes, whose_slots(), limits_.slots, holders());
 }
 
-Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
+Status PoolMemory::grow(Part part, int host, uint64_t extent, uint64_t* lacking) {
+  return grow_to(
+      part, host, [extent] { return extent; }, lacking);
+}
+
+Status PoolMemory::grow_blocks(uint64_t extent) {
+  if (extent <= this->extent(Part::local)) return success();
+  const auto wanted = [&] { return rounded(extent, limits_.all - std::min(slots(), limits_.all)); };
+  uint64_t lacking = 0;
+  return grow_to(Part::local, rank_, wanted, &lacking);
+}
+
+Status PoolMemory::grow_to(Part part, int host, const std::function<uint64_t()>& wanted, uint64_t* lacking) {
   const auto more = [&] {
-    const uint64_t exists = this->extent(part);
-    return extent <= exists ? 0 : std::min(round_up(extent, kGrowth), part_bytes_) - exists;
+    const uint64_t extent = wanted(), exists = this->extent(part);
+    return extent - std::min(extent, exists);
   };
   const auto take = [&](uint64_t bytes, Lock& lock) {
     if (!source_ || host != rank_ || dry_run_) return extend(part, host, bytes);
@@ -38,10 +45,10 @@ Status PoolMemory::grow_on(Part part, int host, uint64_t extent, bool* alone) {
     lock.lock();
     return status;
   };
-  return ask({more, take}, alone);
+  return ask({more, take}, lacking);
 }
 
-Status PoolMemory::make(Part part, int host, const BackedBytes::Ranges& ranges, bool* alone) {
+Status PoolMemory::make(Part part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking) {
   uint64_t wanted = 0;
   for (const auto& [begin, end] : ranges) wanted += end - begin;
   const auto take = [&](uint64_t, Lock&) {
@@ -49,11 +56,11 @@ Status PoolMemory::make(Part part, int host, const BackedBytes::Ranges& ranges, 
     wanted = 0;
     return success();
   };
-  return ask({[&] { return wanted; }, take}, alone);
+  return ask({[&] { return wanted; }, take}, lacking);
 }
 
 // Beyond a limit, or where the system has no memory: asks for relief, and once more.
-Status PoolMemory::ask(const Demand& demand, bool* alone) {
+Status PoolMemory::ask(const Demand& demand, uint64_t* lacking) {
   Lock lock(mutex_);
   for (bool asked = false;; asked = true) {
     const uint64_t more = demand.more();
@@ -65,7 +72,7 @@ Status PoolMemory::ask(const Demand& demand, bool* alone) {
     const uint64_t held_now = held();
     lock.unlock();
     if (asked) {
-      *alone = true;
+      *lacking = over ? over : more;
       if (!over) return status;
       return fail(
           FSCCL_ERR_OUT_OF_MEMORY,
@@ -85,7 +92,7 @@ Status PoolMemory::make_ranges(Part part, int host, const BackedBytes::Ranges& r
     const auto& [begin, end] = ranges[i];
     Status status = arena_.reserve(host, part_begin(part) + begin, end - begin, prefault_);
     if (status.ok()) continue;
-    while (i-- > 0) arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
+    for (i++; i-- > 0;) arena_.release(host, part_begin(part) + ranges[i].first, ranges[i].second - ranges[i].first);
     return status;
   }
   BackedBytes& backed = backed_[static_cast<size_t>(part)];
@@ -155,8 +162,8 @@ PoolMemory::~PoolMemory() {
 }
 
 Status PoolMemory::check_slots(uint64_t shared, uint64_t own, const char* what) const {
-  const uint64_t needed = round_up(shared, kGrowth) + round_up(own, kGrowth);
-  if (needed <= limits_.slots) return success();
+  const uint64_t needed = shared + own;
+  if (needed <= most_slots()) return success();
   return fail(FSCCL_ERR_OUT_OF_MEMORY,
               "pool '{}': {} needs {} bytes for slots ({} shared, {} of each rank's own), beyond {} limit of {}: raise "
               "FSCCL_POOL_LIMIT or limit_bytes to that, or let less be unsharded at once",
@@ -167,10 +174,11 @@ bool PoolMemory::exceeds(Part part, uint64_t extent) const {
   return this->extent(part) > std::min(round_up(extent, kGrowth), part_bytes_);
 }
 
-uint64_t PoolMemory::shrink(Part part, int host, uint64_t extent) {
+uint64_t PoolMemory::cut(Part part, int host, uint64_t kept) {
   std::unique_lock lock(mutex_);
   const uint64_t exists = this->extent(part);
-  const uint64_t kept = std::min(round_up(extent, kGrowth), exists), released = exists - kept;
+  kept = std::min(kept, exists);
+  const uint64_t released = exists - kept;
   if (released && !dry_run_) arena_.release(host, part_begin(part) + kept, released);
   extents_[static_cast<size_t>(part)].store(kept, std::memory_order_release);
   given_back_[static_cast<size_t>(part)] += released;

@@ -1,10 +1,10 @@
 // What a pool has reserved of its arena, part by part, and the limits that it keeps. Parts grow from their beginning and are whole
 // huge pages long, so that a step which fits what exists asks nobody.
 //
-// Slots are placed within room(), which follows from the smallest of all ranks' limits and from extents that are equal on all
-// ranks: what has no room is refused on all of them. What passes this rank's own limit because of its blocks, or finds its machine
-// without memory, is refused on this rank alone, after it has given back what its blocks do not use and has asked the program,
-// once.
+// Slots are placed within the smallest of all ranks' limits, from what is equal on all ranks: what has no room is refused on all of
+// them. What passes this rank's own limit because of its blocks, or finds its machine without memory, fails here, after this rank
+// has given back what its blocks do not use and has asked the program, once. The pool then takes it back on all ranks
+// (pool_growth.cpp). Limits are kept to the page: what is rounded up to huge pages stops at them.
 //
 // What this rank hosts it asks its source for, if the program has given one: adaptors see it, and may refuse.
 //
@@ -25,6 +25,8 @@
 #include "allocators/host/arena.h"
 #include "allocators/pool/backed_bytes.h"
 #include "allocators/pool/journal.h"
+#include "base/limits.h"
+#include "base/round_up.h"
 #include "base/status.h"
 
 namespace fsccl {
@@ -59,26 +61,30 @@ class PoolMemory {
   // All bytes of the part that lie below exist.
   uint64_t whole(Part part) const { return sparse_ ? backed(part).whole() : extent(part); }
   const BackedBytes& backed(Part part) const { return backed_[static_cast<size_t>(part)]; }
-  // Makes ranges of a sparse part exist, all or none; *alone as with grow(). Gives one back.
-  Status make(Part part, int host, const BackedBytes::Ranges& ranges, bool* alone);
+  // Makes ranges of a sparse part exist, all or none; *lacking: when it fails, how many bytes less would have been enough, as far
+  // as this rank can know. Gives one back.
+  Status make(Part part, int host, const BackedBytes::Ranges& ranges, uint64_t* lacking);
   void give_back(Part part, int host, uint64_t begin, uint64_t end);
 
   uint64_t part_begin(Part part) const { return static_cast<uint64_t>(part) * part_bytes_; }
-  // Makes the first `extent` bytes of the part exist, in the region of arena rank `host`. *alone: when it fails, other ranks may
-  // not have failed.
-  Status grow(Part part, int host, uint64_t extent, bool* alone) {
-    if (extent <= this->extent(part)) [[likely]]
-      return success();
-    return grow_on(part, host, extent, alone);
+  // Makes the first `extent` bytes, whole pages, of slots that are not sparse exist, in the region of arena rank `host`; *lacking
+  // as with make().
+  Status grow(Part part, int host, uint64_t extent, uint64_t* lacking);
+  // Makes the first `extent` bytes of blocks exist.
+  Status grow_blocks(uint64_t extent);
+  // Bytes that slots may take in all, and how far a part of slots may reach beside another one of that extent: alike on all ranks.
+  uint64_t most_slots() const { return limits_.slots / page_ * page_; }
+  // `extent` in whole huge pages, as far as there is room for them.
+  uint64_t rounded(uint64_t extent, uint64_t room) const {
+    return std::min(std::max(round_up(extent, page_), std::min(round_up(extent, kGrowth), room / page_ * page_)), part_bytes_);
   }
-  // How far a part of slots may reach while the other one is as it is; the same on all ranks.
-  uint64_t room(Part part) const { return slot_room(extent(part == Part::shared ? Part::own : Part::shared)); }
-  uint64_t slot_room(uint64_t other) const;  // beside slots of that extent
+  uint64_t slot_room(uint64_t other) const { return std::min(most_slots() - std::min(other, most_slots()), part_bytes_); }
   // The errors of a slot that has no room, and of `what`, which needs slots of these extents. The second is OK where there is room.
   Status refuse_slot(uint64_t bytes) const;
   Status check_slots(uint64_t shared, uint64_t own, const char* what) const;
-  // Gives back what lies above the first `extent` bytes of the part; returns how much that was.
-  uint64_t shrink(Part part, int host, uint64_t extent);
+  // Gives back what lies above the first `extent` bytes of the part, rounded up to whole huge pages; returns how much that was.
+  uint64_t shrink(Part part, int host, uint64_t extent) { return cut(part, host, round_up(extent, kGrowth)); }
+  uint64_t cut(Part part, int host, uint64_t kept);  // the same to the byte
   // More of the part exists than growing to `extent` would make.
   bool exceeds(Part part, uint64_t extent) const;
   uint64_t extent(Part part) const { return extents_[static_cast<size_t>(part)].load(std::memory_order_acquire); }
@@ -95,8 +101,8 @@ class PoolMemory {
     std::function<uint64_t()> more;               // bytes that are still wanted; 0: it is done
     std::function<Status(uint64_t, Lock&)> take;  // them
   };
-  Status ask(const Demand& demand, bool* alone);
-  Status grow_on(Part part, int host, uint64_t extent, bool* alone);
+  Status ask(const Demand& demand, uint64_t* lacking);
+  Status grow_to(Part part, int host, const std::function<uint64_t()>& wanted, uint64_t* lacking);
   Status make_ranges(Part part, int host, const BackedBytes::Ranges& ranges);
   Status extend(Part part, int host, uint64_t more);  // under the lock
   Status extend_by_source(Part part, uint64_t more);  // without
@@ -118,6 +124,7 @@ class PoolMemory {
   std::string name_;
   int rank_;
   uint64_t part_bytes_;
+  const uint64_t page_ = std::max<uint64_t>(page_bytes(), CollectiveRegion::kAlignment);
   Limits limits_;
   Relief relief_;
   Journal* journal_ = nullptr;

@@ -1,10 +1,10 @@
-// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many free ones go, so that a pool has
-// little more than is live. Bytes that were given back may still be read or written, here and on other ranks: who gives their
-// memory back to the system waits until every rank has released them. That is an event of the history, alike on all ranks, and
-// whoever takes a slot there later waits until every rank has passed it, so that no rank cuts away what another one has written
-// since.
+// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many free ones go, of both parts, so
+// that a pool has little more than is live, and never more than its limit. So what is live and what is asked for decide whether a
+// slot has room, and not where free bytes lie: a slot is refused only where live bytes and it are beyond the limit, where one
+// rank's blocks or machine leave no room for it, or where the addresses are in pieces (FSCCL_POOL_REGION_BYTES).
 //
-// Once the step is known, at the second step boundary, the plan's bytes exist again as a whole: no slot asks the system any more.
+// Once the step is known, at the first slot after the second step boundary, the plan's bytes exist again as a whole: no slot asks
+// the system any more.
 #include "base/limits.h"
 #include "cuda/device.h"
 #include "unit/pool.h"
@@ -17,57 +17,72 @@ bool Pool::may_be_sparse(Communicator& comm, const PoolSource& source) {
          !cuda::devices_may_be_there();
 }
 
-Status Pool::back(Part part, int host_rank, uint64_t begin, uint64_t end, bool* alone) {
-  const BackedBytes& backed = memory_->backed(part);
-  if (end <= backed.whole()) [[likely]]
-    return success();
-  return carry_out(part, host_rank, backed.place(begin, end, region(part)), alone);
+// Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
+Pool::MemoryChange Pool::backing(Part part, uint64_t begin, uint64_t end, uint64_t most) {
+  const Part other = part == Part::shared ? Part::own : Part::shared;
+  const uint64_t live = region(part).live(), beside = memory_->backed(other).bytes();
+  const uint64_t spared = live + beside > most ? live + beside - most : 0;
+  MemoryChange change;
+  change.add(part, memory_->backed(part).place(begin, end, region(part), most - (beside - spared)));
+  if (!change.made[static_cast<size_t>(part)].empty()) change.add(other, memory_->backed(other).spare(spared, region(other)));
+  return change;
 }
 
-Status Pool::carry_out(Part part, int host_rank, const BackedBytes::Change& change, bool* alone) {
-  if (part == Part::shared) shared_host_ = host_rank;
-  if (!change.given_back.empty()) {
-    Status released = wait_released(change.released);
-    *alone = !released.ok();
-    FSCCL_TRY(std::move(released));
-    const uint64_t position = ledger_.next();
-    for (const auto& [begin, end] : change.given_back) {
-      memory_->give_back(part, host_rank, begin, end);
-      region(part).give_up(begin, end, position);
+// Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
+Status Pool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
+  const uint64_t begin = slot->offset, end = begin + bytes;
+  if (end <= memory_->backed(part).whole()) return success();
+  uint64_t most = memory_->most_slots();
+  for (bool again = false;; again = true) {
+    const MemoryChange change = backing(part, begin, end, most);
+    uint64_t exist = memory_->extent(Part::shared) + memory_->extent(Part::own), lacking = 0;
+    for (const size_t p : {0, 1}) {
+      for (const auto& [from, to] : change.made[p]) exist += to - from;
+      for (const auto& [from, to] : change.given_back[p]) exist -= to - from;
     }
-    ledger_.done(position);
+    Status status = carry_out(change, taker, &lacking);
+    if (again) slot->free_since = std::max(slot->free_since, region(part).given_back(begin, end));
+    const uint64_t live = shared_->live() + own_->live();
+    if (status.ok() || !lacking || again || exist < live + lacking) return status;
+    most = exist - lacking;
   }
-  Status made = change.made.empty() ? success() : memory_->make(part, host_rank, change.made, alone);
-  look_if_ready();
-  FSCCL_TRY(std::move(made));
-  set_room();
+}
+
+// How many bytes of each part should exist as a whole: whole huge pages where the limit has room for them.
+std::array<uint64_t, 2> Pool::whole_extents() const {
+  const std::array<uint64_t, 2> exact{shared_->whole_extent(), own_->whole_extent()};
+  std::array<uint64_t, 2> rounded{};
+  for (const size_t p : {0, 1}) rounded[p] = std::min(round_up(exact[p], PoolMemory::kGrowth), part_bytes_);
+  return rounded[0] + rounded[1] <= memory_->most_slots() ? rounded : exact;
+}
+
+// At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
+void Pool::look_if_torn() {
+  const std::array<uint64_t, 2> whole = whole_extents();
+  const bool torn = !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
+  mend_due_ = torn && torn_;
+  torn_ = torn;
+}
+
+Status Pool::plan_mending(MemoryChange* change) {
+  const std::array<uint64_t, 2> whole = whole_extents();
+  uint64_t bytes = 0;
+  for (const Part part : {Part::shared, Part::own})
+    bytes += memory_->backed(part).bytes_if_mended(whole[static_cast<size_t>(part)], region(part));
+  if (bytes > memory_->most_slots()) return memory_->refuse_slot(bytes);
+  for (const Part part : {Part::shared, Part::own})
+    change->add(part, memory_->backed(part).mend(whole[static_cast<size_t>(part)], region(part)));
   return success();
 }
 
-// Since then, and by nobody used.
-void Pool::give_back_made(Part part, const BackedBytes& before) {
-  const int host_rank = part == Part::shared ? shared_host_.load() : rank();
-  for (const auto& [begin, end] : memory_->backed(part).more_than(before)) memory_->give_back(part, host_rank, begin, end);
-}
-
-Status Pool::mend(Part part) {
-  std::optional<uint64_t>& since = surplus_since_[static_cast<size_t>(part)];
-  const BackedBytes& backed = memory_->backed(part);
-  if (!backed.torn(region(part))) {
-    since.reset();
-    return success();
-  }
-  if (!since) {
-    since = ledger_.opened();
-    return success();
-  }
-  BackedBytes::Change change = backed.mend(region(part));
-  change.released = *since;
-  since.reset();
-  bool alone = false;
-  Status status = carry_out(part, part == Part::shared ? shared_host_.load() : rank(), change, &alone);
-  if (alone) comm_.engine().fail_all(status.error());  // the others have theirs
-  return status;
+// By all ranks that take the next slot, before they do. Where there is too little memory, bytes go on to exist where slots lie.
+Status Pool::mend(const Taker& taker) {
+  mend_due_ = torn_ = false;
+  MemoryChange change;
+  if (!plan_mending(&change).ok()) return success();
+  uint64_t lacking = 0;
+  Status status = carry_out(change, taker, &lacking);
+  return lacking ? success() : std::move(status);
 }
 
 }  // namespace fsccl

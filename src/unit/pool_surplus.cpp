@@ -19,7 +19,6 @@ Status Pool::wait_released(uint64_t position) {
 }
 
 Status Pool::give_back_surplus(Part part) {
-  if (memory_->sparse()) return mend(part);
   std::optional<uint64_t>& since = surplus_since_[static_cast<size_t>(part)];
   const uint64_t extent = region(part).extent();
   if (!memory_->exceeds(part, extent)) {

@@ -16,13 +16,14 @@ namespace fsccl {
 
 class ReleaseLedger {
  public:
-  static constexpr uint64_t kWindow = 4096;  // positions that may be open at once
+  static constexpr uint64_t kWindow = 4096;   // positions that may be open at once
+  static constexpr uint64_t kOfOneCall = 64;  // and as many that one call may open
   explicit ReleaseLedger(ReleaseLine* line) : line_(line) {}
 
   // Opens and returns the next position. One thread. False from `room` while too many are open.
   uint64_t next() { return ++opened_; }
   uint64_t opened() const { return opened_; }
-  bool room() const { return opened_ - published() < kWindow - 1; }
+  bool room() const { return opened_ - published() < kWindow - kOfOneCall; }
   uint64_t published() const { return line_->reached(); }
   void done(uint64_t position);
   // Of what was opened last, by whom it was opened. Nothing behind it can be done, so that where all before it is, nobody else

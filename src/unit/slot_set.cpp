@@ -19,10 +19,10 @@ SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role r
 
 uint64_t SlotSet::total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0}); }
 
-Result<uint64_t> SlotSet::take(size_t k, Engine& with) {
+Result<uint64_t> SlotSet::take(size_t k, const Pool::Taker& taker) {
   uint64_t free_since = 0;
   if (bytes_[k]) {
-    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), with));
+    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
     offset_[k] = slot.offset;
     free_since = slot.free_since;
   }
@@ -31,10 +31,10 @@ Result<uint64_t> SlotSet::take(size_t k, Engine& with) {
   return free_since;
 }
 
-Result<uint64_t> SlotSet::take_all(Engine& with) {
+Result<uint64_t> SlotSet::take_all(const Pool::Taker& taker) {
   uint64_t free_since = 0;
   for (size_t k = 0; k < size(); k++) {
-    Result<uint64_t> taken = take(k, with);
+    Result<uint64_t> taken = take(k, taker);
     if (!taken.ok()) {
       abandon();
       return taken;

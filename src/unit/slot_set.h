@@ -27,8 +27,8 @@ class SlotSet {
   bool any_held() const { return held_count_ > 0; }
 
   // The position that every rank must have released before the slot is written.
-  Result<uint64_t> take(size_t k, Engine& with);
-  Result<uint64_t> take_all(Engine& with);  // none is held; all or none
+  Result<uint64_t> take(size_t k, const Pool::Taker& taker);
+  Result<uint64_t> take_all(const Pool::Taker& taker);  // none is held; all or none
   Status give_back(size_t k, uint64_t position);
   Status give_back_all(uint64_t position);  // that are held
   void abandon();                           // gives back what is held, which this rank uses no more

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/user_call.h"
 #include "unit/replica_check.h"
 #include "unit/unit.h"
 
@@ -36,7 +37,7 @@ thread_local size_t told_index = 0;
 void Unit::tell(const Finish& finish, size_t index) {
   const Unit* const unit_before = std::exchange(told_unit, finish.unit);  // a callback may drive another communicator, which tells
   const size_t index_before = std::exchange(told_index, index);
-  finish.shard_ready(finish.shard_ready_context, finish.handle, index);
+  call_user("shard_ready", [&] { finish.shard_ready(finish.shard_ready_context, finish.handle, index); });
   told_unit = unit_before;
   told_index = index_before;
 }
@@ -90,7 +91,9 @@ Completion Unit::replicas_summed(Operation& op) {
 Status Unit::take_grad_slot(size_t k) {
   if (grads_.held(k)) return success();
   FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
-  FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, engine()));
+  Pool::Taker taker{comm(), {}};
+  fill_fingerprint(&taker.what, OpCode::reduce_grads, layout_->total(), 0);
+  FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
   FSCCL_TRY(wait_released(free_since));
   if (pool().watch() && grads_.bytes(k))
     pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write, true);

@@ -82,9 +82,11 @@ Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*
   const bool kept = slots_.any_held() && contents_valid_ && !changed_ && !writable;
   SlotSet& slots = beside ? writable_slots_ : slots_;
   uint64_t released = slot_released_;
-  kept_slot_.idle_since = 0;
+  if (!beside) kept_slot_.idle_since = 0;
   if (!slots.any_held()) {
-    FSCCL_ASSIGN(released, slots.take_all(engine()));
+    Pool::Taker taker{comm(), {}};
+    fill_fingerprint(&taker.what, OpCode::unshard, layout_->total(), static_cast<uint8_t>(writable ? 1 : 0));
+    FSCCL_ASSIGN(released, slots.take_all(taker));
   }
 
   for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);

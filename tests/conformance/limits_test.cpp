@@ -2,6 +2,7 @@
 #include <deque>
 #include <fstream>
 #include <list>
+#include <stdexcept>
 #include <vector>
 
 #include "unit_case.h"
@@ -80,24 +81,83 @@ TEST(Pools, ASlotBeyondTheLimitIsRefusedOnEveryRank) {
       });
 }
 
-// A block of one rank is in the way of a slot: the others have taken it, and learn at once that it cannot be.
+// A block of one rank is in the way of a slot: all ranks have the error, nothing has changed, and when the block has gone the slot
+// is there.
 TEST(Pools, ABlockInTheWayOfASlotIsEverybodysError) {
   for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
-    run_ranks(3,
-              [=](Rank& self) {
-                const PoolScope pool(self.comm, 64 << 20);
-                UnitCase c = wide_unit();
-                c.sharing = sharing;
-                TestUnit wide(c, self.comm, pool.get());
-                void* block = nullptr;
-                if (self.rank == 1) {
-                  ASSERT_OK(fsccl_pool_alloc(pool.get(), 50 << 20, nullptr, &block));
-                }
-                EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1",
-                             "limit");
-                EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
-              },
-              {.abort_at_end = true});
+    run_ranks(3, [=](Rank& self) {
+      const PoolScope pool(self.comm, 64 << 20);
+      UnitCase c = wide_unit();
+      c.sharing = sharing;
+      TestUnit wide(c, self.comm, pool.get());
+      wide.write_shards(1);
+      void* block = nullptr;
+      if (self.rank == 1) {
+        ASSERT_OK(fsccl_pool_alloc(pool.get(), 50 << 20, nullptr, &block));
+      }
+      const uint64_t live = pool.stats().live_bytes, reserved = pool.stats().reserved_bytes;
+      for (int i = 0; i < 3; i++)
+        EXPECT_ERROR(fsccl_unit_unshard(wide.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
+      EXPECT_EQ(pool.stats().live_bytes, live);
+      EXPECT_EQ(pool.stats().reserved_bytes, reserved);
+      EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+      wide.unshard();
+      wide.check_params(1);
+      wide.reshard();
+    });
+}
+
+// A schedule that one rank has no memory for is refused on all of them, and the steps go on without it.
+TEST(Pools, ABlockInTheWayOfAScheduleIsEverybodysError) {
+  run_ranks(3, [](Rank& self) {
+    const PoolScope pool(self.comm, 64 << 20);
+    TestUnit wide(wide_unit(), self.comm, pool.get());
+    wide.write_shards(1);
+    void* block = nullptr;
+    if (self.rank == 2) {
+      ASSERT_OK(fsccl_pool_alloc(pool.get(), 50 << 20, nullptr, &block));
+    }
+    const fsccl_event_t events[] = {{FSCCL_EVENT_UNSHARD, wide.get(), 0, 0}, {FSCCL_EVENT_RESHARD, wide.get(), 0, 0}};
+    EXPECT_ERROR(fsccl_pool_schedule(pool.get(), events, 2), FSCCL_ERR_OUT_OF_MEMORY, "of rank 2", "limit");
+    EXPECT_EQ(pool.stats().planned_bytes, 0u);
+    EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+    for (int i = 0; i < 2; i++) {
+      wide.unshard();
+      wide.check_params(1);
+      wide.reshard();
+      EXPECT_OK(fsccl_pool_schedule(pool.get(), events, 2));
+      ASSERT_OK(fsccl_pool_step(pool.get()));
+    }
+  });
+}
+
+// A limit that is no multiple of a huge page, nor of a page, is there to its last whole page: for blocks, and for slots of both
+// kinds.
+TEST(Pools, ALimitIsUsableUpToItself) {
+  constexpr uint64_t kLimit = (5 << 20) + 5 * 4096 + 1000, kPages = kLimit / 4096 * 4096;
+  for (const fsccl_sharing_t sharing : {FSCCL_SHARING_READ_ONLY, FSCCL_SHARING_PRIVATE})
+    run_ranks(2, [=](Rank& self) {
+      const PoolScope pool(self.comm, kLimit);
+      void* block = nullptr;
+      ASSERT_OK(fsccl_pool_alloc(pool.get(), kPages, nullptr, &block));
+      EXPECT_EQ(pool.stats().reserved_bytes, kPages);
+      EXPECT_OK(fsccl_pool_free(pool.get(), block, nullptr));
+      EXPECT_ERROR(fsccl_pool_alloc(pool.get(), kPages + 1, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+      uint64_t released = 0;
+      EXPECT_OK(fsccl_pool_trim(pool.get(), &released));
+      UnitCase c = simple_unit({{static_cast<int64_t>(kPages / 8)}});
+      c.params[0].dtype = c.wire = FSCCL_FLOAT64;
+      c.params[0].frozen = c.params[0].own_shard = true;
+      c.sharing = sharing;
+      TestUnit unit(c, self.comm, pool.get());
+      unit.write_shards(1);
+      for (int step = 0; step < 3; step++) {
+        unit.unshard();
+        unit.check_params(1);
+        unit.reshard();
+        ASSERT_OK(fsccl_pool_step(pool.get()));
+      }
+    });
 }
 
 // A pool of one rank whose program is asked for memory.
@@ -216,6 +276,39 @@ TEST(Limits, KeptSlotsGiveWay) {
       unit->unshard();
       unit->check_params(1);
     });
+}
+
+// An exception of the program's function counts as an answer that there is nothing to give back, and leaves nothing behind.
+TEST(Limits, AnExceptionOfTheProgramLeavesNothingBehind) {
+  run_ranks(2, [](Rank& self) {
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.limit_bytes = 4 * kMiB;
+    config.on_pressure = [](void*, fsccl_pool_t, uint64_t) -> uint64_t { throw std::runtime_error("no"); };
+    fsccl_pool_t pool = nullptr;
+    ASSERT_OK(fsccl_pool_create(self.comm, &config, &pool));
+    void* block = nullptr;
+    for (int i = 0; i < 3; i++) EXPECT_ERROR(fsccl_pool_alloc(pool, 100 * kMiB, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_OK(fsccl_pool_alloc(pool, 4 * kMiB, nullptr, &block));
+    // A slot, which rank 1 alone has no memory for.
+    if (self.rank == 0) {
+      EXPECT_OK(fsccl_pool_free(pool, block, nullptr));
+    }
+    UnitCase c = simple_unit({{kMiB / 8}});
+    c.params[0].dtype = c.wire = FSCCL_FLOAT64;
+    c.params[0].frozen = c.params[0].own_shard = true;
+    {
+      TestUnit unit(c, self.comm, pool);
+      unit.write_shards(1);
+      EXPECT_ERROR(fsccl_unit_unshard(unit.get(), FSCCL_UNSHARD_READ, nullptr), FSCCL_ERR_OUT_OF_MEMORY, "of rank 1", "limit");
+      if (self.rank == 1) {
+        EXPECT_OK(fsccl_pool_free(pool, block, nullptr));
+      }
+      unit.unshard();
+      unit.check_params(1);
+      unit.reshard();
+    }
+    EXPECT_OK(fsccl_pool_destroy(pool));
+  });
 }
 
 // What a schedule needs is said before its first step, for all slots together.

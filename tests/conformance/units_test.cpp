@@ -433,6 +433,8 @@ TEST(Unit, OperationsInFlightAreGuarded) {
     if (self.rank == 0) turn = 0;
     TestUnit unit(simple_unit({{8}}), self.comm, pool.get());
     unit.write_shards(1);
+    unit.unshard();  // where memory has to be made, the call would wait for the other rank
+    unit.reshard();
     unit.write_grads(1, self.rank);
     ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
     if (self.rank == 1) {

@@ -15,14 +15,14 @@ constexpr uint64_t kPage = CollectiveRegion::kAlignment, kAddresses = uint64_t{1
 // A part of slots with a map of what exists of it, page by page, as the system would have it.
 class Part {
  public:
-  explicit Part(uint64_t most) : slots_(most, true) { slots_.set_capacity(most, kAddresses); }
+  explicit Part(uint64_t most) : slots_(most, true), limit_(most) { slots_.set_capacity(most, most, kAddresses); }
 
   bool take(uint64_t key, uint64_t pages) {
     const Result<SlotGrant> grant = slots_.take(key, pages * kPage, true, ++position_);
     if (!grant.ok()) return false;
     const uint64_t begin = grant.value().offset, end = begin + pages * kPage;
     held_[key] = {begin, end};
-    if (end > backed_.whole()) carry_out(backed_.place(begin, end, slots_));
+    if (end > backed_.whole()) carry_out(backed_.place(begin, end, slots_, limit_));
     needed_ = std::max({needed_, slots_.live(), slots_.plan_bytes()});
     check();
     return true;
@@ -35,8 +35,9 @@ class Part {
   void end_step() {
     slots_.end_step();
     needed_ = std::max(needed_, slots_.plan_bytes());
-    const bool torn = backed_.torn(slots_);
-    if (torn && torn_) carry_out(backed_.mend(slots_), true);
+    const uint64_t whole = slots_.whole_extent();
+    const bool torn = !backed_.is(whole);
+    if (torn && torn_) carry_out(backed_.mend(whole, slots_), true);
     torn_ = torn && !torn_;
     check();
   }
@@ -69,10 +70,11 @@ class Part {
     for (const auto& [key, range] : held_)
       for (uint64_t at = range.first; at < range.second; at += kPage) ASSERT_TRUE(pages_.contains(at));
     for (uint64_t at = 0; at < backed_.whole(); at += kPage) ASSERT_TRUE(pages_.contains(at));
-    ASSERT_LE(backed_.bytes(), needed_ + needed_ / 32 + kPage);
+    ASSERT_LE(backed_.bytes(), std::min(needed_ + needed_ / 32 + kPage, limit_));
   }
 
   CollectiveRegion slots_;
+  const uint64_t limit_;
   BackedBytes backed_{kPage};
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> held_;
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> last_;
@@ -124,6 +126,32 @@ TEST(BackedBytes, AreThePlansAndLeftAloneOnceAStepIsKnown) {
   EXPECT_EQ(part.backed().whole(), part.slots().plan_bytes());
 }
 
+// Nothing is rounded up beyond the most that may exist, and two parts share that: what is no slot's of one goes for the other.
+TEST(BackedBytes, KeepToWhatMayExist) {
+  constexpr uint64_t kMost = 21 * kPage, kUnit = 8 * kPage;
+  CollectiveRegion slots(kAddresses, true);
+  slots.set_capacity(kMost, kMost, kAddresses);
+  BackedBytes backed(kUnit);
+  const auto back = [&](uint64_t key, uint64_t pages, uint64_t most) {
+    const uint64_t begin = slots.take(key, pages * kPage, false, key).value().offset;
+    const BackedBytes::Change change = backed.place(begin, begin + pages * kPage, slots, most);
+    for (const auto& [from, to] : change.given_back) backed.given_back(from, to);
+    for (const auto& [from, to] : change.made) backed.made(from, to);
+  };
+  back(1, 3, kMost);
+  EXPECT_EQ(backed.bytes(), kUnit);
+  back(2, 15, kMost);
+  EXPECT_EQ(backed.bytes(), kMost);  // instead of three units
+  ASSERT_TRUE(slots.give_back(2, 3).ok());
+  const BackedBytes::Change spare = backed.spare(10 * kPage + 1, slots);
+  uint64_t spared = 0;
+  for (const auto& [from, to] : spare.given_back) spared += to - from;
+  EXPECT_EQ(spared, 11 * kPage);
+  EXPECT_EQ(spare.released, 3u);
+  for (const auto& [from, to] : spare.given_back) backed.given_back(from, to);
+  EXPECT_EQ(backed.bytes(), 10 * kPage);
+}
+
 // As many bytes live as may exist, in pieces: offsets alone would have no room.
 TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
   Part part(8 * kPage);
@@ -132,7 +160,7 @@ TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
   for (uint64_t key = 0; key < 8; key += 2) part.give_back(key);
   ASSERT_TRUE(part.take(9, 4));  // of four gaps of one page
   EXPECT_FALSE(part.take(10, 1));
-  EXPECT_LE(part.backed().bytes(), 9 * kPage);
+  EXPECT_LE(part.backed().bytes(), 8 * kPage);
 }
 
 }  // namespace

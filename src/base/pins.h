@@ -1,0 +1,59 @@
+// Which objects threads use now, so that no thread frees one that another is in. Who uses an object pins it; who ends it first
+// makes sure that nobody finds it any more, and then waits until nobody has it pinned.
+//
+// To pin is a store into a word of the thread's own, and a look at whether the object is still to be found (handle.h). Between the
+// two the processor must not change the order. That is made sure of by who ends the object, with membarrier(2), and costs who pins
+// nothing. Where the system has no membarrier, who pins pays for it.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+namespace fsccl {
+
+class Pins {
+ public:
+  using Word = std::atomic<const void*>;
+  static constexpr size_t kMost = 8;  // of a thread at once
+
+  // Before the first object is made.
+  static void prepare();
+  // Says that this thread uses what has this address; null when it uses too many, or ends. Order as above.
+  static Word* set(const void* what) noexcept {
+    Record* record = mine;
+    if (!record) [[unlikely]]
+      if (!(record = begin())) return nullptr;
+    for (Word& word : record->words) {
+      if (word.load(std::memory_order_relaxed)) continue;
+      if (light_.load(std::memory_order_relaxed)) [[likely]] {
+        word.store(what, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the membarrier of settle()
+      } else {
+        (void)word.exchange(what, std::memory_order_seq_cst);
+      }
+      return &word;
+    }
+    return nullptr;
+  }
+  static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }  // pairs with the load in held()
+  // From now on every thread that has set a word is seen by held(), or sees what this thread has done before.
+  static void settle() noexcept;
+  // Whether any thread has it pinned; whether this one has.
+  static bool held(const void* what) noexcept;
+  static bool held_here(const void* what) noexcept;
+
+ private:
+  struct Record {
+    std::array<Word, kMost> words{};
+    std::atomic<bool> taken{true};  // by a thread that lives
+    Record* next = nullptr;
+  };
+  struct End;
+  static Record* begin() noexcept;
+
+  static thread_local Record* mine;
+  static std::atomic<Record*> all_;
+  static std::atomic<bool> light_;
+};
+
+}  // namespace fsccl
