@@ -82,7 +82,7 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   config.record = 1;
   if (fsccl_pool_create(comm, &config, &handle) != FSCCL_OK) stop("fsccl_pool_create");
   Pool& pool = *pool_of(handle).value();
-  Engine& engine = pool.comm().engine();
+  const Pool::Taker taker{pool.comm(), {}};
   for (uint64_t u = 1; u <= kUnits; u++) {
     pool.journal().name_slot(u, UseKind::kParameters, "layer" + std::to_string(u));
     pool.journal().name_slot(kGradient + u, UseKind::kGradients, "layer" + std::to_string(u));
@@ -91,7 +91,7 @@ Percentiles time_pool(fsccl_comm_t comm, int steps, std::barrier<>& together) {
   for (uint64_t u = 1; u <= kUnits; u++)
     for (const uint64_t key : {u, kGradient + u}) names[key] = pool.name_of(key);
   const auto apply = [&](const StepEvent& event) {
-    if (event.takes()) return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, engine).ok();
+    if (event.takes()) return pool.take(Part::own, pool.rank(), names[event.key], event.bytes, event.stable, taker).ok();
     const uint64_t position = pool.open_position();
     const bool given_back = pool.give_back(Part::own, names[event.key], position).ok();
     pool.done_last();

@@ -140,7 +140,7 @@ TEST(Streams, TheDefaultOneIsCapturedWithAnyThatBlocks) {
     Result<OwnedStream> own = OwnedStream::create(first);
     ASSERT_TRUE(own.ok());
     EXPECT_FALSE(first.capturing(own.value().get()).value());
-    EXPECT_TRUE(own.value().finish().ok());
+    EXPECT_TRUE(own.value().finish(Deadline::never()).ok());
   }
   EXPECT_FALSE(first.capturing(nullptr).value());
   EXPECT_EQ(first.driver().stream_destroy(blocking), kSuccess);
