@@ -13,7 +13,11 @@
  *              arguments and handles, and FSCCL_ERR_OUT_OF_MEMORY; every operation the error that ended its communicator.
  *              Below stands what else there is.
  *   Handles    NULL, foreign and destroyed handles are errors (FSCCL_ERR_INVALID_HANDLE), never undefined behaviour.
- *              A handle is a small number, not an address: do not dereference it.
+ *              A handle is a small number, not an address: do not dereference it. A call uses its object until it returns, so
+ *              one thread may destroy what others use: the destroy waits until their calls have returned, and their next calls
+ *              are FSCCL_ERR_INVALID_HANDLE. Where a call of another thread does not return (it waits for other ranks: abort
+ *              the communicator first), the destroy is FSCCL_ERR_INVALID_STATE at the communicator's deadline, and nothing has
+ *              changed; so it is at once in a callback that the library calls for that object.
  *   Config     Configuration structs begin with their own size; initialise them with their FSCCL_..._INIT macro and
  *              then set fields. Fields are only ever appended, so old programs run on newer libraries.
  *   Threads    One thread at a time may issue operations on a communicator, and on the pools and units made on it, and
@@ -32,6 +36,9 @@
  *   Sizes      Counts, displacements and what says so are in elements; sizes, and what is named ..._bytes, in bytes.
  *   Fork       After fork() the child's handles are invalid: every call returns FSCCL_ERR_FORKED. The parent is unaffected.
  *   Strings    Names and paths are copied. What a visit(), take() or other callback is given lives during its call.
+ *   Callbacks  An exception of C++ that leaves one is logged, and ends there: on_pressure and on_failure count as 0, functions of
+ *              an allocator's table as FSCCL_ERR_SYSTEM. One that leaves a visit(), take() or all_gather() ends its call with
+ *              FSCCL_ERR_INTERNAL. Nothing is left behind.
  *   Not here   What a release, build or machine cannot do returns FSCCL_ERR_NOT_AVAILABLE; the error text says why and what
  *              to use instead.
  */
@@ -74,9 +81,9 @@ typedef enum fsccl_status {
   FSCCL_ERR_FORKED = -7,           /* the process forked after the handle was made */
 
   /* resource (-20 .. -39): the machine or a limit refused; state is as before the call */
-  FSCCL_ERR_OUT_OF_MEMORY = -20,
-  FSCCL_ERR_LIMIT = -21,  /* a limit (open files, address space, a pool's limit) is too low; the text names it */
-  FSCCL_ERR_SYSTEM = -22, /* a system call failed; the text names it and its error */
+  FSCCL_ERR_OUT_OF_MEMORY = -20, /* the machine, the container or a pool's limit has no room; free some and go on */
+  FSCCL_ERR_LIMIT = -21,         /* a limit on a number (open files, addresses, handles, streams) is too low; the text names it */
+  FSCCL_ERR_SYSTEM = -22,        /* a system call failed; the text names it and its error */
 
   /* link (-40 .. -59): a connection between two ranks failed */
   FSCCL_ERR_LINK = -40,
@@ -326,6 +333,7 @@ FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
 /*
  * Ends the handle and gives everything back. Complete or abort operations in flight, messages included, and destroy pools and units
  * made on `comm` first: else FSCCL_ERR_INVALID_STATE, as in a function given to fsccl_work_callback(), and nothing has changed.
+ * Calls of other threads on `comm` and its works are waited for (Handles, above); after fsccl_comm_abort() they return soon.
  * Does not wait for other ranks, unless `comm` is still being created (nonblocking); one that later waits for this rank gets
  * FSCCL_ERR_PEER_DEAD ("rank N has left"). A process that ends by exit(0) or a return from main leaves all its communicators; one
  * that ends otherwise has died, which ends them on all ranks.
@@ -364,9 +372,10 @@ typedef struct fsccl_pool_config {
   size_t size;
   fsccl_memory_t memory;
   int device;           /* for device memory */
-  uint64_t limit_bytes; /* the most this rank may reserve, shared slots counted on every rank; 0: FSCCL_POOL_LIMIT. Slots together
-                           keep below the smallest of the ranks' limits, so that a slot beyond it is refused on all of them. On a
-                           GPU without either: 90 % of its free memory, shared by the ranks of `comm` that are on it */
+  uint64_t limit_bytes; /* the most this rank may reserve, in whole pages, shared slots counted on every rank; 0:
+                           FSCCL_POOL_LIMIT. Slots together keep below the smallest of the ranks' limits, so that a slot beyond it
+                           is refused on all of them (docs/memory.md: when there is room). On a GPU without either: 90 % of its
+                           free memory, shared by the ranks of `comm` that are on it */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   const char* name;     /* for messages and metrics; copied; NULL: the library makes one */
   int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
@@ -452,7 +461,7 @@ typedef struct fsccl_pool_stats_s {
   uint64_t live_peak_bytes;       /* the most ever live at once */
   uint64_t collective_live_bytes; /* slots of units, shared ones included on every rank that uses them */
   uint64_t collective_peak_bytes; /* the most of shared slots and the most of own ones, each at its time, together */
-  uint64_t local_live_bytes; /* blocks of fsccl_pool_alloc(), and imports */
+  uint64_t local_live_bytes;      /* blocks of fsccl_pool_alloc(), and imports */
   uint64_t local_peak_bytes;
   uint64_t planned_bytes;          /* extent of the current plan, 0 without one */
   uint64_t plan_bound_bytes;       /* the most live bytes at any moment of the planned schedule: no plan can need less */
@@ -655,9 +664,10 @@ typedef enum fsccl_unshard_mode {
  * Gathers the parameters into a slot, cast to wire_dtype. Collective. When complete, param(i) is valid until reshard. A second
  * unshard before reshard is FSCCL_ERR_INVALID_STATE. Waits (in the operation, not in the thread) until every rank has given back
  * what was in the slot before. Addresses: param(i) is at the same address in every unshard of a step and in every step, from the
- * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one. FSCCL_ERR_OUT_OF_MEMORY:
- * the pool has no room for the slot, on all ranks alike, and nothing has changed (docs/memory.md says when a single rank's shortage
- * ends the communicator).
+ * first step on with a declared schedule (fsccl_pool_schedule), from the second on with a recorded one. Where memory has to be made
+ * for the slot, as in first steps and in those that go another way than any before, the call waits for the other ranks, also with a
+ * work. FSCCL_ERR_OUT_OF_MEMORY: the limit, or the blocks, machine or source of one rank, leave no room for the slot; it is the
+ * error of all ranks, nothing has changed, and the communicator goes on.
  */
 FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t* work);
 /* The whole parameter `index`, row major (with blocks: in their order), contiguous, aligned to 64 bytes (flat layout: to its
