@@ -10,6 +10,7 @@
 #include "allocators/host/host_source.h"
 #include "api/block_table.h"
 #include "api/objects.h"
+#include "base/config.h"
 #include "base/fork.h"
 #include "base/immortal.h"
 #include "base/limits.h"
@@ -31,9 +32,9 @@ AllocatorTable& allocators() {
   return table.get();
 }
 
-Result<AllocatorObject*> allocator_of(const void* context) {
-  AllocatorObject* object = allocators().find(bits_of(context));
-  if (!object || forked()) [[unlikely]]
+Result<Ref<AllocatorObject>> allocator_of(const void* context) {
+  Ref<AllocatorObject> object = forked() ? Ref<AllocatorObject>() : allocators().find(bits_of(context));
+  if (!object) [[unlikely]]
     return bad_handle(HandleKind::allocator, bits_of(context));
   return object;
 }
@@ -41,7 +42,7 @@ Result<AllocatorObject*> allocator_of(const void* context) {
 fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* stream, void** pointer) {
   return guarded("fsccl_allocator_t.allocate", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
-    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
     const uint64_t wanted = alignment ? alignment : kSourceAlignment;
     FSCCL_ASSIGN(*pointer, object->blocks.allocate(object->source, {.bytes = bytes, .alignment = wanted, .stream = stream}));
     return success();
@@ -50,7 +51,7 @@ fsccl_status_t allocate(void* context, size_t bytes, size_t alignment, void* str
 
 fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void* stream) {
   return guarded("fsccl_allocator_t.deallocate", [&]() -> Status {
-    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
     return object->blocks.deallocate(pointer, bytes, stream);
   });
 }
@@ -58,7 +59,7 @@ fsccl_status_t deallocate(void* context, void* pointer, size_t bytes, void* stre
 fsccl_status_t share(void* context, void* pointer, int* fd, uint64_t* offset) {
   return guarded("fsccl_allocator_t.share", [&]() -> Status {
     if (!fd || !offset) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", fd ? "offset" : "fd");
-    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
+    FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
     FSCCL_TRY(object->blocks.check(pointer));
     FSCCL_ASSIGN(SharedMemory shared, object->source->share(pointer));
     *offset = shared.offset;
@@ -69,12 +70,17 @@ fsccl_status_t share(void* context, void* pointer, int* fd, uint64_t* offset) {
 
 fsccl_status_t destroy(void* context) {
   return guarded("fsccl_allocator_t.destroy", [&]() -> Status {
-    FSCCL_ASSIGN(AllocatorObject * object, allocator_of(context));
-    if (const uint64_t blocks = object->blocks.blocks())
-      return fail(FSCCL_ERR_INVALID_STATE, "{} block(s) of this allocator, with {} bytes, are out: give them back first", blocks,
-                  object->blocks.bytes());
-    allocators().take(bits_of(context));
-    return success();
+    const auto may_end = [](AllocatorObject& object) {
+      const uint64_t blocks = object.blocks.blocks();
+      return !blocks ? success()
+                     : fail(FSCCL_ERR_INVALID_STATE, "{} block(s) of this allocator, with {} bytes, are out: give them back first",
+                            blocks, object.blocks.bytes());
+    };
+    {
+      FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(context));
+      FSCCL_TRY(may_end(*object));
+    }
+    return allocators().end(bits_of(context), Deadline::in_ms(config()->timeout_ms), may_end).take_status();
   });
 }
 
@@ -121,7 +127,7 @@ class PoolBlocks : public EndSource {
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(pool_));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(pool_));
     if (object->device) return object->device->alloc(request.bytes, static_cast<cuda::Stream>(request.stream), request.alignment);
     Pool& pool = *object->pool;
     if (pool.dry_run()) return fail(FSCCL_ERR_INVALID_STATE, "pool '{}' is a rehearsal (dry_run) and has no memory", pool.name());
@@ -131,7 +137,7 @@ class PoolBlocks : public EndSource {
     return pool.alloc(request.bytes, request.stream, request.alignment);
   }
   Status give_back(void* pointer, const MemoryRequest& request) override {
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(pool_));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(pool_));
     return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(request.stream))
                           : object->pool->free(pointer, request.stream);
   }
@@ -146,7 +152,7 @@ class PoolBlocks : public EndSource {
 Result<std::shared_ptr<MemorySource>> source_of(const fsccl_allocator_t* table) {
   FSCCL_ASSIGN(const fsccl_allocator_t checked, read_table(table));
   if (checked.allocate != allocate || checked.deallocate != deallocate) return make_outside_source(checked);
-  FSCCL_ASSIGN(AllocatorObject * object, allocator_of(checked.context));
+  FSCCL_ASSIGN(const Ref<AllocatorObject> object, allocator_of(checked.context));
   return object->source;
 }
 
@@ -176,7 +182,7 @@ fsccl_status_t fsccl_allocator_cuda(int device, fsccl_allocator_t* allocator) {
 fsccl_status_t fsccl_pool_allocator(fsccl_pool_t handle, fsccl_allocator_t* allocator) {
   return guarded("fsccl_pool_allocator", [&]() -> Status {
     if (!allocator) return fail(FSCCL_ERR_INVALID_ARGUMENT, "allocator is NULL");
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     return put_out(std::make_shared<PoolBlocks>(handle, object->device.get()), "pool", allocator);
   });
 }

@@ -14,7 +14,7 @@ inline fsccl_status_t issue(const char* name, const void* send, const void* recv
                             fsccl_work_t* work, Submit&& submit, SubmitOnDevice&& submit_on_device) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
-    Communicator* comm = live_comm(handle);
+    const Ref<Communicator> comm = live_comm(handle);
     if (!comm) [[unlikely]]
       return comm_of(handle).take_status();
     if (int ordinal; on_device(send, recv, stream, &ordinal)) [[unlikely]]

@@ -1,4 +1,6 @@
 // fsccl_comm_*: making, dividing and ending communicators.
+#include <vector>
+
 #include "api/objects.h"
 #include "base/config.h"
 #include "base/undo.h"
@@ -120,6 +122,23 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   return success();
 }
 
+// Whether a communicator may be destroyed, which nobody uses.
+Status may_end(const CommObject& object) {
+  Communicator* const comm = object.ready.load();
+  if (!comm) return success();
+  if (const int dependents = comm->dependents)
+    return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(),
+                dependents);
+  if (comm->engine().unattended())
+    return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
+                comm->name(), comm->engine().under_way());
+  for (const auto& [ranks, pair] : object.pairs)
+    if (const CommObject* open = comms().owned(bits_of(pair)); open && open->comm->engine().unattended())
+      return fail(FSCCL_ERR_INVALID_STATE, "'{}' has messages in flight: wait for them, or abort the communicator",
+                  open->comm->name());
+  return success();
+}
+
 }  // namespace
 
 extern "C" {
@@ -160,7 +179,7 @@ fsccl_status_t fsccl_comm_create(const fsccl_comm_config_t* given, fsccl_comm_t*
 fsccl_status_t fsccl_comm_split(fsccl_comm_t handle, int color, int key, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
   return guarded("fsccl_comm_split", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
-    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     if (color < 0 && color != FSCCL_COLOR_NONE)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "color {} is not at least 0, nor FSCCL_COLOR_NONE", color);
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
@@ -174,7 +193,7 @@ fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t c
   return guarded("fsccl_comm_subset", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
     if (!ranks) return fail(FSCCL_ERR_INVALID_ARGUMENT, "ranks is NULL");
-    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     FSCCL_ASSIGN(const std::vector<int> members, read_members(ranks, count, *parent));
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
     FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->subset(members, tag, options));
@@ -185,7 +204,7 @@ fsccl_status_t fsccl_comm_subset(fsccl_comm_t handle, const int* ranks, size_t c
 fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t* given, fsccl_comm_t* result) {
   return guarded("fsccl_comm_shrink", [&]() -> Status {
     if (!result) return fail(FSCCL_ERR_INVALID_ARGUMENT, "result is NULL");
-    FSCCL_ASSIGN(Communicator * parent, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> parent, comm_of(handle));
     FSCCL_ASSIGN(const CommunicatorOptions options, read_child_options(given, *parent));
     FSCCL_ASSIGN(std::unique_ptr<Communicator> made, parent->shrink(options));
     return add_child(std::move(made), result);
@@ -195,7 +214,7 @@ fsccl_status_t fsccl_comm_shrink(fsccl_comm_t handle, const fsccl_comm_config_t*
 fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t handle, int rank, fsccl_peer_state_t* state) {
   return guarded("fsccl_comm_peer_state", [&]() -> Status {
     if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     if (rank < 0 || rank >= comm->size())
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank {} is outside 0 .. {}", rank, comm->size() - 1);
     *state = comm->peer_state(rank);
@@ -205,7 +224,7 @@ fsccl_status_t fsccl_comm_peer_state(fsccl_comm_t handle, int rank, fsccl_peer_s
 
 fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
   return guarded("fsccl_comm_abort", [&]() -> Status {
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     Error error;
     error.code = FSCCL_ERR_ABORTED;
     error.rank = error.peer = comm->rank();
@@ -221,29 +240,29 @@ fsccl_status_t fsccl_comm_abort(fsccl_comm_t handle) {
 
 fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
   return guarded("fsccl_comm_destroy", [&]() -> Status {
-    CommObject* object = comms().find(bits_of(handle));
-    if (!object || forked()) return bad_handle(HandleKind::comm, bits_of(handle));
-    if (Notifications::calling())
-      return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
-    if (object->creator.joinable()) object->creator.join();
-    if (Communicator* comm = object->ready.load()) {
-      if (comm->dependents)
-        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' still has {} pool(s) and unit(s): destroy them first", comm->name(),
-                    comm->dependents);
-      if (comm->engine().unattended())
-        return fail(FSCCL_ERR_INVALID_STATE, "communicator '{}' has {} operation(s) in flight: wait for them, or abort it",
-                    comm->name(), comm->engine().under_way());
-      for (const auto& [ranks, pair] : object->pairs)
-        if (Communicator* open = live_comm(pair); open && open->engine().unattended())
-          return fail(FSCCL_ERR_INVALID_STATE, "'{}' has messages in flight: wait for them, or abort the communicator",
-                      open->name());
-      for (const auto& [ranks, pair] : object->pairs) {
-        if (Communicator* open = live_comm(pair)) unregister_engine(&open->engine());
-        comms().take(bits_of(pair));
-      }
-      unregister_engine(&comm->engine());
+    Deadline deadline = Deadline::in_ms(config()->timeout_ms);
+    {
+      FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
+      if (Notifications::calling())
+        return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
+      const std::lock_guard lock(object->creator_mutex);
+      if (object->creator.joinable()) object->creator.join();
+      FSCCL_TRY(may_end(*object));
+      if (const Communicator* comm = object->ready.load()) deadline = comm->deadline();
     }
-    comms().take(bits_of(handle));
+    std::vector<std::unique_ptr<CommObject>> pairs;
+    Result<std::unique_ptr<CommObject>> ended = comms().end(bits_of(handle), deadline, [&](CommObject& object) -> Status {
+      FSCCL_TRY(may_end(object));
+      pairs.reserve(object.pairs.size());
+      for (const auto& [ranks, pair] : object.pairs)
+        if (std::unique_ptr<CommObject> taken = comms().take(bits_of(pair))) pairs.push_back(std::move(taken));
+      return success();
+    });
+    if (!ended.ok()) return ended.take_status();
+    for (const auto& pair : pairs) unregister_engine(&pair->comm->engine());
+    pairs.clear();  // before the communicator that they were made in
+    const std::unique_ptr<CommObject> object = ended.take();
+    if (object->comm) unregister_engine(&object->comm->engine());
     return success();
   });
 }
@@ -251,7 +270,7 @@ fsccl_status_t fsccl_comm_destroy(fsccl_comm_t handle) {
 fsccl_status_t fsccl_comm_rank(fsccl_comm_t handle, int* rank) {
   return guarded("fsccl_comm_rank", [&]() -> Status {
     if (!rank) return fail(FSCCL_ERR_INVALID_ARGUMENT, "rank is NULL");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     *rank = comm->rank();
     return success();
   });
@@ -260,7 +279,7 @@ fsccl_status_t fsccl_comm_rank(fsccl_comm_t handle, int* rank) {
 fsccl_status_t fsccl_comm_size(fsccl_comm_t handle, int* size) {
   return guarded("fsccl_comm_size", [&]() -> Status {
     if (!size) return fail(FSCCL_ERR_INVALID_ARGUMENT, "size is NULL");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     *size = comm->size();
     return success();
   });
@@ -269,7 +288,7 @@ fsccl_status_t fsccl_comm_size(fsccl_comm_t handle, int* size) {
 fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t handle, int* local_rank, int* local_size) {
   return guarded("fsccl_comm_local_rank", [&]() -> Status {
     if (!local_rank || !local_size) return fail(FSCCL_ERR_INVALID_ARGUMENT, "an output is NULL");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     Job& job = comm->context().job();
     int before = 0, all = 0;
     for (int rank = 0; rank < comm->size(); rank++) {
@@ -286,8 +305,7 @@ fsccl_status_t fsccl_comm_local_rank(fsccl_comm_t handle, int* local_rank, int* 
 fsccl_status_t fsccl_comm_async_error(fsccl_comm_t handle, fsccl_status_t* state) {
   return guarded("fsccl_comm_async_error", [&]() -> Status {
     if (!state) return fail(FSCCL_ERR_INVALID_ARGUMENT, "state is NULL");
-    CommObject* object = comms().find(bits_of(handle));
-    if (!object || forked()) return bad_handle(HandleKind::comm, bits_of(handle));
+    FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
     Communicator* comm = object->ready.load(std::memory_order_acquire);
     if (!comm) {
       const bool failed = object->failed.load(std::memory_order_acquire);
@@ -309,7 +327,7 @@ fsccl_status_t fsccl_comm_counters(fsccl_comm_t handle, fsccl_counters_t* counte
   return guarded("fsccl_comm_counters", [&]() -> Status {
     if (!counters || counters->size < sizeof(*counters))
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "counters is NULL, or not initialised with FSCCL_COUNTERS_INIT");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     const size_t size = counters->size;
     *counters = comm->engine().tally().counters();
     counters->size = size;

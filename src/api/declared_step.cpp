@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "api/objects.h"
 #include "base/hash.h"
 
 namespace fsccl {
 namespace {
 
-Result<UnitObject*> unit_of(const fsccl_event_t& event, size_t number) {
-  Result<UnitObject*> found = any_unit_of(event.unit);
+Result<Ref<UnitObject>> unit_of(const fsccl_event_t& event, size_t number) {
+  Result<Ref<UnitObject>> found = any_unit_of(event.unit);
   if (!found.ok()) return fail(FSCCL_ERR_INVALID_HANDLE, "event {}: {}", number, found.status().text());
   if (event.kind < FSCCL_EVENT_UNSHARD || event.kind > FSCCL_EVENT_RELEASE)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "event {}: {} is not a fsccl_event_kind_t", number, static_cast<int>(event.kind));
@@ -37,12 +36,13 @@ DeclaredStep::UnitState& DeclaredStep::state_of(const Unit& unit) {
 }
 
 Status DeclaredStep::add(const fsccl_event_t& event, size_t number) {
-  FSCCL_ASSIGN(const UnitObject* object, unit_of(event, number));
+  FSCCL_ASSIGN(Ref<UnitObject> object, unit_of(event, number));
   if (!object->unit || object->unit->spec().pool != &pool_) return elsewhere(*object, number);
   const Unit& unit = *object->unit;
   for (const uint64_t part : {unit.parameter_slots().key(0), static_cast<uint64_t>(event.kind), event.first, event.count})
     hash = mix_hash(hash, part);
   UnitState& state = state_of(unit);
+  if (!state.object) state.object = std::move(object);
   if (event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD) return move_unit(unit, event, state, number);
   const bool release = event.kind == FSCCL_EVENT_RELEASE;
   if (release && !unit.spec().by_parameter)
@@ -122,7 +122,7 @@ void DeclaredStep::move(const SlotSet& slots, size_t k, bool take) {
 }
 
 Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
-  FSCCL_ASSIGN(const UnitObject* object, unit_of(event, number));
+  FSCCL_ASSIGN(Ref<UnitObject> object, unit_of(event, number));
   if (!object->device || &object->device->pool() != &pool_) return elsewhere(*object, number);
   const DeviceUnit& unit = *object->device;
   const bool parameters = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_RESHARD;
@@ -136,6 +136,7 @@ Status DeclaredDeviceStep::add(const fsccl_event_t& event, size_t number) {
   const auto [found, first] = units_.try_emplace(&unit);
   UnitState& state = found->second;
   if (first) state.unsharded.now = unit.unsharded(), state.gradients.now = unit.gradient_slot().held;
+  if (!state.object) state.object = std::move(object);
   const bool take = event.kind == FSCCL_EVENT_UNSHARD || event.kind == FSCCL_EVENT_GRAD;
   DeclaredHold& hold = parameters ? state.unsharded : state.gradients;
   if (!hold.may(take))

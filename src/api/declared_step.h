@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "api/objects.h"
 #include "device/device_unit.h"
 #include "unit/unit.h"
 
@@ -23,7 +24,7 @@ struct DeclaredHold {
 class DeclaredStep {
  public:
   explicit DeclaredStep(const Pool& pool) : pool_(pool) {}
-  // The `number`-th event. The unit must live until the step is declared.
+  // The `number`-th event.
   Status add(const fsccl_event_t& event, size_t number);
 
   std::vector<CollectiveRegion::Event> shared, own;  // of the pool's two regions
@@ -33,6 +34,7 @@ class DeclaredStep {
  private:
   using Held = DeclaredHold;
   struct UnitState {
+    Ref<UnitObject> object;  // which lives until the step is declared
     Held unsharded;
     std::vector<Held> parameters, gradients;  // by slot
     bool kept = false;                        // its slot was taken, to stay
@@ -60,6 +62,7 @@ class DeclaredDeviceStep {
 
  private:
   struct UnitState {
+    Ref<UnitObject> object;
     DeclaredHold unsharded, gradients;
     bool kept = false;
   };

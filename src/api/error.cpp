@@ -98,7 +98,7 @@ const char* fsccl_status_string(fsccl_status_t status) {
     case FSCCL_ERR_FORKED:
       return "FSCCL_ERR_FORKED: the process forked after the handle was made";
     case FSCCL_ERR_OUT_OF_MEMORY:
-      return "FSCCL_ERR_OUT_OF_MEMORY: not enough memory";
+      return "FSCCL_ERR_OUT_OF_MEMORY: not enough memory, or a pool's limit";
     case FSCCL_ERR_LIMIT:
       return "FSCCL_ERR_LIMIT: a limit is too low";
     case FSCCL_ERR_SYSTEM:

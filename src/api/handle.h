@@ -1,77 +1,229 @@
 // Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the slot's generation, so a NULL,
-// destroyed or foreign one is seen without touching memory that may be gone. Looking one up is a bounds check and a compare; slots
-// are never given back to the system.
+// destroyed or foreign one is seen without touching memory that may be gone. Slots are never given back to the system.
+//
+// Who looks a handle up uses the object for as long as it keeps the reference: the object is pinned (base/pins.h), and whoever ends
+// the handle waits for that. To look one up and let go again costs a few nanoseconds, and writes nothing that other threads write.
+//
+// A slot is used again only when all others have been used since, so a generation comes again after 2^32 uses of one slot; works,
+// which have fewer bits for it, name another communicator only after 2^31 communicators.
 #pragma once
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "base/fork.h"
+#include "base/pins.h"
 #include "base/status.h"
+#include "base/wait.h"
 
 namespace fsccl {
 
 enum class HandleKind : uint8_t { comm = 0xC1, pool = 0xC2, unit = 0xC3, work = 0xC4, allocator = 0xC5 };
 const char* kind_name(HandleKind kind);
 
-// kind:8 | generation:24 | slot + 1:32
+// kind:8 | generation:32 | slot + 1:24. A work's is made otherwise, and below 2^63 (work.cpp).
 struct HandleBits {
   uint64_t bits;
   HandleKind kind() const { return static_cast<HandleKind>(bits >> 56); }
-  uint32_t generation() const { return static_cast<uint32_t>(bits >> 32) & 0xffffff; }
-  uint32_t slot() const { return static_cast<uint32_t>(bits) - 1; }
+  uint32_t generation() const { return static_cast<uint32_t>(bits >> 24); }
+  uint32_t slot() const { return (static_cast<uint32_t>(bits) & 0xffffff) - 1; }
+};
+
+// One use of the object in a slot of a table.
+class Use {
+ public:
+  Use() = default;
+  Use(Pins::Word* word, std::atomic<uint32_t>* count) : word_(word), count_(count) {}
+  Use(Use&& other) noexcept : word_(std::exchange(other.word_, nullptr)), count_(std::exchange(other.count_, nullptr)) {}
+  Use& operator=(Use&& other) noexcept {
+    std::swap(word_, other.word_);
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~Use() {
+    if (word_) [[likely]]
+      Pins::clear(word_);
+    else if (count_)
+      count_->fetch_sub(1, std::memory_order_release);
+  }
+
+ private:
+  Pins::Word* word_ = nullptr;
+  std::atomic<uint32_t>* count_ = nullptr;  // of a thread that has no word left
+};
+
+// An object that is not freed while this lives. Null: there is none.
+template <class T>
+class Ref {
+ public:
+  Ref() = default;
+  Ref(T* object, Use&& use) : object_(object), use_(std::move(use)) {}
+  // Of another object that lives as long.
+  template <class U>
+  Ref(T* object, Ref<U>&& owner) : object_(object), use_(std::move(owner).use()) {}
+  explicit operator bool() const { return object_ != nullptr; }
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  Use&& use() && { return std::move(use_); }
+
+ private:
+  T* object_ = nullptr;
+  Use use_;
 };
 
 template <class T, HandleKind Kind, uint32_t Capacity>
 class HandleTable {
+  static constexpr uint64_t kOpen = 1;             // in a slot's state: its object can be found
+  static constexpr int64_t kForUsersNs = 200'000;  // how long a slot is closed to wait for calls that are short
+
  public:
-  Result<uint64_t> add(std::unique_ptr<T> object) {
+  static constexpr uint32_t kCapacity = Capacity;
+  // `owner`: a handle of this table; who uses the object then uses that one's instead, which ends it before its own.
+  Result<uint64_t> add(std::unique_ptr<T> object, uint64_t owner = 0) {
+    Pins::prepare();
     const std::lock_guard lock(mutex_);
-    uint32_t slot = used_;
-    if (free_count_ > 0) {
-      slot = free_[--free_count_];
-    } else if (used_ == Capacity) {
-      return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity, kind_name(Kind));
-    } else {
+    uint32_t index = used_;
+    if (used_ < Capacity) {
       used_++;
+    } else if (free_count_ > 0) {
+      index = free_[first_free_];
+      first_free_ = (first_free_ + 1) % Capacity;
+      free_count_--;
+    } else {
+      return fail(FSCCL_ERR_LIMIT, "more than {} {} handles at once: destroy some", Capacity, kind_name(Kind));
     }
-    slots_[slot].object.store(object.release(), std::memory_order_release);
-    return uint64_t{static_cast<uint8_t>(Kind)} << 56 | uint64_t{slots_[slot].generation.load()} << 32 | (slot + 1);
+    Slot& slot = slots_[index];
+    slot.owner.store(owner ? HandleBits{owner}.slot() : index, std::memory_order_relaxed);
+    slot.object.store(object.release(), std::memory_order_relaxed);
+    const uint64_t state = slot.state.load(std::memory_order_relaxed) + 2;
+    slot.state.store(state | kOpen, std::memory_order_release);
+    return uint64_t{static_cast<uint8_t>(Kind)} << 56 | (state >> 1 & 0xffffffff) << 24 | (index + 1);
   }
   // Null when the handle does not name a live object.
-  T* find(uint64_t bits) const {
+  Ref<T> find(uint64_t bits) {
+    const HandleBits handle{bits};
+    if (handle.kind() != Kind || handle.slot() >= Capacity) [[unlikely]]
+      return {};
+    return at(handle.slot(), [wanted = handle.generation()](uint32_t generation) { return generation == wanted; });
+  }
+  // By slot, and whether its generation is meant (works name their communicator in few bits).
+  template <class Meant>
+  Ref<T> at(uint32_t index, const Meant& meant) {
+    if (index >= Capacity) return {};
+    Ref<T> found;
+    if (look_up(index, meant, &found)) [[likely]]
+      return found;
+    // Another thread has closed the slot to end the object: it ends the object, or opens the slot again, within kForUsersNs.
+    wait_until([&] { return look_up(index, meant, &found); }, Deadline::never(), kNothingBreaks, Yields());
+    return found;
+  }
+  // The object of a handle whose owner is the caller's.
+  T* owned(uint64_t bits) const { return slots_[HandleBits{bits}.slot()].object.load(std::memory_order_acquire); }
+  // Ends a handle: waits until no thread uses the object, and then, before anybody can find it again, asks `may_end` whether it may
+  // end. Until the deadline a user that stays, such as a call that blocks, goes on undisturbed, and so may others.
+  template <class MayEnd>
+  Result<std::unique_ptr<T>> end(uint64_t bits, Deadline deadline, const MayEnd& may_end) {
+    Slot& slot = slots_[HandleBits{bits}.slot()];
+    if (Pins::held_here(&slot))
+      return fail(FSCCL_ERR_INVALID_STATE,
+                  "called from a function of the program that the library calls for this {}: destroy it when that has returned",
+                  kind_name(Kind));
+    Result<std::unique_ptr<T>> ended = std::unique_ptr<T>();
+    const auto decided = [&] {
+      if (!try_close(bits)) {
+        if (is_closed(bits)) return false;  // by another thread, which ends the object or opens the slot again
+        ended = fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} was destroyed by another thread", kind_name(Kind), bits);
+        return true;
+      }
+      if (!unused_soon(slot)) {
+        reopen(slot);
+        return false;
+      }
+      if (Status status = may_end(*slot.object.load(std::memory_order_relaxed)); status.ok()) {
+        ended = take(bits);
+      } else {
+        reopen(slot);
+        ended = std::move(status);
+      }
+      return true;
+    };
+    if (wait_until(decided, deadline, kNothingBreaks, Naps(0, 50'000, 5'000'000)) == WaitEnd::held) return ended;
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "the {} is still used by a call of another thread, which has not returned: end that first (fsccl_comm_abort ends "
+                "calls that wait for other ranks), and destroy it again",
+                kind_name(Kind));
+  }
+  // The same at once, for an object that nobody can use, or whose owner is ended now.
+  std::unique_ptr<T> take(uint64_t bits) {
     const HandleBits handle{bits};
     if (handle.kind() != Kind || handle.slot() >= Capacity) return nullptr;
-    const Slot& slot = slots_[handle.slot()];
-    return slot.generation.load(std::memory_order_acquire) == handle.generation() ? slot.object.load(std::memory_order_acquire)
-                                                                                  : nullptr;
-  }
-  // By slot and part of a generation (works name their communicator in few bits).
-  T* at(uint32_t slot, uint32_t generation, uint32_t mask) const {
-    if (slot >= Capacity || (slots_[slot].generation.load(std::memory_order_acquire) & mask) != generation) return nullptr;
-    return slots_[slot].object.load(std::memory_order_acquire);
-  }
-  std::unique_ptr<T> take(uint64_t bits) {
     const std::lock_guard lock(mutex_);
-    T* object = find(bits);
+    Slot& slot = slots_[handle.slot()];
+    const uint64_t state = slot.state.load(std::memory_order_relaxed);
+    if (static_cast<uint32_t>(state >> 1) != handle.generation()) return nullptr;
+    T* const object = slot.object.exchange(nullptr, std::memory_order_relaxed);
     if (!object) return nullptr;
-    Slot& slot = slots_[HandleBits{bits}.slot()];
-    slot.object.store(nullptr);
-    slot.generation.store((slot.generation.load() + 1) & 0xffffff);
-    free_[free_count_++] = HandleBits{bits}.slot();
+    slot.state.store(state & ~kOpen, std::memory_order_seq_cst);
+    free_[(first_free_ + free_count_++) % Capacity] = handle.slot();
     return std::unique_ptr<T>(object);
   }
 
  private:
   struct Slot {
-    std::atomic<uint32_t> generation{1};
+    std::atomic<uint64_t> state{0};  // generation << 1 | kOpen
     std::atomic<T*> object{nullptr};
+    std::atomic<uint32_t> owner{0};  // whose users count
+    std::atomic<uint32_t> users{0};  // that have no word of their own
   };
+
+  // False while the slot is closed. Else *found is the object that is meant, or nothing.
+  template <class Meant>
+  bool look_up(uint32_t index, const Meant& meant, Ref<T>* found) {
+    Slot& slot = slots_[index];
+    Slot& owner = slots_[slot.owner.load(std::memory_order_relaxed)];
+    Use use = use_of(owner);
+    // Behind the use; pairs with the stores of try_close().
+    const uint64_t state = slot.state.load(std::memory_order_seq_cst);
+    const bool open = state & kOpen && owner.state.load(std::memory_order_seq_cst) & kOpen;
+    T* const object = slot.object.load(std::memory_order_relaxed);
+    if (!meant(static_cast<uint32_t>(state >> 1)) || !object) return true;
+    if (open) [[likely]]
+      *found = Ref<T>(object, std::move(use));
+    return open;
+  }
+  static Use use_of(Slot& slot) {
+    if (Pins::Word* const word = Pins::set(&slot)) [[likely]]
+      return Use(word, nullptr);
+    slot.users.fetch_add(1, std::memory_order_seq_cst);
+    return Use(nullptr, &slot.users);
+  }
+  bool is_closed(uint64_t bits) const {
+    const Slot& slot = slots_[HandleBits{bits}.slot()];
+    const uint64_t state = slot.state.load(std::memory_order_acquire);
+    return static_cast<uint32_t>(state >> 1) == HandleBits{bits}.generation() && !(state & kOpen) &&
+           slot.object.load(std::memory_order_relaxed);
+  }
+  bool try_close(uint64_t bits) {
+    Slot& slot = slots_[HandleBits{bits}.slot()];
+    uint64_t open = slot.state.load(std::memory_order_relaxed) | kOpen;
+    if (static_cast<uint32_t>(open >> 1) != HandleBits{bits}.generation()) return false;
+    return slot.state.compare_exchange_strong(open, open & ~kOpen, std::memory_order_seq_cst);
+  }
+  void reopen(Slot& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
+  // Of a slot that is closed.
+  bool unused_soon(const Slot& slot) const {
+    Pins::settle();
+    const auto unused = [&] { return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0; };
+    return wait_until(unused, Deadline::at(now_ns() + kForUsersNs), kNothingBreaks, Yields()) == WaitEnd::held;
+  }
+
   std::mutex mutex_;
-  uint32_t used_ = 0, free_count_ = 0;
-  std::array<uint32_t, Capacity> free_{};  // slots; to give one back takes no memory
+  uint32_t used_ = 0, first_free_ = 0, free_count_ = 0;
+  std::array<uint32_t, Capacity> free_{};  // slots, a ring; to give one back takes no memory
   std::array<Slot, Capacity> slots_;
 };
 

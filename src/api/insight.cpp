@@ -70,7 +70,7 @@ fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fsccl_device
 
 fsccl_status_t fsccl_explain(fsccl_comm_t handle, const char* operation, size_t bytes, char* json, size_t capacity) {
   return guarded("fsccl_explain", [&]() -> Status {
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     if (!operation || !json) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL", operation ? "json" : "operation");
     FSCCL_ASSIGN(std::string text, comm->collectives().explain(operation, bytes));
     if (comm->companion)

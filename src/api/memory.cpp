@@ -11,14 +11,14 @@ namespace {
 // What pools of both kinds do under one name.
 template <class Do>
 Status with_pool(fsccl_pool_t handle, Do&& act) {
-  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+  FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
   return object->device ? act(*object->device) : act(*object->pool);
 }
 
 // Streams of a pool on a GPU are CUDA's, so events and waits are said to CUDA.
-Result<Pool*> pool_with_told_streams(fsccl_pool_t handle) {
-  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
-  if (object->pool) return object->pool.get();
+Result<Ref<Pool>> pool_with_told_streams(fsccl_pool_t handle) {
+  FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
+  if (Pool* const pool = object->pool.get()) return Ref<Pool>(pool, std::move(object));
   return fail(
       FSCCL_ERR_INVALID_ARGUMENT,
       "pool '{}' is on a GPU, where streams and events are CUDA's: order them with cudaEventRecord and cudaStreamWaitEvent, "
@@ -53,7 +53,7 @@ extern "C" {
 fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t* given, fsccl_pool_t* pool) {
   return guarded("fsccl_pool_create", [&]() -> Status {
     if (!pool) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool is NULL");
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     fsccl_pool_config_t config;
     FSCCL_TRY(read_config(given, fsccl_pool_config_t FSCCL_POOL_CONFIG_INIT, &config));
     if (config.memory != FSCCL_MEMORY_HOST && config.memory != FSCCL_MEMORY_CUDA)
@@ -80,19 +80,25 @@ fsccl_status_t fsccl_pool_create(fsccl_comm_t handle, const fsccl_pool_config_t*
 
 fsccl_status_t fsccl_pool_destroy(fsccl_pool_t handle) {
   return guarded("fsccl_pool_destroy", [&]() -> Status {
-    FSCCL_TRY(any_pool_of(handle).take_status());
-    if (Notifications::calling())
-      return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
-    FSCCL_TRY(with_pool(handle, [](auto& pool) { return pool.check_empty(); }));
-    pools().take(bits_of(handle));
-    return success();
+    const auto may_end = [](const PoolObject& object) {
+      return object.device ? object.device->check_empty() : object.pool->check_empty();
+    };
+    Deadline deadline = Deadline::never();
+    {
+      FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
+      if (Notifications::calling())
+        return fail(FSCCL_ERR_INVALID_STATE, "called from a function that was given to fsccl_work_callback: destroy it elsewhere");
+      FSCCL_TRY(may_end(*object));
+      deadline = (object->device ? object->device->comm() : object->pool->comm()).deadline();
+    }
+    return pools().end(bits_of(handle), deadline, may_end).take_status();
   });
 }
 
 fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream, void** pointer) {
   return guarded("fsccl_pool_alloc", [&]() -> Status {
     if (!pointer) return fail(FSCCL_ERR_INVALID_ARGUMENT, "pointer is NULL");
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (bytes > uint64_t{1} << 47) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes are more than any machine has", bytes);
     FSCCL_ASSIGN(*pointer, object->device ? object->device->alloc(bytes, static_cast<cuda::Stream>(stream), 1)
                                           : object->pool->alloc(bytes, stream));
@@ -102,7 +108,7 @@ fsccl_status_t fsccl_pool_alloc(fsccl_pool_t handle, size_t bytes, void* stream,
 
 fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream) {
   return guarded("fsccl_pool_free", [&]() -> Status {
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (!pointer) return success();
     return object->device ? object->device->free(pointer, static_cast<cuda::Stream>(stream)) : object->pool->free(pointer, stream);
   });
@@ -110,7 +116,7 @@ fsccl_status_t fsccl_pool_free(fsccl_pool_t handle, void* pointer, void* stream)
 
 fsccl_status_t fsccl_pool_import(fsccl_pool_t handle, void* pointer, size_t bytes) {
   return guarded("fsccl_pool_import", [&]() -> Status {
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (object->device)
       return fail(
           FSCCL_ERR_NOT_AVAILABLE,
@@ -151,21 +157,21 @@ fsccl_status_t fsccl_pool_snapshot(fsccl_pool_t handle, const char* path) {
 
 fsccl_status_t fsccl_pool_use(fsccl_pool_t handle, const void* pointer, size_t bytes, void* stream, int writes) {
   return guarded("fsccl_pool_use", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
     return pool->blocks().use(pointer, bytes, stream, writes != 0);
   });
 }
 
 fsccl_status_t fsccl_pool_record(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_record", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
     return pool->blocks().record(event, stream);
   });
 }
 
 fsccl_status_t fsccl_pool_wait(fsccl_pool_t handle, const void* event, void* stream) {
   return guarded("fsccl_pool_wait", [&]() -> Status {
-    FSCCL_ASSIGN(Pool * pool, pool_with_told_streams(handle));
+    FSCCL_ASSIGN(const Ref<Pool> pool, pool_with_told_streams(handle));
     return pool->blocks().wait(event, stream);
   });
 }
@@ -182,7 +188,7 @@ fsccl_status_t fsccl_pool_uses(fsccl_pool_t handle, void (*visit)(void* context,
 
 fsccl_status_t fsccl_pool_schedule(fsccl_pool_t handle, const fsccl_event_t* events, size_t count) {
   return guarded("fsccl_pool_schedule", [&]() -> Status {
-    FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
+    FSCCL_ASSIGN(const Ref<PoolObject> object, any_pool_of(handle));
     if (count && !events) return fail(FSCCL_ERR_INVALID_ARGUMENT, "events is NULL though count is {}", count);
     const auto read = [&](auto& step, auto& pool) -> Status {
       for (size_t i = 0; i < count; i++) FSCCL_TRY(step.add(events[i], i));

@@ -9,14 +9,14 @@ using namespace fsccl;
 namespace {
 
 Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
-  CommObject* object = comms().find(bits_of(handle));
+  FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
   fsccl_comm_t& pair = object->pairs[{from, to}];
   if (pair) return pair;
   auto made = std::make_unique<CommObject>();
   FSCCL_ASSIGN(made->comm, object->comm->pair(from, to));
   Communicator* comm = made->comm.get();
   made->ready.store(comm, std::memory_order_release);
-  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made)));
+  FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made), bits_of(handle)));
   pair = reinterpret_cast<fsccl_comm_t>(bits);
   register_engine(&comm->engine(), pair);
   return pair;
@@ -32,11 +32,11 @@ fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fs
                     fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     if (comm->engine().failed()) return comm->engine().failure();
     FSCCL_TRY(check_peer(*comm, peer));
     FSCCL_ASSIGN(const fsccl_comm_t pair, sends ? pair_of(handle, comm->rank(), peer) : pair_of(handle, peer, comm->rank()));
-    FSCCL_ASSIGN(Communicator * between, comm_of(pair));
+    FSCCL_ASSIGN(const Ref<Communicator> between, comm_of(pair));
     CollectiveCall call;
     call.op = OpCode::send;
     call.output = buffer;

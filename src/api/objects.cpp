@@ -34,7 +34,7 @@ const char* kind_name(HandleKind kind) {
 Status bad_handle(HandleKind wanted, uint64_t bits) {
   if (forked()) return forked_status();
   if (!bits) return fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle is NULL", kind_name(wanted));
-  const HandleKind kind = HandleBits{bits}.kind();
+  const HandleKind kind = is_work(bits) ? HandleKind::work : HandleBits{bits}.kind();
   const bool known = kind >= HandleKind::comm && kind <= HandleKind::allocator;
   if (known && kind != wanted)
     return fail(FSCCL_ERR_INVALID_HANDLE, "a {} handle was given where a {} is wanted", kind_name(kind), kind_name(wanted));
@@ -56,35 +56,41 @@ UnitTable& units() {
   return table.get();
 }
 
-Result<Communicator*> comm_of(fsccl_comm_t handle) {
-  CommObject* object = comms().find(bits_of(handle));
-  if (!object || forked()) [[unlikely]]
+Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle) {
+  Ref<CommObject> object = forked() ? Ref<CommObject>() : comms().find(bits_of(handle));
+  if (!object) [[unlikely]]
     return bad_handle(HandleKind::comm, bits_of(handle));
-  Communicator* comm = object->ready.load(std::memory_order_acquire);
-  if (comm) [[likely]]
+  return object;
+}
+
+Result<Ref<Communicator>> comm_of(fsccl_comm_t handle) {
+  if (Ref<Communicator> comm = live_comm(handle)) [[likely]]
     return comm;
+  FSCCL_ASSIGN(Ref<CommObject> object, comm_object_of(handle));
+  if (Communicator* const comm = object->ready.load(std::memory_order_acquire)) [[likely]]
+    return Ref<Communicator>(comm, std::move(object));
   if (object->failed.load(std::memory_order_acquire)) return Status(object->error);
   return fail(FSCCL_ERR_INVALID_STATE,
               "the communicator is still being created: poll fsccl_comm_async_error() until it says FSCCL_OK");
 }
 
-Result<PoolObject*> any_pool_of(fsccl_pool_t handle) {
-  PoolObject* object = pools().find(bits_of(handle));
-  if (!object || forked()) [[unlikely]]
+Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle) {
+  Ref<PoolObject> object = forked() ? Ref<PoolObject>() : pools().find(bits_of(handle));
+  if (!object) [[unlikely]]
     return bad_handle(HandleKind::pool, bits_of(handle));
   return object;
 }
 
-Result<Pool*> pool_of(fsccl_pool_t handle) {
-  FSCCL_ASSIGN(const PoolObject* object, any_pool_of(handle));
-  if (object->pool) [[likely]]
-    return object->pool.get();
+Result<Ref<Pool>> pool_of(fsccl_pool_t handle) {
+  FSCCL_ASSIGN(Ref<PoolObject> object, any_pool_of(handle));
+  if (Pool* const pool = object->pool.get()) [[likely]]
+    return Ref<Pool>(pool, std::move(object));
   return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool '{}' is on a GPU, and this takes a pool of host memory", object->device->name());
 }
 
-Result<UnitObject*> any_unit_of(fsccl_unit_t handle) {
-  UnitObject* object = units().find(bits_of(handle));
-  if (!object || forked()) [[unlikely]]
+Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle) {
+  Ref<UnitObject> object = forked() ? Ref<UnitObject>() : units().find(bits_of(handle));
+  if (!object) [[unlikely]]
     return bad_handle(HandleKind::unit, bits_of(handle));
   return object;
 }

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "api/guard.h"
 #include "api/handle.h"
@@ -18,6 +20,7 @@ struct CommObject {
   std::atomic<Communicator*> ready{nullptr};
   std::atomic<bool> failed{false};  // creation failed; `error` says how
   Error error;
+  std::mutex creator_mutex;
   Thread creator;                                     // of a nonblocking creation
   std::map<std::pair<int, int>, fsccl_comm_t> pairs;  // by (from, to): on which this rank sends and receives, made when first used
 };
@@ -43,19 +46,27 @@ uint64_t bits_of(Handle handle) {
 }
 
 // The communicator behind a handle if it is usable, without a word otherwise (comm_of says why).
-inline Communicator* live_comm(fsccl_comm_t handle) {
-  const CommObject* object = comms().find(bits_of(handle));
-  return object && !forked() ? object->ready.load(std::memory_order_acquire) : nullptr;
+inline Ref<Communicator> live_comm(fsccl_comm_t handle) {
+  if (forked()) [[unlikely]]
+    return {};
+  Ref<CommObject> object = comms().find(bits_of(handle));
+  if (!object) [[unlikely]]
+    return {};
+  Communicator* const comm = object->ready.load(std::memory_order_acquire);
+  return {comm, std::move(object)};
 }
 
-// The object behind a handle, or the error for the caller.
-Result<Communicator*> comm_of(fsccl_comm_t handle);
-Result<PoolObject*> any_pool_of(fsccl_pool_t handle);
-Result<Pool*> pool_of(fsccl_pool_t handle);  // of host memory: else an error
-Result<UnitObject*> any_unit_of(fsccl_unit_t handle);
+// The object behind a handle, which lives as long as the reference, or the error for the caller.
+Result<Ref<CommObject>> comm_object_of(fsccl_comm_t handle);  // also while it is being created, or could not be
+Result<Ref<Communicator>> comm_of(fsccl_comm_t handle);
+Result<Ref<PoolObject>> any_pool_of(fsccl_pool_t handle);
+Result<Ref<Pool>> pool_of(fsccl_pool_t handle);  // of host memory: else an error
+Result<Ref<UnitObject>> any_unit_of(fsccl_unit_t handle);
 
-// A work names an operation: its communicator's slot and generation, and the low half of its sequence number. It needs no memory.
+// A work names an operation: its communicator's slot, a part of that slot's generation, and the low half of its sequence number. It
+// needs no memory.
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence);
+bool is_work(uint64_t bits);  // it looks like one
 // The handle of the communicator that an engine belongs to (a unit's operations run on its communicators).
 void register_engine(const Engine* engine, fsccl_comm_t comm);
 void unregister_engine(const Engine* engine);

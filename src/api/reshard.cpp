@@ -49,7 +49,7 @@ extern "C" {
 fsccl_status_t fsccl_reshard(const fsccl_reshard_config_t* config, const fsccl_resharded_t* buffers, size_t count,
                              fsccl_comm_t handle, uint64_t* version) {
   return guarded("fsccl_reshard", [&]() -> Status {
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     FSCCL_ASSIGN(const uint64_t dealt, reshard(*comm, read_request(config, buffers, count)));
     if (version) *version = dealt;
     return success();

@@ -32,15 +32,22 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   return success();
 }
 
-// *device: the pool, if it is on a GPU.
-Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, DevicePool** device) {
-  FSCCL_ASSIGN(spec->shard_comm, comm_of(config.shard_comm));
-  FSCCL_ASSIGN(const PoolObject* pool, any_pool_of(config.pool));
+// What a unit is made on, and lives while it is made.
+struct UnitBase {
+  Ref<Communicator> shard_comm, replicate_comm;
+  Ref<PoolObject> pool;
+};
+
+Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase* base) {
+  FSCCL_ASSIGN(base->shard_comm, comm_of(config.shard_comm));
+  FSCCL_ASSIGN(base->pool, any_pool_of(config.pool));
+  const PoolObject* const pool = base->pool.get();
+  spec->shard_comm = base->shard_comm.get();
   spec->pool = pool->pool.get();
-  *device = pool->device.get();
   Communicator& pool_comm = pool->device ? pool->device->comm() : pool->pool->comm();
   if (config.replicate_comm) {
-    FSCCL_ASSIGN(spec->replicate_comm, comm_of(config.replicate_comm));
+    FSCCL_ASSIGN(base->replicate_comm, comm_of(config.replicate_comm));
+    spec->replicate_comm = base->replicate_comm.get();
     if (spec->pool && spec->pool->dry_run())
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "a pool with dry_run takes units without a replicate_comm: rehearse one shard_comm");
   }
@@ -60,14 +67,14 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, DevicePoo
   return success();
 }
 
-Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec, DevicePool** device) {
+Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec, UnitBase* base) {
   if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
   FSCCL_TRY(read_config(given, fsccl_unit_config_t FSCCL_UNIT_CONFIG_INIT, &config));
   if (count && !params) return fail(FSCCL_ERR_INVALID_ARGUMENT, "params is NULL though count is {}", count);
   if (count == 0 || count > 1u << 20)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "a unit has 1 .. {} parameters, not {}", 1u << 20, count);
-  FSCCL_TRY(read_handles(config, spec, device));
+  FSCCL_TRY(read_handles(config, spec, base));
   if (config.sharing < FSCCL_SHARING_READ_ONLY || config.sharing > FSCCL_SHARING_COPY_ON_WRITE)
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "sharing {} is not a fsccl_sharing_t", static_cast<int>(config.sharing));
   if (config.keep < FSCCL_KEEP_NONE || config.keep > FSCCL_KEEP_BUDGET)
@@ -104,7 +111,7 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
 // Units of both kinds do the same under the same names.
 template <class Do>
 Status on_unit(fsccl_unit_t handle, Do&& act) {
-  FSCCL_ASSIGN(const UnitObject* object, any_unit_of(handle));
+  FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
   return object->device ? act(*object->device) : act(*object->unit);
 }
 
@@ -121,10 +128,10 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
   return guarded("fsccl_unit_create", [&]() -> Status {
     if (!unit) return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit is NULL");
     UnitSpec spec;
-    DevicePool* device = nullptr;
-    FSCCL_TRY(read_spec(config, params, count, &spec, &device));
+    UnitBase base;
+    FSCCL_TRY(read_spec(config, params, count, &spec, &base));
     auto object = std::make_unique<UnitObject>();
-    if (device) {
+    if (DevicePool* const device = base.pool->device.get()) {
       FSCCL_ASSIGN(object->device, DeviceUnit::create(std::move(spec), *device));
     } else {
       FSCCL_ASSIGN(object->unit, Unit::create(std::move(spec)));
@@ -137,10 +144,17 @@ fsccl_status_t fsccl_unit_create(const fsccl_unit_config_t* config, const fsccl_
 
 fsccl_status_t fsccl_unit_destroy(fsccl_unit_t handle) {
   return guarded("fsccl_unit_destroy", [&]() -> Status {
-    FSCCL_TRY(on_unit(handle, [](auto& unit) { return unit.check_idle(); }));
-    FSCCL_TRY(on_unit(handle, [](auto& unit) { return unit.check_zones(); }));
-    units().take(bits_of(handle));
-    return success();
+    Deadline deadline = Deadline::never();
+    const auto check = [&](auto& unit) -> Status {
+      FSCCL_TRY(unit.check_idle());
+      deadline = unit.spec().shard_comm->deadline();
+      return unit.check_zones();
+    };
+    FSCCL_TRY(on_unit(handle, check));
+    const auto may_end = [](const UnitObject& object) {
+      return object.device ? object.device->check_idle() : object.unit->check_idle();
+    };
+    return units().end(bits_of(handle), deadline, may_end).take_status();
   });
 }
 
@@ -159,7 +173,7 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
 
 fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t handle, void* stream) {
   return guarded("fsccl_unit_set_stream", [&]() -> Status {
-    FSCCL_ASSIGN(const UnitObject* object, any_unit_of(handle));
+    FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
     if (object->device) return object->device->set_stream(stream);
     return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' lies in host memory, where nothing is ordered by streams",
                 object->unit->spec().name);

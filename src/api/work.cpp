@@ -10,26 +10,31 @@ using namespace fsccl;
 
 namespace {
 
-// kind:8 | communicator's generation, low 10 bits | its slot:14 | sequence, low 32 bits
-constexpr int kSlotBits = 14, kGenerationBits = 10;
+// 0 | of the communicator's generation 17 bits, from 1 on | its slot:14 | sequence, low 32 bits
+constexpr int kSequenceBits = 32, kSlotBits = 14, kGenerationBits = 17;
+constexpr uint64_t kFirst = uint64_t{1} << (kSequenceBits + kSlotBits);  // no work is below
+constexpr uint32_t kGenerations = (1u << kGenerationBits) - 1;
+static_assert(CommTable::kCapacity <= 1u << kSlotBits && kSequenceBits + kSlotBits + kGenerationBits == 63);
 
 struct Operand {
+  Ref<Communicator> comm;
   Engine* engine = nullptr;
   uint64_t sequence = 0;
 };
 
 Result<Operand> operand_of(fsccl_work_t work) {
   const uint64_t bits = bits_of(work);
-  if (forked() || HandleBits{bits}.kind() != HandleKind::work) return bad_handle(HandleKind::work, bits);
-  const uint64_t slot = bits >> 32 & ((1u << kSlotBits) - 1), generation = bits >> (32 + kSlotBits) & ((1u << kGenerationBits) - 1);
-  CommObject* object = comms().at(static_cast<uint32_t>(slot), static_cast<uint32_t>(generation), (1u << kGenerationBits) - 1);
-  Communicator* comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
+  if (forked() || !is_work(bits)) return bad_handle(HandleKind::work, bits);
+  const uint64_t slot = bits >> kSequenceBits & ((1u << kSlotBits) - 1), generation = bits >> (kSequenceBits + kSlotBits);
+  Ref<CommObject> object =
+      comms().at(static_cast<uint32_t>(slot), [generation](uint32_t whole) { return whole % kGenerations + 1 == generation; });
+  Communicator* const comm = object ? object->ready.load(std::memory_order_acquire) : nullptr;
   if (!comm) return fail(FSCCL_ERR_INVALID_HANDLE, "the communicator of this work was destroyed");
   // The sequence number whose low half this is, among the last 2^32 submitted.
   const uint64_t submitted = comm->engine().submitted();
   const uint64_t age = static_cast<uint32_t>(static_cast<uint32_t>(submitted) - static_cast<uint32_t>(bits));
   if (age >= submitted) return fail(FSCCL_ERR_INVALID_HANDLE, "the work handle {:#x} names no operation of its communicator", bits);
-  return Operand{&comm->engine(), submitted - age};
+  return Operand{Ref<Communicator>(comm, std::move(object)), &comm->engine(), submitted - age};
 }
 
 }  // namespace
@@ -38,10 +43,12 @@ namespace fsccl {
 
 fsccl_work_t make_work(fsccl_comm_t comm, uint64_t sequence) {
   const HandleBits handle{bits_of(comm)};
-  const uint64_t generation = handle.generation() & ((1u << kGenerationBits) - 1);
-  return reinterpret_cast<fsccl_work_t>(uint64_t{static_cast<uint8_t>(HandleKind::work)} << 56 | generation << (32 + kSlotBits) |
-                                        uint64_t{handle.slot()} << 32 | static_cast<uint32_t>(sequence));
+  const uint64_t generation = handle.generation() % kGenerations + 1;
+  return reinterpret_cast<fsccl_work_t>(generation << (kSequenceBits + kSlotBits) | uint64_t{handle.slot()} << kSequenceBits |
+                                        static_cast<uint32_t>(sequence));
 }
+
+bool is_work(uint64_t bits) { return bits >= kFirst && bits < uint64_t{1} << 63; }
 
 }  // namespace fsccl
 

@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace fsccl {
 namespace {
@@ -52,8 +53,6 @@ Pins::Record* Pins::begin() noexcept {
 }
 
 void Pins::settle() noexcept {
-  std::atomic_ref<bool> once(ended);  // a full barrier of this thread, where others pay for theirs
-  (void)once.load(std::memory_order_seq_cst);
   if (!light_.load(std::memory_order_relaxed)) return;
   const Record* const first = all_.load(std::memory_order_seq_cst);
   if (first == mine && (!first || !first->next)) return;  // no other thread has ever pinned anything

@@ -26,7 +26,7 @@ class Pins {
     for (Word& word : record->words) {
       if (word.load(std::memory_order_relaxed)) continue;
       if (light_.load(std::memory_order_relaxed)) [[likely]] {
-        word.store(what, std::memory_order_relaxed);
+        word.store(what, std::memory_order_release);
         std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the membarrier of settle()
       } else {
         (void)word.exchange(what, std::memory_order_seq_cst);

@@ -1,6 +1,7 @@
 // A communicator on this rank: its job (who, where), its channel and engine, and its collectives. Those
 // made from it share the job.
 #pragma once
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -72,7 +73,7 @@ class Communicator {
   // Rank in this communicator of a rank of the job, -1 if it is not a member.
   int rank_of(int job_rank) const;
 
-  int dependents = 0;  // pools and units made on it
+  std::atomic<int> dependents{0};  // pools and units made on it
   std::unique_ptr<Companion> companion;
   std::shared_ptr<void> attached;  // of a layer above: goes with this communicator (device/inboxes.h)
 

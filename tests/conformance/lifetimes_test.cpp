@@ -1,0 +1,334 @@
+// How long objects live: any thread may use what another one destroys. LIFETIME_MS says for how long each storm of calls lasts.
+#include <fsccl/allocator.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "unit_case.h"
+
+namespace fsccl::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::chrono::milliseconds storm_time() {
+  const char* const given = std::getenv("LIFETIME_MS");
+  return std::chrono::milliseconds(given ? std::atoi(given) : 400);
+}
+
+// Objects of one rank that come and go, and what is called of them meanwhile.
+struct Objects {
+  std::atomic<fsccl_comm_t> comm{nullptr};
+  std::atomic<fsccl_pool_t> pool{nullptr};
+  std::atomic<fsccl_unit_t> unit{nullptr};
+  std::atomic<fsccl_work_t> work{nullptr};
+  std::atomic<bool> stop{false};
+  std::string folder;
+};
+
+void take_text(void*, const char*, size_t) {}
+void visit_use(void*, const fsccl_pool_use_t*) {}
+void done(void* context, fsccl_status_t) { static_cast<std::atomic<int>*>(context)->fetch_add(1); }
+
+std::atomic<int> callbacks{0};
+
+fsccl_status_t call_comm(Objects& objects, unsigned which) {
+  const fsccl_comm_t comm = objects.comm;
+  char json[16384];
+  int first = 0, second = 0;
+  fsccl_status_t state = FSCCL_OK;
+  fsccl_peer_state_t peer = FSCCL_PEER_ALIVE;
+  fsccl_counters_t counters = FSCCL_COUNTERS_INIT;
+  switch (which % 8) {
+    case 0:
+      return fsccl_explain(comm, "all_gather", 1 << 16, json, sizeof json);
+    case 1:
+      return fsccl_comm_rank(comm, &first);
+    case 2:
+      return fsccl_comm_size(comm, &first);
+    case 3:
+      return fsccl_comm_local_rank(comm, &first, &second);
+    case 4:
+      return fsccl_comm_async_error(comm, &state);
+    case 5:
+      return fsccl_comm_peer_state(comm, 0, &peer);
+    case 6:
+      return fsccl_comm_counters(comm, &counters);
+    default:
+      return fsccl_metrics(take_text, nullptr);
+  }
+}
+
+fsccl_status_t call_work(Objects& objects, unsigned which) {
+  const fsccl_work_t work = objects.work;
+  int fd = -1;
+  switch (which % 6) {
+    case 0:
+      return fsccl_work_test(work);
+    case 1:
+      return fsccl_work_wait(work, 10);
+    case 2:
+      return fsccl_work_error(work);
+    case 3:
+      return fsccl_work_release(work);
+    case 4:
+      return fsccl_work_callback(work, done, &callbacks);
+    default: {
+      const fsccl_status_t status = fsccl_work_event_fd(work, &fd);
+      if (fd >= 0) close(fd);
+      return status;
+    }
+  }
+}
+
+fsccl_status_t call_pool(Objects& objects, unsigned which) {
+  const fsccl_pool_t pool = objects.pool;
+  fsccl_pool_stats_t stats = FSCCL_POOL_STATS_INIT;
+  uint64_t released = 0;
+  void* block = nullptr;
+  fsccl_allocator_t table = FSCCL_ALLOCATOR_INIT;
+  fsccl_status_t status = FSCCL_OK;
+  switch (which % 6) {
+    case 0:
+      return fsccl_pool_stats(pool, &stats);
+    case 1:
+      return fsccl_pool_uses(pool, visit_use, nullptr);
+    case 2:
+      return which % 48 ? FSCCL_OK : fsccl_pool_snapshot(pool, (objects.folder + "/snapshot.json").c_str());
+    case 3:
+      return fsccl_pool_trim(pool, &released);
+    case 4:
+      status = fsccl_pool_allocator(pool, &table);
+      if (status != FSCCL_OK) return status;
+      status = table.allocate(table.context, 5000, 64, nullptr, &block);
+      if (status == FSCCL_OK) {
+        EXPECT_OK(table.deallocate(table.context, block, 5000, nullptr));
+      }
+      EXPECT_OK(table.destroy(table.context));
+      return status;
+    default:
+      status = fsccl_pool_alloc(pool, 1000, nullptr, &block);
+      if (status != FSCCL_OK) return status;
+      EXPECT_OK(fsccl_pool_use(pool, block, 1000, nullptr, 1));
+      EXPECT_OK(fsccl_pool_free(pool, block, nullptr));  // until then the pool does not go
+      return FSCCL_OK;
+  }
+}
+
+// What the program's one thread does with a unit; others hold it up, or are too late.
+fsccl_status_t call_unit(Objects& objects, unsigned which) {
+  fsccl_view_t view;
+  return which % 2 ? fsccl_unit_shard(objects.unit, 0, &view) : fsccl_unit_param(objects.unit, 0, &view);
+}
+
+// Makes and destroys everything as often as it can, while threads call.
+int come_and_go(Objects& objects, bool aborts, const std::vector<fsccl_status_t (*)(Objects&, unsigned)>& calls) {
+  std::vector<std::thread> threads;
+  std::vector<std::map<fsccl_status_t, uint64_t>> seen(calls.size());
+  for (size_t t = 0; t < calls.size(); t++)
+    threads.emplace_back([&, t] {
+      for (unsigned i = 0; !objects.stop; i++) seen[t][calls[t](objects, i)]++;
+    });
+  int cycles = 0;
+  const Clock::time_point end = Clock::now() + storm_time();
+  for (; Clock::now() < end || cycles < 5; cycles++) {
+    fsccl_unique_id_t id;
+    EXPECT_OK(fsccl_unique_id_create(&id));
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.unique_id = &id;
+    config.rank = 0, config.ranks = 1;
+    fsccl_comm_t comm = nullptr;
+    EXPECT_OK(fsccl_comm_create(&config, &comm));
+    objects.comm = comm;
+    fsccl_work_t work = nullptr;
+    EXPECT_GE(fsccl_barrier(comm, nullptr, &work), aborts ? FSCCL_ERR_ABORTED : FSCCL_OK);
+    objects.work = work;
+    fsccl_pool_config_t pool_config = FSCCL_POOL_CONFIG_INIT;
+    pool_config.limit_bytes = 8 << 20;
+    fsccl_pool_t pool = nullptr;
+    if (fsccl_pool_create(comm, &pool_config, &pool) == FSCCL_OK) {
+      objects.pool = pool;
+      fsccl_unit_config_t unit_config = FSCCL_UNIT_CONFIG_INIT;
+      unit_config.shard_comm = comm;
+      unit_config.pool = pool;
+      fsccl_param_t param = FSCCL_PARAM_INIT;
+      param.dims = 1, param.shape[0] = 100;
+      fsccl_unit_t unit = nullptr;
+      if (fsccl_unit_create(&unit_config, &param, 1, &unit) == FSCCL_OK) {
+        objects.unit = unit;
+        fsccl_unit_unshard(unit, FSCCL_UNSHARD_READ, nullptr);
+        fsccl_unit_reshard(unit);
+        EXPECT_OK(fsccl_unit_destroy(unit));
+      }
+      while (fsccl_pool_destroy(pool) == FSCCL_ERR_INVALID_STATE) std::this_thread::yield();  // others have a block
+    }
+    EXPECT_OK(fsccl_comm_destroy(comm));
+  }
+  objects.stop = true;
+  for (std::thread& thread : threads) thread.join();
+  const std::set<fsccl_status_t> allowed{FSCCL_OK, FSCCL_IN_PROGRESS, FSCCL_ERR_INVALID_HANDLE, FSCCL_ERR_INVALID_STATE,
+                                         FSCCL_ERR_ABORTED};
+  for (size_t t = 0; t < calls.size(); t++)
+    for (const auto& [status, count] : seen[t]) EXPECT_TRUE(allowed.count(status)) << fsccl_status_string(status) << ", " << count;
+  return cycles;
+}
+
+TEST(Lifetimes, AnyThreadMayUseWhatAnotherOneDestroys) {
+  Objects objects;
+  objects.folder = std::filesystem::temp_directory_path() / ("fsccl-lifetimes-" + std::to_string(getpid()));
+  std::filesystem::create_directory(objects.folder);
+  const int cycles = come_and_go(objects, false, {call_comm, call_work, call_pool, call_pool, call_unit});
+  printf("%d cycles, %d callbacks\n", cycles, callbacks.load());
+  std::filesystem::remove_all(objects.folder);
+}
+
+TEST(Lifetimes, AnyThreadMayAbortWhatAnotherOneDestroys) {
+  Objects objects;
+  const auto abort = [](Objects& all, unsigned) { return fsccl_comm_abort(all.comm); };
+  come_and_go(objects, true, {abort, call_comm, call_work});
+}
+
+TEST(Lifetimes, TwoThreadsMayDestroyTheSame) {
+  for (int i = 0; i < 50; i++) {
+    fsccl_unique_id_t id;
+    ASSERT_OK(fsccl_unique_id_create(&id));
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.unique_id = &id;
+    config.rank = 0, config.ranks = 1;
+    fsccl_comm_t comm = nullptr;
+    ASSERT_OK(fsccl_comm_create(&config, &comm));
+    std::atomic<int> destroyed{0}, late{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++)
+      threads.emplace_back([&] {
+        const fsccl_status_t status = fsccl_comm_destroy(comm);
+        (status == FSCCL_OK ? destroyed : late)++;
+        EXPECT_TRUE(status == FSCCL_OK || status == FSCCL_ERR_INVALID_HANDLE) << explain(status);
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(destroyed, 1);
+    EXPECT_EQ(late, 2);
+  }
+}
+
+// A work is its communicator's for ever: none that comes to the same place later is taken for it.
+TEST(Lifetimes, AWorkNamesNoLaterCommunicator) {
+  fsccl_work_t first = nullptr;
+  for (int i = 0; i < 1100; i++) {
+    fsccl_unique_id_t id;
+    ASSERT_OK(fsccl_unique_id_create(&id));
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.unique_id = &id;
+    config.rank = 0, config.ranks = 1;
+    fsccl_comm_t comm = nullptr;
+    ASSERT_OK(fsccl_comm_create(&config, &comm));
+    fsccl_work_t work = nullptr;
+    ASSERT_OK(fsccl_barrier(comm, nullptr, &work));
+    ASSERT_NE(work, first) << "after " << i << " others";
+    if (!first) first = work;
+    if (i > 0) {
+      ASSERT_EQ(fsccl_work_test(first), FSCCL_ERR_INVALID_HANDLE) << "after " << i << " others";
+    }
+    ASSERT_OK(fsccl_comm_destroy(comm));
+  }
+}
+
+// A function of the program, which the library calls for a pool, cannot end that pool.
+TEST(Lifetimes, ACallbackCannotDestroyItsOwnObject) {
+  run_ranks(2, [](Rank& self) {
+    struct Seen {
+      fsccl_pool_t pool = nullptr;
+      fsccl_status_t status = FSCCL_OK;
+    } seen;
+    fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
+    config.limit_bytes = 4 << 20;
+    config.on_pressure_context = &seen;
+    config.on_pressure = [](void* context, fsccl_pool_t pool, uint64_t) -> uint64_t {
+      static_cast<Seen*>(context)->status = fsccl_pool_destroy(pool);
+      return 0;
+    };
+    ASSERT_OK(fsccl_pool_create(self.comm, &config, &seen.pool));
+    void* block = nullptr;
+    EXPECT_ERROR(fsccl_pool_alloc(seen.pool, 8 << 20, nullptr, &block), FSCCL_ERR_OUT_OF_MEMORY, "limit");
+    EXPECT_EQ(seen.status, FSCCL_ERR_INVALID_STATE);
+    ASSERT_OK(fsccl_pool_alloc(seen.pool, 4096, nullptr, &block));
+    ASSERT_OK(fsccl_pool_free(seen.pool, block, nullptr));
+    seen.status = FSCCL_OK;
+    const auto visit = [](void* context, const fsccl_pool_use_t*) {
+      auto& all = *static_cast<Seen*>(context);
+      all.status = fsccl_pool_destroy(all.pool);
+    };
+    EXPECT_OK(fsccl_pool_uses(seen.pool, visit, &seen));
+    EXPECT_EQ(seen.status, FSCCL_ERR_INVALID_STATE);
+    EXPECT_OK(fsccl_pool_destroy(seen.pool));
+  });
+}
+
+// A thread waits for another rank in an operation: its communicator cannot be destroyed, until it was aborted.
+TEST(Lifetimes, ACommunicatorWithACallThatBlocksIsAbortedFirst) {
+  run_ranks(2, [](Rank& self) {
+    static std::atomic<int> over;
+    if (self.rank == 0) over = 0;
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    fsccl_comm_t comm = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, nullptr, &comm));
+    if (self.rank == 0) {
+      std::atomic<bool> begun{false};
+      std::thread blocked([&] {
+        fsccl_work_t work = nullptr;
+        EXPECT_EQ(fsccl_barrier(comm, nullptr, &work), FSCCL_IN_PROGRESS);
+        begun = true;
+        EXPECT_EQ(fsccl_work_wait(work, -1), FSCCL_ERR_ABORTED);
+      });
+      while (!begun) std::this_thread::yield();
+      EXPECT_ERROR(fsccl_comm_destroy(comm), FSCCL_ERR_INVALID_STATE, "in flight", "abort");
+      EXPECT_OK(fsccl_comm_abort(comm));
+      EXPECT_OK(fsccl_comm_destroy(comm));  // when the thread has left
+      blocked.join();
+      over = 1;
+    } else {
+      while (!over) std::this_thread::yield();
+      fsccl_comm_abort(comm);
+      EXPECT_OK(fsccl_comm_destroy(comm));
+    }
+  });
+}
+
+// A thread waits in a call that is no operation: the end waits for it, and the call ends at its own deadline.
+TEST(Lifetimes, ADestroyWaitsForCallsUpToTheDeadline) {
+  run_ranks(2, [](Rank& self) {
+    fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+    config.timeout_ms = 500;
+    fsccl_comm_t comm = nullptr;
+    ASSERT_OK(fsccl_comm_split(self.comm, 0, self.rank, &config, &comm));
+    static std::atomic<int> over;
+    if (self.rank == 0) {
+      over = 0;
+      std::atomic<bool> begun{false};
+      std::thread blocked([&] {
+        const int both[] = {0, 1};
+        fsccl_comm_t part = nullptr;
+        begun = true;
+        const fsccl_status_t status = fsccl_comm_subset(comm, both, 2, 7, nullptr, &part);  // the other one does not come
+        EXPECT_TRUE(status == FSCCL_ERR_TIMEOUT || status == FSCCL_ERR_INVALID_HANDLE) << explain(status);
+      });
+      while (!begun) std::this_thread::yield();
+      fsccl_status_t status = fsccl_comm_destroy(comm);
+      while (status == FSCCL_ERR_INVALID_STATE) status = fsccl_comm_destroy(comm);
+      EXPECT_OK(status);
+      blocked.join();
+    }
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    if (self.rank == 1) {
+      EXPECT_OK(fsccl_comm_destroy(comm));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsccl::testing
