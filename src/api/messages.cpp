@@ -74,12 +74,12 @@ fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int p
 
 fsccl_status_t fsccl_probe(int peer, fsccl_comm_t handle) {
   return guarded("fsccl_probe", [&]() -> Result<fsccl_status_t> {
-    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    FSCCL_ASSIGN(const Ref<Communicator> comm, comm_of(handle));
     comm->engine().look_for_failure();
     if (comm->engine().failed()) return comm->engine().failure();
     FSCCL_TRY(check_peer(*comm, peer));
     FSCCL_ASSIGN(const fsccl_comm_t pair, pair_of(handle, peer, comm->rank()));
-    FSCCL_ASSIGN(Communicator * between, comm_of(pair));
+    FSCCL_ASSIGN(const Ref<Communicator> between, comm_of(pair));
     return between->engine().has_come(0) ? FSCCL_OK : FSCCL_IN_PROGRESS;
   });
 }

@@ -57,7 +57,7 @@ using Configure = std::function<void(fsccl_pool_config_t&, int rank)>;
 // On device 0, unless `configure` says otherwise.
 inline void run_pools(int ranks, const std::function<void(const PoolRank&)>& body, const Configure& configure = {}) {
   run_ranks(ranks, [&](Rank& self) {
-    Communicator* const comm = live_comm(self.comm);
+    const Ref<Communicator> comm = live_comm(self.comm);
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     config.memory = FSCCL_MEMORY_CUDA;
     config.limit_bytes = 128u << 20;
