@@ -135,6 +135,7 @@ class Meeting {
     listener_ = listener_name(digits);
     place_.meeting = number_from(name);
     place_.host_id = settings.host_id;
+    place_.registrar_rank = 0;
   }
 
   Result<MeetingPlace> find(Status problem) {

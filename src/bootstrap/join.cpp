@@ -95,8 +95,13 @@ Result<Channel> link_to_parent(const MeetingPlace& place, const Registration& re
   std::optional<Channel> linked;
   int attempts = 0;
   const auto decided = [&] {
+    Result<Fd> fd = connect_to(address, deadline);
+    if (!fd.ok()) {
+      last = fd.take_status();
+      return by_unix || !worth_another_try(last) || ++attempts == kParentAttempts;  // nobody listens at a Unix socket any more
+    }
     Result<Channel> channel =
-        connect_as(address, place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
+        introduce_as(fd.take(), place.credentials, Purpose::kLink, registration.assign.job, self.rank, ranks, deadline, &versions);
     last = channel.ok() ? channel.value().expect(FrameType::kLinked, deadline).take_status() : channel.take_status();
     if (last.ok()) linked = channel.take();
     return !worth_another_try(last) || ++attempts == kParentAttempts;
@@ -141,6 +146,7 @@ Result<std::shared_ptr<Job>> join_at(const MeetingPlace& place, int32_t rank, in
   FSCCL_ASSIGN(Registration registration, std::move(registered));
 
   TreePlace tree_place{place.credentials, registration.assign.job, rank, ranks, registration.assign.order, -1, self};
+  tree_place.registrar_rank = place.registrar_rank;
   tree_place.registrar = ip_of(peer_address(registration.channel.fd()));
   tree_place.link = place.link;
   if (tree_place.order > 0) tree_place.parent_rank = registration.assign.parent.rank;

@@ -20,6 +20,7 @@ struct MeetingPlace {
   uint32_t link = 0;                     // the interface by which link-local addresses of others are reached
   std::string host_id;                   // FSCCL_HOST_ID
   std::string who_listens;               // for messages
+  int32_t registrar_rank = -1;           // the rank whose process listens there, if that is known
 };
 
 // As many descriptors as a rank of a job takes until it has its first communicators. `meets_here`: the ranks meet in its process.

@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/config.h"
 #include "base/reactor.h"
 #include "base/undo.h"
 #include "bootstrap/credentials.h"
+#include "bootstrap/member_info.h"
 #include "bootstrap/registrar.h"
 
 namespace fsccl {
 namespace {
 
 constexpr int64_t kRegistrarsWordNs = 300'000'000;
+constexpr int64_t kLookNs = 200'000'000;  // between two looks whether the ranks of this host are still there
 
 }  // namespace
 
@@ -231,8 +234,12 @@ void TreeJob::link_closed(const LinkPtr& link, const char* what) {
     return;
   }
   if (link->rank < 0) {
-    if (phase_ == Phase::kJoining)
-      fail_all(fail(FSCCL_ERR_LINK, "the process where the ranks meet (the maker of the unique id, or rank 0) has ended"), nullptr);
+    if (phase_ != Phase::kJoining) return;
+    const int32_t rank = place_.registrar_rank;
+    fail_all(rank < 0 ? fail(FSCCL_ERR_LINK, "the process that made the unique id, where the ranks meet, has ended")
+                      : fail(FSCCL_ERR_PEER_DEAD, "rank {}, where the ranks meet, ended while the job was being joined", rank)
+                            .with_peer(place_.rank, rank),
+             nullptr);
     return;
   }
   if (phase_ == Phase::kJoining)
@@ -305,6 +312,28 @@ std::string TreeJob::what_is_missing() const {
                    list_ranks(missing));
 }
 
+// A rank of this host whose process has ended, -1 if none has, or if that cannot be told: where FSCCL_HOST_ID says which ranks
+// share a host, their processes may be out of sight, in another name space.
+int32_t TreeJob::ended_here() const {
+  const auto visible = [](const MemberRecord& one) {
+    const char state = state_of(one.pid, one.start_time, one.pid);
+    return state != 'X' && state != 'Z';
+  };
+  if (!steps_.has_members() || !visible(place_.self)) return -1;
+  bool in_sight = config()->host_id.empty();
+  int32_t ended = -1;
+  for (const MemberRecord& member : records_) {
+    if (member.host != place_.self.host || member.pid == place_.self.pid || member.start_time == 0) continue;
+    if (visible(member))
+      in_sight = true;
+    else if (ended < 0)
+      ended = member.rank;
+  }
+  return in_sight ? ended : -1;
+}
+
+// A rank that dies after it has registered, and before others are linked to it, breaks no link: the ranks of its host look whether
+// its process is there.
 Status TreeJob::finish_join(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto decided = [&] { return phase_ != Phase::kJoining; };
@@ -316,10 +345,15 @@ Status TreeJob::finish_join(Deadline deadline) {
     const int64_t left_ns = deadline.left_ns(kLongestWaitNs);
     const int64_t early_ns = knows ? std::min<int64_t>(left_ns / 10, 200'000'000) : 0;
     const int64_t late_ns = steps_.has_members() ? 0 : kRegistrarsWordNs;
+    const int64_t until_ns = now_ns() + left_ns - early_ns + late_ns;
     const WaitEnd end =
-        wait_until([&] { return decided() || knows != knows_missing(); }, Deadline::at(now_ns() + left_ns - early_ns + late_ns),
+        wait_until([&] { return decided() || knows != knows_missing(); }, Deadline::at(std::min(until_ns, now_ns() + kLookNs)),
                    kNothingBreaks, UntilNotified{lock, changed_});  // a failure of the job decides
-    if (end == WaitEnd::late && deadline.left_ns() <= early_ns + 1'000'000)
+    if (end != WaitEnd::late) continue;
+    if (const int32_t ended = ended_here(); ended >= 0)
+      fail_all(fail(FSCCL_ERR_PEER_DEAD, "rank {} ended while the job was being joined", ended).with_peer(place_.rank, ended),
+               nullptr);
+    else if (deadline.left_ns() <= early_ns + 1'000'000)
       fail_all(fail(FSCCL_ERR_TIMEOUT, "rank {} gave up joining {} ranks: {}", place_.rank, place_.ranks, what_is_missing()),
                nullptr);
   }

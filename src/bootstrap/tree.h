@@ -32,8 +32,9 @@ struct TreePlace {
   int32_t order = 0;  // of arrival
   int32_t parent_rank = -1;
   MemberRecord self;
-  IpAddress registrar = {};  // as this rank reached it; zero: over a Unix socket
-  uint32_t link = 0;         // the interface by which link-local addresses of others are reached
+  IpAddress registrar = {};     // as this rank reached it; zero: over a Unix socket
+  int32_t registrar_rank = -1;  // the rank in whose process the registrar is, if that is known
+  uint32_t link = 0;            // the interface by which link-local addresses of others are reached
 };
 
 // What a rank opens before others know of it.
@@ -119,6 +120,7 @@ class TreeJob final : public Job, public std::enable_shared_from_this<TreeJob> {
   void fail_all(const Status& why, const Link* from);
   void break_off(const LinkPtr& link);
   std::string what_is_missing() const;
+  int32_t ended_here() const;
 
   // tree_losses.cpp
   void be_expelled(const Link* from);

@@ -195,7 +195,7 @@ int64_t deadline_ms(const Round& round) { return round.phase == "join" ? 3'000 :
 // Whether an error of joining says of the killed rank, in its own words, that it has never come.
 bool misses(const std::string& text, int victim) {
   if (victim == 0 && text.find("did not reach") != std::string::npos) return true;
-  const size_t at = text.find("missing");
+  const size_t at = std::min(text.find("missing"), text.find("gave up joining"));
   if (at == std::string::npos) return false;
   const std::string number = std::to_string(victim);
   for (size_t from = text.find(number, at); from != std::string::npos; from = text.find(number, from + 1))
