@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which groups of FSDP2 a unit carries. Each function returns why stock FSDP2 has to do it, or None. The answers are the same on
+all ranks: they depend on the program alone.
+"""
+
+import sys
+
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
+from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
+
+from . import comms
+from .backend import DEVICES, FscclBackend
+from .dtypes import FLOATS, MOVED
+
+
+def _classes(own, *names):
+    return (own, *(getattr(_collectives, name) for name in names if hasattr(_collectives, name)))
+
+
+# Those that only say where buffers lie, of which a unit needs none.
+_GATHERS = _classes(comms.AllGather, "DefaultAllGather", "ProcessGroupAllocAllGather")
+_SCATTERS = _classes(comms.ReduceScatter, "DefaultReduceScatter", "ProcessGroupAllocReduceScatter")
+
+
+def _replaced(fsdp, name, default):
+    """Whether a function that a group has for its copies is not FSDP2's own."""
+    own = getattr(_param_group, default, None)
+    return getattr(fsdp, name, own) is not own
+
+
+def compiled_autograd():
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return module is not None and bool(module.compiled_autograd_enabled or module.in_compiled_autograd_region)
+
+
+def never_gathers(fsdp):
+    """Of a group that was initialized: what stays so for its whole life."""
+    params = fsdp.fsdp_params
+    if not isinstance(fsdp.mesh_info, FSDPMeshInfo):
+        return "its parameters are replicated, not sharded"
+    backend = fsdp._all_gather_process_group._get_backend(fsdp.device)
+    if not isinstance(backend, FscclBackend):
+        return f"its process group is not on fsccl, but {type(backend).__name__}"
+    if fsdp.device.type not in DEVICES:
+        return f"it is on {fsdp.device}, and FSCCL carries memory of the host and of CUDA devices"
+    if fsdp._use_post_forward_mesh:
+        return "reshard_after_forward is a number"
+    if any(param.offload_to_cpu for param in params):
+        return "it is offloaded"
+    if any(hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather") for param in params):
+        return "it has all-gather extensions"
+    kinds = {(param.orig_dtype, param.param_dtype or param.orig_dtype) for param in params}
+    if len(kinds) != 1:
+        return "its parameters have several dtypes"
+    shard, wire = next(iter(kinds))
+    trainable = any(param.sharded_param.requires_grad for param in params)
+    if wire not in FLOATS and (trainable or wire not in MOVED or wire != shard):
+        return f"{wire} is not gathered in units"
+    return None
+
+
+def gathers_otherwise(fsdp):
+    """What a program may change between two gathers."""
+    comm = type(fsdp._all_gather_comm)
+    if comm not in _GATHERS:
+        return f"it has an all-gather of its own, {comm.__name__} (set_custom_all_gather, set_symm_mem_for_comm)"
+    if _replaced(fsdp, "_all_gather_output_fn", "_default_all_gather_output_fn"):
+        return "it has a copy-out of its own"
+    if any(getattr(param, "keep_unsharded_storage", False) for param in fsdp.fsdp_params):
+        return "its unsharded parameters keep their memory (set_keep_unsharded_storage)"
+    if compiled_autograd():
+        return "compiled autograd is on"
+    return None
+
+
+def reduces_otherwise(fsdp):
+    """What a program may change between two reductions. Sums over a shard group that wait for the replicas
+    (set_requires_all_reduce(False)), and those that waited, are among it."""
+    comm = type(fsdp._reduce_scatter_comm)
+    if comm not in _SCATTERS:
+        return f"it has a reduce-scatter of its own, {comm.__name__} (set_custom_reduce_scatter, set_symm_mem_for_comm)"
+    if _replaced(fsdp, "_prepare_reduce_scatter_inputs", "_default_reduce_scatter_input_fn"):
+        return "it has a copy-in of its own"
+    if fsdp._reduce_scatter_process_group is not fsdp.mesh_info.shard_process_group:
+        return "its gradients have a process group of their own (set_separate_reduce_scatter_group)"
+    if fsdp._all_reduce_hook is not None:
+        return "it has an all-reduce hook (set_all_reduce_hook)"
+    if fsdp._is_hsdp and not (fsdp.all_reduce_grads and fsdp._partial_reduce_output is None):
+        return "its gradients wait for their all-reduce (set_requires_all_reduce)"
+    if compiled_autograd():
+        return "compiled autograd is on"
+    return None
+
+
+def dtype_of_sums(fsdp):
+    """The dtype in which FSDP2 reduces the group's gradients, where it is known before they are there."""
+    def of(param):
+        return getattr(param, "unsharded_grad_dtype", param.reduce_dtype or param.orig_dtype)
+    dtypes = {of(param) for param in fsdp.fsdp_params if param.sharded_param.requires_grad}
+    return dtypes.pop() if len(dtypes) == 1 else None
