@@ -22,15 +22,19 @@ Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
   return pair;
 }
 
+Status check_peer(const Communicator& comm, int peer) {
+  if (peer >= 0 && peer < comm.size() && peer != comm.rank()) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
+              comm.size() - 1, comm.rank());
+}
+
 fsccl_status_t move(const char* name, bool sends, void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag,
                     fsccl_comm_t handle, void* stream, fsccl_work_t* work) {
   fsccl_status_t state = FSCCL_OK;
   const fsccl_status_t code = guarded(name, [&]() -> Status {
     FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
     if (comm->engine().failed()) return comm->engine().failure();
-    if (peer < 0 || peer >= comm->size() || peer == comm->rank())
-      return fail(FSCCL_ERR_INVALID_ARGUMENT, "peer {} is not another rank: they are 0 .. {}, and this is rank {}", peer,
-                  comm->size() - 1, comm->rank());
+    FSCCL_TRY(check_peer(*comm, peer));
     FSCCL_ASSIGN(const fsccl_comm_t pair, sends ? pair_of(handle, comm->rank(), peer) : pair_of(handle, peer, comm->rank()));
     FSCCL_ASSIGN(Communicator * between, comm_of(pair));
     CollectiveCall call;
@@ -66,6 +70,18 @@ fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtype_t dtype,
 fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm, void* stream,
                           fsccl_work_t* work) {
   return move("fsccl_recv", false, buffer, count, dtype, peer, tag, comm, stream, work);
+}
+
+fsccl_status_t fsccl_probe(int peer, fsccl_comm_t handle) {
+  return guarded("fsccl_probe", [&]() -> Result<fsccl_status_t> {
+    FSCCL_ASSIGN(Communicator * comm, comm_of(handle));
+    comm->engine().look_for_failure();
+    if (comm->engine().failed()) return comm->engine().failure();
+    FSCCL_TRY(check_peer(*comm, peer));
+    FSCCL_ASSIGN(const fsccl_comm_t pair, pair_of(handle, peer, comm->rank()));
+    FSCCL_ASSIGN(Communicator * between, comm_of(pair));
+    return between->engine().has_come(0) ? FSCCL_OK : FSCCL_IN_PROGRESS;
+  });
 }
 
 }  // extern "C"

@@ -381,6 +381,13 @@ Status Engine::test(uint64_t sequence, fsccl_status_t* state, Calls calls) {
   return success();
 }
 
+bool Engine::has_come(int peer) {
+  if (under_way() || !try_drive()) return false;
+  const bool come = !under_way() && transport_.poll(channel_, peer, next_tick_) != nullptr;
+  stop_driving(Calls::elsewhere);
+  return come;
+}
+
 // What blocks is asked only for an operation that drive() has come to: one that is submitted behind it may still be written.
 Engine::Attempt Engine::try_progress(fsccl_transport_word_t* word) {
   while (true) {

@@ -1,5 +1,7 @@
 // Messages between two ranks: every size and kind of memory, in order, in rings, in groups, in flight; what is no message; and
 // what becomes of one whose peer is gone.
+#include <unistd.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -179,6 +181,31 @@ TEST(Message, ThatDoesNotMatchIsNamedOnBothSides) {
                 EXPECT_ERROR(fsccl_barrier(self.comm, nullptr, nullptr), FSCCL_ERR_MISMATCH);
               },
               {.abort_at_end = true});
+}
+
+TEST(Message, IsThereOrNotBeforeItIsReceived) {
+  run_ranks(3, [](Rank& self) {
+    if (self.rank > 0) {
+      ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+      for (const size_t bytes : {size_t{8}, size_t{300'000}})
+        ASSERT_OK(send(self, letter(self.rank, 0, bytes, bytes).data(), bytes, 0));
+      return;
+    }
+    EXPECT_EQ(fsccl_probe(0, self.comm), FSCCL_ERR_INVALID_ARGUMENT);
+    EXPECT_EQ(fsccl_probe(3, self.comm), FSCCL_ERR_INVALID_ARGUMENT);
+    for (const int peer : {1, 2}) ASSERT_EQ(fsccl_probe(peer, self.comm), FSCCL_IN_PROGRESS);
+    ASSERT_OK(fsccl_barrier(self.comm, nullptr, nullptr));
+    for (const size_t bytes : {size_t{8}, size_t{300'000}})
+      for (const int peer : {2, 1}) {
+        fsccl_status_t there;
+        while ((there = fsccl_probe(peer, self.comm)) == FSCCL_IN_PROGRESS) usleep(100);
+        ASSERT_OK(there);
+        std::vector<char> text(bytes);
+        ASSERT_OK(receive(self, text.data(), bytes, peer));
+        ASSERT_EQ(text, letter(peer, 0, bytes, bytes));
+      }
+    for (const int peer : {1, 2}) ASSERT_EQ(fsccl_probe(peer, self.comm), FSCCL_IN_PROGRESS);
+  });
 }
 
 TEST(Message, InFlightKeepsTheCommunicatorAndAnAbortEndsIt) {

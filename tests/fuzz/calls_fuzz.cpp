@@ -305,6 +305,7 @@ class Program {
   void message() {
     const fsccl_comm_t comm = comms_.get(input_);
     const int peer = input_.number(0), tag = input_.number(1);
+    if (input_.below(8) == 7) return expect_sense(fsccl_probe(peer, comm));
     if (input_.below(2)) return expect_sense(fsccl_send(buffer(), elements(), dtype(), peer, tag, comm, nullptr, work()));
     expect_sense(fsccl_recv(buffer(), elements(), dtype(), peer, tag, comm, nullptr, work()));
   }

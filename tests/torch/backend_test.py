@@ -497,7 +497,7 @@ def test_custom_communication(two):
 
 
 def timeouts():
-    """A wait with a limit of its own gives up and can be repeated; the group's limit can be lowered."""
+    """A wait with a limit of its own gives up and can be repeated. The group's limit can be lowered, and ends the group."""
     rank = dist.get_rank()
     if rank == 1:
         time.sleep(1.2)
@@ -514,8 +514,9 @@ def timeouts():
         text, seconds = ranks_.fails(lambda: dist.recv(tensor, 1), dist.DistBackendError)
         assert "recv" in text and seconds < 1
         backend().set_timeout(datetime.timedelta(seconds=20))
-    dist.barrier()
+    assert "aborted by rank 0" in ranks_.fails(dist.barrier, dist.DistBackendError)[0]
 
 
-def test_timeouts(two):
-    two.run(timeouts)
+def test_timeouts():
+    with ranks_.Ranks(2) as started:
+        started.run(timeouts, survivors=[0, 1])

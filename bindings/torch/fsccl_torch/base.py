@@ -200,6 +200,7 @@ _CALLS = (
     (("barrier",), 0, c10d.BarrierOptions, ()),
     (("send",), 1, int, ()),
     (("recv",), 1, int, ()),
+    (("recv_anysource",), 1, int, ()),
 )
 
 

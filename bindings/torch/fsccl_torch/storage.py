@@ -42,6 +42,12 @@ class Memory:
             _write(storage, 0, 0)
 
 
+def shows_memory(reference):
+    """Whether the storage of a StorageWeakRef lives and has memory behind it."""
+    storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    return storage is not None and storage.nbytes() > 0
+
+
 def _words(storage):
     return (ctypes.c_uint64 * _WORDS).from_address(storage._cdata)
 
