@@ -65,7 +65,8 @@ class FscclBackend(Moving, Reducing, Base):
                 if peer is None:
                     self._refuse(call, "src is None, and a rank receives memory of a GPU from a rank that is named: name src",
                                  NotImplementedError)
-                work = self._comm.submit(call, function, (*place, peer, tag), buffer, [tensor], finish, in_order=False)
+                with self._messages.exclusively():
+                    work = self._comm.submit(call, function, (*place, peer, tag), buffer, [tensor], finish, in_order=False)
             elif call == "send":
                 work = self._messages.send(peer, tag, place, buffer, [tensor])
             else:

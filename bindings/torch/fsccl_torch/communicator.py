@@ -114,20 +114,26 @@ class Communicator:
         self._out_reference = ctypes.byref(self._out)
         _live.add(self)
 
-    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False, in_order=True):
+    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False, in_order=True, lock=None):
         """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over; `result`: the future's value;
-        `finish`: the step after it; `in_order`: it is a collective, which all ranks issue in one order. On tensors of a GPU it goes
-        to a stream, and nothing waits for it here."""
+        `finish`: the step after it; `in_order`: it is a collective, which all ranks issue in one order; `lock`: held meanwhile in
+        place of the communicator's. On tensors of a GPU it goes to a stream, and nothing waits for it here."""
         if in_order:
             await_turn()
         device = streams.device_of(keep)
         if device is not None and streams.on_gpu(device):
             return self._put(call, function, arguments, keep, result, finish, self._side(device), blocking, in_order)
         self.check_alive(call)  # a rank that comes late finds what the others sent before they gave up
-        with self.lock:
-            status = function(*arguments, self.handle, None, self._out_reference)
-            handle = self._out.value
-            self.sequence += in_order
+        if lock is None:
+            with self.lock:
+                status = function(*arguments, self.handle, None, self._out_reference)
+                handle = self._out.value
+                self.sequence += in_order
+        else:
+            with lock:
+                out = ctypes.c_void_p()
+                status = function(*arguments, self.handle, None, ctypes.byref(out))
+                handle = out.value
         coalesced = self.coalesced if in_order else None  # messages are added by who sends them
         blocking = blocking and coalesced is None
         if status == c.IN_PROGRESS and blocking:
@@ -193,7 +199,8 @@ class Communicator:
                 oldest = next(iter(pending.values()), None)
             if oldest is not None:
                 oldest.test()
-        pending[work._handle] = work
+        with self.finish_lock:
+            pending[work._handle] = work
         return work
 
     def pool_of(self, device):

@@ -31,7 +31,7 @@ class Pool:
     def __init__(self, comm, device=None):
         self._comm, self._handle, self._device = weakref.ref(comm), None, device
         self._live, self.dead = 0, collections.deque()
-        self.units = []  # handles, in the order of their making; they end in take_back(), or with the pool
+        self.units, self._left = [], []  # handles, in the order of their making; they end in take_back(), or with the pool
 
     def allocate(self, size, dtype):
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
@@ -76,7 +76,9 @@ class Pool:
             if status < 0:
                 raise comm.failure(status, "fsdp2: which models are gone")
             ended = [unit for unit, all_gone in zip(self.units, gone) if all_gone]
-            self.units = [unit for unit, all_gone in zip(self.units, gone) if not all_gone or not unit.close()]
+            self.units = [unit for unit, all_gone in zip(self.units, gone) if not all_gone]
+            # One that cannot end, after a failure, is no more in the list that ranks compare.
+            self._left += [unit for unit in ended if not unit.close()]
         return bool(ended)
 
     def step(self):
@@ -104,7 +106,7 @@ class Pool:
     def close(self):
         """True when the pool is gone; False while tensors live in it. Its units must not be in use."""
         if self._handle:
-            for unit in self.units:
+            for unit in self.units + self._left:
                 unit.close()
             self._free_dead()
             if self._live or c.lib.fsccl_pool_destroy(self._handle) != c.OK:

@@ -107,6 +107,7 @@ class Messages:
         self._posted, self._unclaimed = [], []  # in the order of posting, and of arrival
         self._inboxes, self._queues, self._in_flight = {}, {}, collections.defaultdict(collections.deque)
         self._watching = False  # for messages of any rank
+        self._directions = set()
 
     # --------------------------------------------------------------------------------------------------- sending ----
 
@@ -132,11 +133,10 @@ class Messages:
 
     def _submit(self, peer, tag, envelope, place, keep, result):
         """Gives a message to FSCCL: the work of its contents."""
-        work = self._comm.submit(_SENT, c.lib.fsccl_send, (envelope.data_ptr(), _ENVELOPE_WORDS, c.INT64, peer, _ENVELOPE_TAG),
-                                 envelope, result, in_order=False)
+        work = self._issue(_SENT, c.lib.fsccl_send, (envelope.data_ptr(), _ENVELOPE_WORDS, c.INT64), peer, _ENVELOPE_TAG, envelope,
+                           result)
         if place[1]:
-            work = self._comm.submit("send", c.lib.fsccl_send, (*place, peer, tag), (keep, envelope), result, work.test,
-                                     in_order=False)
+            work = self._issue("send", c.lib.fsccl_send, place, peer, tag, (keep, envelope), result, work.test)
         self._in_flight[peer].append(work)
         return work
 
@@ -158,6 +158,25 @@ class Messages:
             else:
                 self._start(message, self._claim, message, found)
         return self._comm.done("send", result)
+
+    # ---------------------------------------------------------------------------------------------------- issuing ----
+
+    def _issue(self, call, function, place, peer, tag, keep, result, finish=None):
+        return self._comm.submit(call, function, (*place, peer, tag), keep, result, finish, in_order=False,
+                                 lock=self._lock_for(function, peer))
+
+    def exclusively(self):
+        """A context for messages that do not go through this class."""
+        return self._changed
+
+    def _lock_for(self, function, peer):
+        """Messages of a direction between two ranks are a communicator of their own, made at the first in the group's. After that
+        they need no lock but this class's: who issues a collective may hold the communicator's until peers are there, and these may
+        wait for a message."""
+        direction = function is c.lib.fsccl_send, peer
+        known = direction in self._directions
+        self._directions.add(direction)
+        return self._changed if known else self._comm.lock
 
     # ------------------------------------------------------------------------------------------------- receiving ----
 
@@ -183,9 +202,8 @@ class Messages:
         try:
             while inbox.envelope is not None or any(one.wanted == peer for one in self._posted) or self._has_come(peer):
                 if inbox.envelope is None:
-                    inbox.envelope = self._comm.submit(
-                        _RECEIVED, c.lib.fsccl_recv, (inbox.words.data_ptr(), _ENVELOPE_WORDS, c.INT64, peer, _ENVELOPE_TAG),
-                        inbox.words, [], in_order=False)
+                    inbox.envelope = self._issue(_RECEIVED, c.lib.fsccl_recv, (inbox.words.data_ptr(), _ENVELOPE_WORDS, c.INT64),
+                                                 peer, _ENVELOPE_TAG, inbox.words, [])
                     if not inbox.envelope.test():
                         self._when_over(inbox.envelope, self._receive_from, peer)
                 if not inbox.envelope.test():
@@ -211,7 +229,7 @@ class Messages:
         """The work that receives them. `place` is None where there are none."""
         if place is None:
             return self._comm.done("recv", None)
-        return self._comm.submit("recv", c.lib.fsccl_recv, (*place, source, tag), keep, None, finish, in_order=False)
+        return self._issue("recv", c.lib.fsccl_recv, place, source, tag, keep, None, finish)
 
     def _take_posted(self, source, tag):
         message = next((one for one in self._posted if one.wants(source, tag)), None)
@@ -243,7 +261,7 @@ class Messages:
         """Whether a message of that rank is there, and somebody wants one of any rank."""
         if not self._wants_any():
             return False
-        with self._comm.lock:
+        with self._lock_for(c.lib.fsccl_recv, peer):
             return c.lib.fsccl_probe(peer, self._comm.handle) == c.OK
 
     def _wants_any(self):
