@@ -3,7 +3,8 @@
 messages, the life of a group, and what torch asks of a backend besides.
 
 torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend). What a method returns is wrapped there: of a
-Work only wait() and get_future() reach the one returned here. In older versions of torch the backend is the process group (base.py).
+Work only wait() and get_future() reach the one returned here. In older versions of torch the backend is the process group itself
+(base.py).
 """
 
 import ctypes
