@@ -303,7 +303,7 @@ def test_no_library(tmp_path):
 
 @pytest.mark.parametrize("change, wanted", [
     ('torch.__version__ = "2.6.3+cu124"', r"torch 2\.6\.3\+cu124 is too old: install torch 2\.7 or newer"),
-    ("torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old", "lets Python subclass neither .*: install a release of torch from 2.7")])
+    ("torch._C._distributed_c10d.Backend = dist.ProcessGroup = Old", "lets Python subclass neither .*: install a release of")])
 def test_torch_that_cannot_be_used(change, wanted):
     """Where a class could not be subclassed in Python, torch said that there is no constructor."""
     found = python(f"""

@@ -3,7 +3,7 @@
 messages, the life of a group, and what torch asks of a backend besides.
 
 torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), where what they return is wrapped (held.py).
-In older versions of torch the backend is the process group (base.py).
+In older versions of torch the backend is the process group itself (base.py).
 """
 
 import ctypes
