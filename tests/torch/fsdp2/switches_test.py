@@ -40,7 +40,7 @@ OTHERS = {"shared_communication": hasattr(fsdp, "share_comm_ctx"),
 
 def is_of_this_torch(name):
     """Older versions of FSDP2 have fewer switches."""
-    methods = [method for method, test in METHODS.items() if test == name] + [MORE[name]] * (name in MORE)
+    methods = {method for method, test in METHODS.items() if name == test or method == MORE.get(name)}
     return OTHERS.get(name, all(hasattr(FSDPModule, method) for method in methods))
 
 
@@ -67,7 +67,7 @@ def observed(train):
     return run
 
 
-@pytest.mark.parametrize("name", filter(is_of_this_torch, SWITCHES))
+@pytest.mark.parametrize("name", [name for name in SWITCHES if is_of_this_torch(name)])
 def test_switch(name):
     train, gathers, reduces = SWITCHES[name]
     with tempfile.TemporaryDirectory() as folder:
