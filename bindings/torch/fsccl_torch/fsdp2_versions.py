@@ -71,7 +71,7 @@ def compiled_autograd():
 
 def take_grad(param):
     """The whole gradient of a parameter, taken from it, with what was accumulated without synchronisation."""
-    if getattr(param, "unsharded_accumulated_grad", None) is not None:  # before 2.14 a tensor beside the parameter
+    if not _grads_are_cast_by_autograd(param) and param.unsharded_accumulated_grad is not None:  # a tensor beside the parameter
         param.accumulate_unsharded_grad_if_needed()
         grad, param.unsharded_accumulated_grad = param.unsharded_accumulated_grad, None
         return grad
