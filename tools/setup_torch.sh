@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it, and
-# 2.11.0 has that version of torch, without CUDA's libraries.
+# The virtual environments of the tests of fsccl_torch, below build-torch/: `base` has torch, the others add one framework to it,
+# and 2.11.0 has that version of torch, without CUDA's libraries.
 # Sourced after tools/setup.sh. The system's Python is not touched. Environments that are complete are used again.
 
 torch_folder=$root/build-torch

@@ -2,7 +2,8 @@
 """Makes the name "fsccl" known to a torch that does not look for backends by their entry points (before 2.14).
 
 Every torch from 2.5 on calls register() at the end of `import torch` where the package is installed, unless the variable
-TORCH_DEVICE_BACKEND_AUTOLOAD is 0. So nothing is imported here but torch itself: fsccl_torch comes with the first group that names it.
+TORCH_DEVICE_BACKEND_AUTOLOAD is 0. So nothing is imported here but torch itself: fsccl_torch comes with the first group that names
+it.
 """
 
 

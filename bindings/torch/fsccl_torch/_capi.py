@@ -189,6 +189,7 @@ _SIGNATURES = {
     "fsccl_all_to_all": [c_void_p, c_void_p, c_size_t, c_int, *_tail],
     "fsccl_send": [c_void_p, c_size_t, c_int, c_int, c_int, *_tail],
     "fsccl_recv": [c_void_p, c_size_t, c_int, c_int, c_int, *_tail],
+    "fsccl_probe": [c_int, c_void_p],
     "fsccl_group_start": [],
     "fsccl_group_end": [],
     "fsccl_all_gather_list": [POINTER(Tensor), c_size_t, *_tail],

@@ -2,8 +2,8 @@
 """The c10d backend: one communicator of FSCCL behind one process group. Collectives are in moving.py and reducing.py; here are
 messages, the life of a group, and what torch asks of a backend besides.
 
-torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend). What a method returns is wrapped there: of a
-Work only wait() and get_future() reach the one returned here. In older versions of torch the backend is the process group (base.py).
+torch finds methods by name and calls them from C++ (its trampoline of c10d::Backend), where what they return is wrapped (held.py).
+In older versions of torch the backend is the process group itself (base.py).
 """
 
 import ctypes
@@ -14,9 +14,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import ErrorType
 
 from . import _capi as c
-from . import streams
+from . import held, streams
 from .base import Base, Options, adapted
 from .communicator import connect
+from .messages import Messages
 from .monitored import MonitoredBarrier
 from .moving import Moving
 from .reducing import Reducing
@@ -28,7 +29,7 @@ _ERRORS = {c.OK: ErrorType.SUCCESS, c.IN_PROGRESS: ErrorType.SUCCESS, c.ERR_TIME
            c.ERR_PEER_DEAD: ErrorType.REMOTE_ERROR}
 
 # torch's debug wrapper keeps only the C++ half of a backend, so the other half is kept here until shutdown().
-_open = set()
+_open = {}  # in the order of their making
 
 
 @adapted
@@ -36,9 +37,10 @@ class FscclBackend(Moving, Reducing, Base):
     def __init__(self, comm, store, options):
         super().__init__(comm.rank, comm.size)
         self._comm, self._rank, self._size, self._options = comm, comm.rank, comm.size, options
-        self._store, self._survivors = store, None
+        self._store, self._survivors, self._messages = store, None, Messages(comm)
         self._monitored_barrier = MonitoredBarrier(store, comm.rank, comm.size, comm.who())
-        _open.add(self)
+        _open[self] = None
+        held.install()
 
     # -------------------------------------------------------------------------------------------------- messages ----
 
@@ -48,6 +50,9 @@ class FscclBackend(Moving, Reducing, Base):
     def recv(self, tensors, peer, tag=0):
         return self._message("recv", c.lib.fsccl_recv, tensors, self._target, peer, tag)
 
+    def recv_anysource(self, tensors, tag=0):
+        return self._message("recv", c.lib.fsccl_recv, tensors, self._target, None, tag)
+
     def _message(self, call, function, tensors, operand, peer, tag):
         works = []
         for tensor in tensors:
@@ -55,13 +60,21 @@ class FscclBackend(Moving, Reducing, Base):
             code, per = self._moved(call, tensor.dtype)
             count(call, buffer)
             finish = self._back(buffer, tensor) if call == "recv" else None
-            works.append(self._comm.submit(call, function, (buffer.data_ptr(), buffer.numel() * per, code, peer, tag), buffer,
-                                           [tensor], finish))
+            place = buffer.data_ptr(), buffer.numel() * per, code
+            if streams.on_gpu(buffer.device):
+                if peer is None:
+                    self._refuse(call, "src is None, and a rank receives memory of a GPU from a rank that is named: name src",
+                                 NotImplementedError)
+                with self._messages.exclusively():
+                    work = self._comm.submit(call, function, (*place, peer, tag), buffer, [tensor], finish, in_order=False)
+            elif call == "send":
+                work = self._messages.send(peer, tag, place, buffer, [tensor])
+            else:
+                work = self._messages.receive(peer, tag, place, buffer, [tensor], finish)
+            works.append(work)
+        if self._comm.coalesced is not None:
+            self._comm.coalesced += works
         return self._comm.together(works)
-
-    def recv_anysource(self, tensors, tag=0):
-        self._refuse("recv", "src is None, and FSCCL receives from a rank that is named; torch could not tell the source of a "
-                             "message that a backend in Python received either. Name src.", NotImplementedError)
 
     def start_coalescing(self):
         """Until end_coalescing() operations are only submitted."""
@@ -137,7 +150,7 @@ class FscclBackend(Moving, Reducing, Base):
 
     def shutdown(self):
         self._comm.close()
-        _open.discard(self)
+        _open.pop(self, None)
 
     def get_error(self):
         return _ERRORS.get(self._comm.state(), ErrorType.COMM_ERROR)
@@ -209,7 +222,7 @@ def _world():
     if not dist.is_initialized():
         return None
     name, rank = dist.group.WORLD.group_name, dist.get_rank()
-    found = (backend._comm for backend in list(_open) if backend._options.group_name == name and backend._rank == rank)
+    found = (backend._comm for backend in reversed(list(_open)) if backend._options.group_name == name and backend._rank == rank)
     # One that was shrunk has got its name after its backend was made.
     comm = next(found, None) or getattr(dist.group.WORLD._get_backend(torch.device("cpu")), "_comm", None)
     return comm if comm and not comm.closing else None
@@ -222,6 +235,9 @@ def create(given, backend_options):
     """Called by torch on the members of a new group. Where there is a default group, they meet through its links."""
     ranks = list(given.global_ranks_in_group) or list(range(given.group_size))
     timeout, world = given.timeout, _world()
+    if not dist.is_initialized():
+        for backend in [one for one in _open if one._comm.state() < 0]:  # torch dropped them when it aborted all groups
+            del _open[backend]
     if handed_over:
         comm = handed_over.pop()
     elif world:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class of torch that the backend derives from, which depends on the version of torch.
 
-From torch 2.14 on, c10d::Backend can be subclassed in Python (BACKEND). The backend is then one of the backends of a process group of
-torch's own. Older versions let Python subclass c10d::ProcessGroup alone. The backend is then the process group itself: torch asks it
-for what it asks a group, under the names that a group has. Adapter translates these calls to those of a backend.
+From torch 2.14 on, c10d::Backend can be subclassed in Python (BACKEND). The backend is then one of the backends of a process group
+of torch's own. Older versions let Python subclass c10d::ProcessGroup alone. The backend is then the process group itself: torch
+asks it for what it asks a group, under the names that a group has. Adapter translates these calls to those of a backend.
 """
 
 import warnings
@@ -48,15 +48,15 @@ def check_version(version):
     if numbers < OLDEST:
         raise ImportError(f"fsccl_torch: torch {version} is too old: install torch {OLDEST[0]}.{OLDEST[1]} or newer.")
     if numbers > NEWEST:
-        warnings.warn(f"fsccl_torch: torch {version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that this version of fsccl_torch was "
+        warnings.warn(f"fsccl_torch: torch {version} is newer than {NEWEST[0]}.{NEWEST[1]}, the newest that this fsccl_torch was "
                       "tested with: where something fails, install a newer fsccl_torch or an older torch.", stacklevel=2)
 
 
 check_version(torch.__version__)
 BACKEND = _backend_can_be_subclassed()
 if not BACKEND and not _group_can_be_subclassed():
-    raise ImportError(f"fsccl_torch: torch {torch.__version__} lets Python subclass neither c10d::Backend nor c10d::ProcessGroup: install "
-                      f"a release of torch from {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}.")
+    raise ImportError(f"fsccl_torch: torch {torch.__version__} lets Python subclass neither c10d::Backend nor c10d::ProcessGroup: "
+                      f"install a release of torch from {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}.")
 
 
 # Their names since torch 2.13.
@@ -65,7 +65,7 @@ reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.red
 
 
 def blocking(opts):
-    """Whether the caller waits for the operation itself. Options of older versions do not say it, and torch then waits for the Work."""
+    """Whether the operation is to be over when the call returns. Some options of older versions do not say it: then torch waits."""
     return not getattr(opts, "asyncOp", True)
 
 
@@ -179,8 +179,8 @@ class Adapter:
         super().shutdown()
 
 
-# The names of a call at a group, the first of them also at a backend; how many operands it has, its options, and those fields of the
-# options that may be given alone.
+# The names of a call at a group, the first of them also at a backend; how many operands it has; its options; and those fields of
+# the options that may be given alone.
 _CALLS = (
     (("broadcast",), 1, c10d.BroadcastOptions, ("rootRank",)),
     (("allreduce",), 1, c10d.AllreduceOptions, ("reduceOp",)),
@@ -200,12 +200,13 @@ _CALLS = (
     (("barrier",), 0, c10d.BarrierOptions, ()),
     (("send",), 1, int, ()),
     (("recv",), 1, int, ()),
+    (("recv_anysource",), 1, int, ()),
 )
 
 
 def _call(name, carried, operands, options, fields):
-    """The call `name` of a group, which is `carried` of a backend. After the operands it takes `options`, or what `fields` of them are
-    to be, or nothing."""
+    """The call `name` of a group, which is `carried` of a backend. After the operands it takes `options`, or what `fields` of them
+    are to be, or nothing."""
     def call(self, *given, **named):
         given += tuple(named.values())
         other = self.elsewhere(device_of(given[:operands])) if self._names != {} else None
@@ -229,4 +230,6 @@ for _names, *_how in _CALLS:
 
 def adapted(backend):
     """The class that torch is given: one of a backend itself where torch takes a backend."""
-    return backend if BACKEND else type(backend.__name__, (Adapter, backend), {"__doc__": backend.__doc__, "__module__": backend.__module__})
+    if BACKEND:
+        return backend
+    return type(backend.__name__, (Adapter, backend), {"__doc__": backend.__doc__, "__module__": backend.__module__})

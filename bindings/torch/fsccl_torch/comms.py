@@ -15,8 +15,8 @@ from .backend import FscclBackend
 from .base import all_gather_single, reduce_scatter_single
 
 if not hasattr(api, "AllGather"):
-    raise ImportError(f"fsccl_torch: FSDP2 of torch {torch.__version__} takes no collectives of others (AllGather, ReduceScatter): leave "
-                      "them away, or install torch 2.8 or newer.")
+    raise ImportError(f"fsccl_torch: FSDP2 of torch {torch.__version__} takes no collectives of others (AllGather, ReduceScatter): "
+                      "leave them away, or install torch 2.8 or newer.")
 
 
 class _Allocate:

@@ -7,6 +7,7 @@ while one is waited for, so threads of a process do not wait for each other's pe
 """
 
 import atexit
+import contextlib
 import ctypes
 import hashlib
 import threading
@@ -17,14 +18,18 @@ import torch
 from . import _capi as c
 from . import streams
 from .memory import Pool
-from .work import StreamWork, Together, Work, futures_over
+from .turns import await_turn, futures_over
+from .work import StreamWork, Together, Work
 
 _KEY = "fsccl/unique_id"
 _FAILED = b"failed: "
 _LAST_FUTURES_S = 10  # that a process which ends waits for what is hung on futures
 _SLICE_MS = 500  # a wait returns to Python this often, so that Ctrl-C is heard
 
+_ID_PAUSE_S = 0.01
+
 _live = weakref.WeakSet()
+_used = set()  # (rank, place of a group): what this process has read in stores
 
 
 def connect(store, rank, size, timeout, name, ranks):
@@ -42,7 +47,7 @@ def connect(store, rank, size, timeout, name, ranks):
             store.set(_KEY, bytes(identity) + repr(ranks).encode())
     else:
         try:
-            found = store.get(_KEY)
+            found = _new_id(store, rank)
         except RuntimeError as error:  # DistStoreError where the store is another process
             raise c.FscclError(f"{who}: rank 0 of the group has not offered a place to meet: does it run, and create this group "
                                f"at the same point? [{error}]", c.ERR_TIMEOUT, rank, 0) from error
@@ -58,7 +63,22 @@ def connect(store, rank, size, timeout, name, ranks):
     status = c.lib.fsccl_comm_create(ctypes.byref(config), ctypes.byref(handle))
     if status < 0:
         raise _explained(c.error(status), who)
+    if rank == 0 and size > 1:
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # of a store that cannot forget
+            store.delete_key(_KEY)  # all have read it, and a group that is made later from this store has another
     return Communicator(handle.value, rank, size, timeout, name, ranks)
+
+
+def _new_id(store, rank):
+    """What rank 0 wrote for this group: not what it wrote for an earlier one, which this rank may still find."""
+    until = time.monotonic() + store.timeout.total_seconds()
+    while (rank, found := store.get(_KEY)) in _used:
+        if time.monotonic() > until:
+            raise RuntimeError("the store has only the place of an earlier group")
+        time.sleep(_ID_PAUSE_S)
+    if not found.startswith(_FAILED):
+        _used.add((rank, found))
+    return found
 
 
 def _config(timeout, name):
@@ -94,17 +114,28 @@ class Communicator:
         self._out_reference = ctypes.byref(self._out)
         _live.add(self)
 
-    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False):
+    def submit(self, call, function, arguments, keep, result, finish=None, blocking=False, in_order=True, lock=None):
         """Issues function(*arguments, comm, stream, work). `keep`: what must live until it is over; `result`: the future's value;
-        `finish`: the step after it. On tensors of a GPU it goes to a stream, and nothing waits for it here."""
+        `finish`: the step after it; `in_order`: it is a collective, which all ranks issue in one order; `lock`: held meanwhile in
+        place of the communicator's. On tensors of a GPU it goes to a stream, and nothing waits for it here."""
+        if in_order:
+            await_turn()
         device = streams.device_of(keep)
         if device is not None and streams.on_gpu(device):
-            return self._put(call, function, arguments, keep, result, finish, self._side(device), blocking)
-        with self.lock:
-            status = function(*arguments, self.handle, None, self._out_reference)
-            handle = self._out.value
-            self.sequence += 1
-        blocking = blocking and self.coalesced is None
+            return self._put(call, function, arguments, keep, result, finish, self._side(device), blocking, in_order)
+        self.check_alive(call)  # a rank that comes late finds what the others sent before they gave up
+        if lock is None:
+            with self.lock:
+                status = function(*arguments, self.handle, None, self._out_reference)
+                handle = self._out.value
+                self.sequence += in_order
+        else:
+            with lock:
+                out = ctypes.c_void_p()
+                status = function(*arguments, self.handle, None, ctypes.byref(out))
+                handle = out.value
+        coalesced = self.coalesced if in_order else None  # messages are added by who sends them
+        blocking = blocking and coalesced is None
         if status == c.IN_PROGRESS and blocking:
             status = c.lib.fsccl_work_wait(handle, min(_SLICE_MS, self.limit_ms) if self.limit_ms else _SLICE_MS)
         if status < 0:
@@ -117,11 +148,11 @@ class Communicator:
                 return self._over
             work = self.done(call, result)
         else:
-            work = self._in_flight(Work(self, call, handle, keep, result, finish))
+            work = self._in_flight(Work(self, call, handle, keep, result, finish, in_order))
             if blocking:
                 work.wait()
-        if self.coalesced is not None:
-            self.coalesced.append(work)
+        if coalesced is not None:
+            coalesced.append(work)
         return work
 
     def _side(self, device):
@@ -130,11 +161,11 @@ class Communicator:
             side = self._sides[device] = streams.Side(device)
         return side
 
-    def _put(self, call, function, arguments, keep, result, finish, side, blocking):
+    def _put(self, call, function, arguments, keep, result, finish, side, blocking, in_order):
         with self.lock:  # the order on the stream is that of the calls
             caller = side.begin()
             status = function(*arguments, self.handle, streams.cuda.handle(side.stream), None)
-            self.sequence += 1
+            self.sequence += in_order
             if status < 0:
                 raise self.failure(status, call)
             if finish:
@@ -142,7 +173,7 @@ class Communicator:
                     finish()
             event = side.end((keep, finish))
         work = StreamWork(self, call, side, caller, event, result)
-        if self.coalesced is not None:
+        if in_order and self.coalesced is not None:
             self.coalesced.append(work)
         elif blocking:
             work.wait()
@@ -168,7 +199,8 @@ class Communicator:
                 oldest = next(iter(pending.values()), None)
             if oldest is not None:
                 oldest.test()
-        pending[work._handle] = work
+        with self.finish_lock:
+            pending[work._handle] = work
         return work
 
     def pool_of(self, device):
@@ -186,6 +218,15 @@ class Communicator:
     def together(self, works):
         return works[0] if len(works) == 1 else Together(works)
 
+    def late(self, call, milliseconds, again):
+        """The error of an operation that is not over after so long. `again`: the caller may wait again. If not, it was the group's
+        limit, and the group ends: the other ranks have an error, too."""
+        if not again:
+            self.abort()
+        advice = "Wait again, or abort the group." if again else "This group has ended: create it again, with a longer timeout."
+        return c.FscclError(f"{self.who()}: {call}: not complete after {milliseconds} ms: another rank is late. {advice}",
+                            c.ERR_TIMEOUT, self.rank)
+
     def wait(self, handle, call, milliseconds=0):
         """Waits at most `milliseconds` (0: what the group allows)."""
         limit = milliseconds if milliseconds > 0 else self.limit_ms
@@ -196,8 +237,7 @@ class Communicator:
         while status == c.IN_PROGRESS:
             left = _SLICE_MS if not limit else min(_SLICE_MS, int((until - time.monotonic()) * 1000))
             if left <= 0:
-                raise c.FscclError(f"{self.who()}: {call}: not complete after {limit} ms: another rank is late. Wait again, or "
-                                   "abort the group.", c.ERR_TIMEOUT, self.rank)
+                raise self.late(call, limit, milliseconds > 0)
             status = c.lib.fsccl_work_wait(handle, left)
         if status < 0:
             raise self.failure(status, call)
@@ -216,6 +256,7 @@ class Communicator:
     def split(self, color, key, timeout, name, ranks):
         """The part of this communicator with `color`, None for a color of None. Collective over all its ranks."""
         config, handle = _config(timeout, name), ctypes.c_void_p()
+        await_turn()
         with self.lock:
             status = c.lib.fsccl_comm_split(self.handle, -1 if color is None else color, key, ctypes.byref(config),
                                             ctypes.byref(handle))

@@ -33,6 +33,8 @@ for _name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2
     if hasattr(torch, _name):
         MOVED[getattr(torch, _name)] = (c.UINT8, 1)
 
+FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)  # of which there are gradients
+
 _KINDS = {_Kind.SUM: c.OP_SUM, _Kind.AVG: c.OP_AVG, _Kind.MIN: c.OP_MIN, _Kind.MAX: c.OP_MAX, _Kind.PRODUCT: c.OP_PROD,
           _Kind.PREMUL_SUM: c.OP_PREMUL_SUM}
 _LOGICAL = {_Kind.BAND: c.OP_MIN, _Kind.BOR: c.OP_MAX}  # of booleans

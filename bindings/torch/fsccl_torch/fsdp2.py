@@ -14,6 +14,7 @@ Group when the parameters belong to one. Whatever a Group cannot carry takes the
 """
 
 import os
+from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -32,9 +33,8 @@ def enable(model, *, keep_bytes=None):
     keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward and backward, where the backward
     gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by default (reshard_after_forward=True then frees as ever).
 
-    What stays with stock FSDP2, and is logged once: all-gather extensions (fp8), CPU offload, reshard_after_forward=int, parameters
-    of several dtypes in one group; of the reductions those with an all-reduce hook, or of HSDP without its all-reduce
-    (set_requires_all_reduce(False)). All groups do where this torch has not the seams that are known here."""
+    What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists; report() tells it for each group. All
+    groups do where this torch has not the seams that are known here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get("FSCCL_TORCH_KEEP_BYTES", "0"))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
@@ -44,17 +44,52 @@ def enable(model, *, keep_bytes=None):
         announce(f"fsdp2.enable: torch {torch.__version__} has changed {missing}: FSDP2 runs on the plain backend")
         return model
     _install()
-    seen = set()
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        state = module._get_fsdp_state()
-        if state in seen:
-            continue
-        seen.add(state)
-        groups = [Group.attach(group, keep_bytes) for group in versions.groups_of(state)]
+    for state in _states(model):
+        groups = [Group.attach(group, state, keep_bytes) for group in versions.groups_of(state)]
         _flush_after_backward(state, groups)
     return model
+
+
+class GroupReport(NamedTuple):
+    """A parameter group. `gathers` and `reduces` are None where its gather, or its reduction, is fused, else why it is not."""
+
+    name: str
+    gathers: str | None
+    reduces: str | None
+
+    def __str__(self):
+        if self.gathers is None and self.reduces is None:
+            return f"'{self.name}': fused"
+        parts = (f"{what}: {why or 'fused'}" for what, why in (("gather", self.gathers), ("reduction", self.reduces)))
+        return f"'{self.name}': " + ("; ".join(parts) if self.gathers != self.reduces else self.gathers)
+
+
+class Report(list):
+    """Of a model's parameter groups, a GroupReport each; as text a line each."""
+
+    def __str__(self):
+        return "\n".join(str(group) for group in self)
+
+
+def report(model):
+    """Which parameter groups of `model` are fused, and why others are not, as the last gather and the last reduction of each found
+    it on this rank. Does not communicate."""
+    found = Report()
+    for state in _states(model):
+        for group in versions.groups_of(state):
+            ours = group_of(group.fsdp_params)
+            if ours is not None:
+                found.append(GroupReport(ours.name, ours.why_not["gathers"], ours.why_not["reduces"]))
+            else:
+                missing = _missing_seams()
+                why = f"torch {torch.__version__} has changed {missing}" if missing else "fsdp2.enable() was not called on it"
+                found.append(GroupReport(group._module_fqn or "root", why, why))
+    return found
+
+
+def _states(model):
+    """The states of FSDP2 in a model, each once; several modules may share one."""
+    return list(dict.fromkeys(module._get_fsdp_state() for module in model.modules() if isinstance(module, FSDPModule)))
 
 
 # ------------------------------------------------------------------------------------------------------------- seams ----

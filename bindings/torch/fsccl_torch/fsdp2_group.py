@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An FSDPParamGroup of FSDP2 on a unit: Group does what FSDP2's state machine asks for in fsdp2.py (submit a gather, open it, close
-it, reduce), Domain is what the groups on one communicator share.
+it, reduce).
 
 Each operation is collective: every decision here comes out alike on all ranks. It may depend on the program and on what FSDP2 does,
 never on addresses, timing or what one rank does alone.
@@ -11,28 +11,30 @@ import logging
 import weakref
 
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, TrainingState
+from torch._compile import _disable_dynamo
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
+from . import fsdp2_switches as switches
 from . import fsdp2_versions as versions
 from . import streams
-from .backend import DEVICES, FscclBackend
-from .dtypes import MOVED
+from .dtypes import FLOATS
+from .fsdp2_domain import Domain
 from .fsdp2_reduction import Reduction, shard_of, unit_shape
 from .stats import count
-from .unit import Parameters, Window
+from .unit import Parameters, Users, Window
 
 _log = logging.getLogger("fsccl_torch")
-_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _BUCKET_BYTES = 16 << 20  # gradients that are reduced together: fewer wait for peers more often, more keep more memory
 # Methods of FSDPParamGroup that go to those of the same names here, which get the stock one as their first argument.
 OVERRIDDEN = ("_to_sharded", "_to_unsharded", "post_backward", "finalize_backward", "_reset_iter_state")
+_NOT_YET = "it was not used yet"
 _announced = set()
 
 
-def announce(text):
-    """Logs what falls back, once."""
-    if text not in _announced:
-        _announced.add(text)
+def announce(text, reason=None):
+    """Logs what falls back, once for each reason (default: the text)."""
+    if (reason or text) not in _announced:
+        _announced.add(reason or text)
         _log.warning("fsccl_torch: %s", text)
 
 
@@ -41,76 +43,24 @@ def group_of(fsdp_params):
     return getattr(fsdp_params[0], "_fsccl_group", None) if fsdp_params else None
 
 
-class Domain:
-    """What the groups on one communicator share: the reduction in flight, and where a step of training begins."""
-
-    def __init__(self, comm):
-        self.comm, self.groups = comm, weakref.WeakSet()
-        self.reducing, self._gathered = None, set()
-        self._stream, self._held, self._event = None, None, None  # on a GPU: for gathers, gradients in use, and until when
-
-    @classmethod
-    def of(cls, comm):
-        """The Domain of a communicator, made at first use and closed with it."""
-        known = next((dependent for dependent in comm.dependents if isinstance(dependent, cls)), None)
-        if known is None:
-            known = cls(comm)
-            comm.dependents.append(known)
-        return known
-
-    def close(self):
-        for group in list(self.groups):
-            group.close()
-
-    def mark_step(self, group):
-        """The pool plans a step from the one before. A step begins where a group is gathered for forward again: a rule that
-        gives the same answer on all ranks, whatever else one of them does alone."""
-        if group in self._gathered:
-            self.comm.pool_of(group.fsdp.device).step()
-            self._gathered.clear()
-        self._gathered.add(group)
-
-    def gathering(self, device):
-        """A stream for the gathers that a program asks for itself."""
-        if self._stream is None:
-            self._stream = streams.cuda.new_stream(device)
-        return self._stream
-
-    def hold(self, device, grads, event):
-        """Gradients live until the next reduction, or the end of backward: then the current stream waits for `event`, the end of
-        theirs. Backward made them there, and may have their memory back behind that."""
-        self.let_go(device)
-        self._held, self._event = list(grads), event
-
-    def let_go(self, device):
-        if self._event is not None:
-            streams.cuda.current_stream(device).wait_event(self._event)
-        self._held = self._event = None
-
-    def flush(self, keep=True):
-        """Ends the reduction in flight; not `keep`: its results are not wanted."""
-        reduction, self.reducing = self.reducing, None
-        if reduction is not None:
-            reduction.finish(keep)
-
-
 class Group:
     """One FSDPParamGroup."""
 
-    def __init__(self, fsdp, keep_bytes):
-        self.fsdp, self._keep_bytes = fsdp, keep_bytes
+    def __init__(self, fsdp, state, keep_bytes):
+        self.fsdp, self._state, self._keep_bytes = fsdp, weakref.ref(state), keep_bytes
         self.on_stream = streams.on_gpu(fsdp.device)
-        self.domain, self._unit, self._declined = None, None, False
+        self.domain, self._unit, self._never = None, None, None
+        self.why_not = {"gathers": _NOT_YET, "reduces": _NOT_YET}  # None: it is fused; what report() tells
         self.gathering = False  # a gather was submitted, and its slot not given back
         self._next, self._there = 0, set()  # in this backward: the first bucket not reduced, and parameters with a gradient
 
     @classmethod
-    def attach(cls, fsdp, keep_bytes):
+    def attach(cls, fsdp, state, keep_bytes):
         """The Group of an FSDPParamGroup, made once. It lives with it."""
         known = group_of(fsdp.fsdp_params)
         if known is not None:
             return known
-        ours = cls(fsdp, keep_bytes)
+        ours = cls(fsdp, state, keep_bytes)
         for param in fsdp.fsdp_params:
             param._fsccl_group = ours
         for name in OVERRIDDEN:
@@ -119,7 +69,7 @@ class Group:
         return ours
 
     @property
-    def _name(self):
+    def name(self):
         return self.fsdp._module_fqn or "root"
 
     def _override(self, name):
@@ -130,67 +80,54 @@ class Group:
 
     def ready(self):
         """Whether the next gather is ours. The unit is made here, at the first: only now the dtypes are final."""
-        if self._declined or self.fsdp.is_sharded_post_forward:
+        if self.fsdp.is_sharded_post_forward:
+            return False
+        if self._unit is None and self._never is None:
+            self._never = switches.never_gathers(self.fsdp)
+        if not self._is_ours("gathers", self._never or switches.gathers_otherwise(self.fsdp)):
+            self._versions = None  # what a unit has kept is of an earlier step
             return False
         if self._unit is None:
-            why = self._obstacle()
-            if why:
-                self._declined = True
-                announce(f"fsdp2: group '{self._name}' stays with stock FSDP2: {why}")
-                return False
             self._make_unit()
         return True
 
-    def _obstacle(self):
-        """Why the group cannot be carried, or None. The same on all ranks."""
-        fsdp, params = self.fsdp, self.fsdp.fsdp_params
-        backend = fsdp._all_gather_process_group._get_backend(fsdp.device) if isinstance(fsdp.mesh_info, FSDPMeshInfo) else None
-        if not isinstance(backend, FscclBackend):
-            return f"its process group is not on fsccl, but {type(backend).__name__}"
-        if fsdp.device.type not in DEVICES:
-            return f"it is on {fsdp.device}, and FSCCL carries memory of the host and of CUDA devices"
-        if fsdp._use_post_forward_mesh:
-            return "reshard_after_forward is a number"
-        if any(param.offload_to_cpu for param in params):
-            return "it is offloaded"
-        if any(hasattr(param._sharded_local_tensor, "fsdp_pre_all_gather") for param in params):
-            return "it has all-gather extensions"
-        kinds = {(param.orig_dtype, param.param_dtype or param.orig_dtype) for param in params}
-        if len(kinds) != 1:
-            return "its parameters have several dtypes"
-        shard, wire = next(iter(kinds))
-        trainable = any(param.sharded_param.requires_grad for param in params)
-        if wire not in _FLOATS and (trainable or wire not in MOVED or wire != shard):
-            return f"{wire} is not gathered in units"
-        self._comm, self._wire = backend._comm, wire
-        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the shards' is FSDP2's, too.
-        reduce_dtypes = {versions.reduce_dtype(param) for param in params if param.sharded_param.requires_grad}
-        self._sum_dtype = reduce_dtypes.pop() if len(reduce_dtypes) == 1 else None
-        return None
+    def _is_ours(self, what, why):
+        """Whether there is no reason `why` for which stock FSDP2 does `what`. The log says a reason once."""
+        self.why_not[what] = why
+        if why is not None:
+            announce(f"fsdp2: group '{self.name}' stays with stock FSDP2, which {what} for it: {why}. The same holds for all such "
+                     "groups; fsdp2.report(model) lists them", (what, why))
+        return why is None
 
     def _make_unit(self):
         fsdp, params = self.fsdp, self.fsdp.fsdp_params
+        self._comm = fsdp._all_gather_process_group._get_backend(fsdp.device)._comm
+        self._wire = params[0].param_dtype or params[0].orig_dtype
+        # Sums are rounded to the dtype that FSDP2 reduces in, as it does; a later cast to the shards' is FSDP2's, too.
+        self._sum_dtype = switches.dtype_of_sums(fsdp)
         self.domain = Domain.of(self._comm)
-        self._windows = []
+        self.domain.take_back(fsdp.device)
+        self._windows, users = [], Users()
         for param in params:
             # Ranks' parts follow each other in the slot. Cut along another dimension than the first they are put together
             # in memory of this rank's own, as FSDP2 does (which requires even parts there).
             size = param._orig_size.numel()
             with torch.inference_mode(False):  # a model may be evaluated under it before it is trained
-                if not param.all_gather_outputs:
-                    param.all_gather_outputs = [self._empty(size)]
+                if not param.all_gather_outputs:  # as FSDP2 makes it, which may have to gather, too
+                    param.all_gather_outputs = [self._empty(param._sharded_param_data.numel() * self._comm.size)]
                 along_first = param.fsdp_placement.dim == 0
-                self._windows.append(Window(param.all_gather_outputs[0] if along_first else self._empty(size)))
+                self._windows.append(Window(param.all_gather_outputs[0] if along_first else self._empty(size),
+                                            size * self._wire.itemsize, users))
         self._shards = [shard_of(param) for param in params]
         self._shard_addresses = [shard.data_ptr() for shard in self._shards]
-        self._unit = Parameters(self._comm, self._name, [unit_shape(param) for param in params], self._shards, self._wire,
-                                self._keep_bytes)
+        self._unit = Parameters(self._comm, self.name, [unit_shape(param) for param in params], self._shards, self._wire,
+                                self._keep_bytes, users)
         self._versions, self._reductions = None, {}
         trainable = [param for param in reversed(params) if param.sharded_param.requires_grad]
         self._buckets = [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)
         # DTensors may need collectives of their own before their gradients are whole: FSDP2 sees to that, at the end.
         # On a GPU one reduction of the whole group takes one launch; its stream runs beside backward anyway.
-        self._early = self._sum_dtype in _FLOATS and not any(param.is_dtensor for param in params) and not self.on_stream
+        self._early = self._sum_dtype in FLOATS and not any(param.is_dtensor for param in params) and not self.on_stream
         self.domain.groups.add(self)
 
     def _empty(self, size):
@@ -209,11 +146,11 @@ class Group:
         state = fsdp._training_state
         if state == TrainingState.FORWARD:
             self.domain.mark_step(self)
-        versions = [param._sharded_param_data._version for param in fsdp.fsdp_params]
+        seen = [param._sharded_param_data._version for param in fsdp.fsdp_params]
         # What forward gathered serves backward. Everybody else gathers: a write through .data leaves no trace in the version.
-        if state != TrainingState.PRE_BACKWARD or versions != self._versions:
+        if state != TrainingState.PRE_BACKWARD or seen != self._versions:
             unit.mark_changed()
-        self._versions = versions
+        self._versions = seen
         unit.unshard()
         self.gathering = True
         count("unshard", *(window.tensor for window in self._windows))
@@ -288,15 +225,18 @@ class Group:
 
     def reduces(self, grads, dtype):
         """Whether gradients that stock FSDP2 would reduce in `dtype` are ours to reduce."""
-        return (self._unit is not None and self._sum_dtype == dtype and self._reduces_wholly()
-                and all(grad.dtype in _FLOATS for grad in grads))
+        if self._unit is None:
+            self.why_not["reduces"] = self.why_not["gathers"]
+            return False
+        why = switches.reduces_otherwise(self.fsdp)
+        if why is None and (self._sum_dtype != dtype or any(grad.dtype not in FLOATS for grad in grads)):
+            why = f"its gradients, of {', '.join(sorted({str(grad.dtype) for grad in grads}))}, are summed in {dtype}"
+        return self._is_ours("reduces", why)
 
-    def _reduces_wholly(self):
-        """Whether this backward ends with sums over all ranks, which nobody looks at before: not with sums over a shard group that
-        wait for the replicas (set_requires_all_reduce(False)), nor those that waited."""
-        fsdp = self.fsdp
-        return fsdp._all_reduce_hook is None and (not fsdp._is_hsdp or (
-            fsdp.all_reduce_grads and fsdp._partial_reduce_output is None))
+    def _is_finalized_by_hand(self):
+        """Then FSDP2 reduces some groups where the program finalizes backward, and what several backwards left there at once."""
+        state = self._state()
+        return state is not None and getattr(state._state_ctx, "manual_backward_finalization", False)
 
     def reduce_on(self, stream, fsdp_params, grads, factor):
         """Puts reductions on a stream, behind what the current one was given; the event behind them. The sums are handed to the
@@ -320,11 +260,14 @@ class Group:
 
     def _reduce_bucket(self, i, grads, factor):
         self.domain.flush()
-        # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation.
+        # A gradient is in the dtype that autograd gave it, or wider after accumulation without synchronisation. It travels in that,
+        # unless FSDP2 rounds it before it sums.
         dtype = functools.reduce(torch.promote_types, {grad.dtype for grad in grads if grad is not None})
+        if torch.promote_types(dtype, self._sum_dtype) != self._sum_dtype:
+            dtype = self._sum_dtype
         if (i, dtype) not in self._reductions:
             replicas = self.fsdp._all_reduce_process_group if self.fsdp._is_hsdp else None
-            self._reductions[i, dtype] = Reduction(self._comm, self._name, self._buckets[i], dtype, self._sum_dtype, replicas)
+            self._reductions[i, dtype] = Reduction(self._comm, self.name, self._buckets[i], dtype, self._sum_dtype, replicas)
         self.domain.reducing = self._reductions[i, dtype].submit(grads, factor)
         if self.domain.reducing.synchronous:
             self.domain.flush()
@@ -333,15 +276,18 @@ class Group:
         stock()
         if self._unit is not None and self._early:
             self._early = False  # the hooks are there from now on
+            ours = weakref.ref(self)  # a leaf keeps its hooks where the garbage collector does not look
             for param in [param for bucket in self._buckets for param in bucket]:
-                param.unsharded_param.register_post_accumulate_grad_hook(functools.partial(self._reduce_early, param))
+                hook = functools.partial(_gradient_came, ours, weakref.ref(param))
+                param.unsharded_param.register_post_accumulate_grad_hook(hook)
 
-    def _reduce_early(self, param, _leaf):
+    def reduce_early(self, param):
         """Reduces a bucket when its gradients are there, which is well before its group's backward is over: so whole gradients do
         not wait in memory. Ranks may get gradients in different orders, so a bucket is reduced only after all before it; what is
         left then, FSDP2 hands to reduce()."""
         fsdp, buckets = self.fsdp, self._buckets
-        if not fsdp.reduce_grads or getattr(fsdp, "reduce_scatter_unused_params", False) or not self._reduces_wholly():
+        if (not fsdp.reduce_grads or getattr(fsdp, "reduce_scatter_unused_params", False) or self._is_finalized_by_hand()
+                or not self._is_ours("reduces", switches.reduces_otherwise(fsdp))):
             return
         self._there.add(param)
         while self._next < len(buckets) and all(param in self._there for param in buckets[self._next]):
@@ -353,6 +299,14 @@ class Group:
     def post_backward(self, stock, *arguments):
         stock(*arguments)
         self._next, self._there = 0, set()
+
+
+@_disable_dynamo
+def _gradient_came(group, param, _leaf):
+    """The hook of a parameter's leaf. `group` and `param` are weak references."""
+    group, param = group(), param()
+    if group is not None and param is not None:
+        group.reduce_early(param)
 
 
 def _buckets(fsdp_params, dtype):

@@ -29,6 +29,15 @@ def shard_of(param):
     return param._sharded_param_data[:param.sharded_size.numel()]
 
 
+def _before(factor):
+    """What FSDP2 divides fp16 gradients by before it sums them, so that sums do not overflow: a power of two, about the root of the
+    whole divisor."""
+    before = 1
+    while factor % before == 0 and factor / before > before:
+        before *= 2
+    return before
+
+
 class _Scatter:
     """What Gradients does, without memory of its own: through the transport's slots, which all ranks fill and empty together."""
 
@@ -65,7 +74,8 @@ class Reduction:
         # Waited for at once: held any longer, so much would make the peak.
         large = sum(param._orig_size.numel() for param in fsdp_params) * dtype.itemsize > _SLOT_BYTES
         self.synchronous = large and not streams.on_gpu(self._device)
-        self._accumulates = not replicas
+        # FSDP2 rounds the sums and then adds, in two steps; with 32 bits and more one step has the same bits.
+        self._accumulates = not replicas and sum_dtype.itemsize >= 4
         if self.synchronous and dtype == sum_dtype:
             self._transfer = _Scatter(comm, name, fsdp_params, dtype)
             self._accumulates = False
@@ -77,9 +87,13 @@ class Reduction:
     def submit(self, grads, factor):
         """Returns itself. A gradient is None where the parameter took no part, on any rank. `factor`: what the sums are divided by,
         None for the ranks."""
-        whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
         factor = factor or self._contributions
-        exact = math.frexp(factor)[0] == 0.5  # of a power of two: multiplying by its inverse is dividing by it
+        whole = [self._laid_out(param, grad) for param, grad in zip(self._params, grads)]
+        if self._sum_dtype == torch.float16:
+            before = _before(factor)
+            whole, factor = [grad / before for grad in whole], factor / before
+        # of a power of two: multiplying by its inverse is dividing by it
+        exact = math.frexp(factor)[0] == 0.5 and (self._sum_dtype != torch.float16 or factor == 1)
         sums = self._sums_so_far(grads) if exact and self._accumulates else None
         flat, places = (None, sums) if sums else self._new_places()
         if streams.on_gpu(self._device):

@@ -3,8 +3,10 @@
 
 import functools
 import inspect
+import sys
 
 import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_common as _common
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 
 _NOTHING = torch.empty(0)
@@ -36,7 +38,9 @@ def reduced(fsdp, event, stream):
 
 
 def reduce_dtype(param):
-    """The dtype in which the gradients of a parameter are summed."""
+    """The dtype in which the gradients of a parameter are summed, None for that in which they come."""
+    if hasattr(param, "unsharded_grad_dtype"):
+        return param.unsharded_grad_dtype
     computed = param.orig_dtype if _grads_are_cast_by_autograd(param) else param.param_dtype or param.orig_dtype
     return param.reduce_dtype or computed
 
@@ -57,9 +61,17 @@ def divide_factor(fsdp):
     return replicas / operator.__getstate__()[1]
 
 
+def compiled_autograd():
+    """Whether backward runs, or will run, compiled."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    seen_by_fsdp2 = getattr(_common, "compiled_autograd_enabled", None)  # before 2.13 FSDP2 looks for it itself
+    return bool(seen_by_fsdp2 and seen_by_fsdp2()) or module is not None and bool(
+        module.compiled_autograd_enabled or module.in_compiled_autograd_region)
+
+
 def take_grad(param):
     """The whole gradient of a parameter, taken from it, with what was accumulated without synchronisation."""
-    if getattr(param, "unsharded_accumulated_grad", None) is not None:  # before 2.14 a tensor beside the parameter
+    if not _grads_are_cast_by_autograd(param) and param.unsharded_accumulated_grad is not None:  # a tensor beside the parameter
         param.accumulate_unsharded_grad_if_needed()
         grad, param.unsharded_accumulated_grad = param.unsharded_accumulated_grad, None
         return grad

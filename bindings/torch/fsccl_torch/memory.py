@@ -15,6 +15,7 @@ import torch
 
 from . import _capi as c
 from . import streams
+from .turns import await_turn
 
 
 def _died(comm, pool, block):
@@ -30,7 +31,7 @@ class Pool:
     def __init__(self, comm, device=None):
         self._comm, self._handle, self._device = weakref.ref(comm), None, device
         self._live, self.dead = 0, collections.deque()
-        self.units = []  # they end with the pool: at the same moment on all ranks, unlike Python's objects
+        self.units, self._left = [], []  # handles, in the order of their making; they end in take_back(), or with the pool
 
     def allocate(self, size, dtype):
         shape = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
@@ -63,6 +64,23 @@ class Pool:
             self._handle = handle.value
         return self._handle
 
+    def take_back(self):
+        """Ends the units whose objects in Python are gone on all ranks, and returns whether there were any. Collective. The slots
+        of units are given back at the same place on all ranks, and Python drops objects at any: so the ranks agree here."""
+        if not self.units:
+            return False
+        comm, gone = self._comm(), (ctypes.c_uint8 * len(self.units))(*[unit.users.are_gone() for unit in self.units])
+        await_turn()
+        with comm.lock:
+            status = c.lib.fsccl_all_reduce(gone, gone, len(gone), c.UINT8, c.Op(c.OP_MIN, 0, 1.0), comm.handle, None, None)
+            if status < 0:
+                raise comm.failure(status, "fsdp2: which models are gone")
+            ended = [unit for unit, all_gone in zip(self.units, gone) if all_gone]
+            self.units = [unit for unit, all_gone in zip(self.units, gone) if not all_gone]
+            # One that cannot end, after a failure, is no more in the list that ranks compare.
+            self._left += [unit for unit in ended if not unit.close()]
+        return bool(ended)
+
     def step(self):
         """A step of training ends: fsccl_pool_step()."""
         comm = self._comm()
@@ -88,7 +106,7 @@ class Pool:
     def close(self):
         """True when the pool is gone; False while tensors live in it. Its units must not be in use."""
         if self._handle:
-            for unit in self.units:
+            for unit in self.units + self._left:
                 unit.close()
             self._free_dead()
             if self._live or c.lib.fsccl_pool_destroy(self._handle) != c.OK:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Putting memory behind a storage of torch that exists already, so that all its tensors see that memory.
 
-From torch 2.12 on, UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Older versions have no function for it.
+UntypedStorage._swap_data_ptr_() exchanges the memory of two storages. Torch 2.11 and older have no function for it.
 There the two words of the C++ object (c10::StorageImpl) that hold the address and the size are written from here. They are found by
 their values in storages whose address and size are known, and nothing is written unless they are found at the same place in all of
 these, and unless a trial with a storage of its own succeeds. The storage never owns the memory: its size is 0 otherwise.
@@ -40,6 +40,12 @@ class Memory:
             storage._swap_data_ptr_(self._other)
         elif storage.nbytes():  # else the program has resized it to 0 itself
             _write(storage, 0, 0)
+
+
+def shows_memory(reference):
+    """Whether the storage of a StorageWeakRef lives and has memory behind it."""
+    storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+    return storage is not None and storage.nbytes() > 0
 
 
 def _words(storage):

@@ -56,8 +56,8 @@ def shrink(group=None):
 def _default_group_anew(old):
     """What torch.distributed.shrink_group() does for the default group, where torch cannot do it for a group written in Python."""
     if old is not dist.group.WORLD:
-        raise c.FscclError(f"{old._comm.who()}: shrink: before torch 2.14 only the default group can be made smaller: shrink that, and "
-                           "make new groups", c.ERR_NOT_AVAILABLE)
+        raise c.FscclError(f"{old._comm.who()}: shrink: before torch 2.14 only the default group can be made smaller: shrink that, "
+                           "and make new groups", c.ERR_NOT_AVAILABLE)
     (comm, lost), old._survivors = old._survivors, None
     name, store, timeout = dist.get_backend_config(), dist.distributed_c10d._get_default_store(), old.options._timeout
     dist.destroy_process_group()

@@ -8,13 +8,16 @@ never another layer's parameters. On a GPU operations are put on the stream that
 """
 
 import ctypes
+import weakref
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _capi as c
 from . import streams
 from .dtypes import MOVED
-from .storage import Memory
+from .storage import Memory, shows_memory
+from .turns import await_turn
 
 
 def _sharing(device):
@@ -22,14 +25,39 @@ def _sharing(device):
     return c.SHARING_PRIVATE if streams.on_gpu(device) else c.SHARING_COPY_ON_WRITE
 
 
-class Window:
-    """A flat tensor whose memory is put in place by open() and taken away by close()."""
+class Users:
+    """The objects that still need a unit, and the storages that its memory may be behind. The unit is gone when no object is left,
+    and no storage shows its memory."""
 
-    def __init__(self, tensor):
+    def __init__(self):
+        self._count, self._storages = 0, []
+
+    def add(self, user):
+        self._count += 1
+        weakref.finalize(user, self._remove).atexit = False
+
+    def _remove(self):
+        self._count -= 1
+
+    def add_storage(self, storage):
+        """A storage that is dropped while it is open may have views: it is looked at, not held."""
+        self._storages.append(StorageWeakRef(storage))
+
+    def are_gone(self):
+        return self._count == 0 and not any(shows_memory(storage) for storage in self._storages)
+
+
+class Window:
+    """A flat tensor whose memory is put in place by open() and taken away by close(). It may be longer than that, which is `size`
+    bytes: FSDP2 pads it."""
+
+    def __init__(self, tensor, size=None, users=None):
         self.tensor, self._storage = tensor, tensor.untyped_storage()
-        self._bytes, self._address, self._memory = tensor.nbytes, None, None
+        self._bytes, self._address, self._memory = tensor.nbytes if size is None else size, None, None
         self._storage.resize_(0)
         self.is_open = False
+        if users:
+            users.add_storage(self._storage)
 
     def open(self, address):
         if self._bytes == 0:
@@ -51,11 +79,25 @@ class Window:
             self.is_open = False
 
 
+class Handle:
+    """The fsccl_unit_t of a unit, which outlives the unit in Python: see memory.Pool."""
+
+    def __init__(self, value, users):
+        self.value, self.users = value, users
+
+    def close(self):
+        if self.value:
+            c.lib.fsccl_unit_reshard(self.value)  # waits for a gather that nobody waited for
+            if c.lib.fsccl_unit_destroy(self.value) == c.OK:
+                self.value = None
+        return self.value is None
+
+
 class _Unit:
     """An fsccl_unit over `shapes` (of the whole parameters, cut along their first dimension) with this rank's parts `shards`.
     Collective to make. `config` holds what else fsccl_unit_config_t has."""
 
-    def __init__(self, comm, name, shapes, shards, flags, sharded_grads, **config):
+    def __init__(self, comm, name, shapes, shards, flags, sharded_grads, users, **config):
         self._comm, self._name, self.size = comm, name, len(shapes)
         self._device = shards[0].device
         self._on_stream = streams.on_gpu(self._device)
@@ -68,12 +110,18 @@ class _Unit:
             param.sharded_grad = grad.data_ptr() or None if grad is not None else None
         settings = c.UnitConfig(name=name.encode(), layout=c.LAYOUT_PER_PARAM, shard_comm=comm.handle, marks_changes=1, **config)
         handle = ctypes.c_void_p()
+        await_turn()
         with comm.lock:
             settings.pool = pool.open("fsdp2: the first gather")
             self._check(c.lib.fsccl_unit_create(ctypes.byref(settings), params, self.size, ctypes.byref(handle)), "made")
-        self.handle, self._work = handle.value, ctypes.c_void_p()
+        self._handle, self._work = Handle(handle.value, users), ctypes.c_void_p()
         self._work_reference = None if self._on_stream else ctypes.byref(self._work)
-        pool.units.append(self)
+        users.add(self)
+        pool.units.append(self._handle)
+
+    @property
+    def handle(self):
+        return self._handle.value
 
     def use(self, stream):
         """On a GPU: the stream of the next calls."""
@@ -93,16 +141,12 @@ class _Unit:
             c.lib.fsccl_work_release(self._work)
             self._work.value = None
 
-    def close(self):
-        if self.handle and c.lib.fsccl_unit_destroy(self.handle) == c.OK:
-            self.handle = None
-
 
 class Parameters(_Unit):
     """The gather of some parameters, without gradients. The caller keeps the shards alive."""
 
-    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes):
-        super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), wire_dtype=MOVED[wire_dtype][0],
+    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes, users):
+        super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), users, wire_dtype=MOVED[wire_dtype][0],
                          reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=_sharing(shards[0].device),
                          keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
@@ -117,6 +161,7 @@ class Parameters(_Unit):
         c.lib.fsccl_unit_mark_changed(self.handle)
 
     def unshard(self):
+        await_turn()
         with self._comm.lock:
             self._check(c.lib.fsccl_unit_unshard(self.handle, 0, self._work_reference), "unsharded")
 
@@ -146,7 +191,7 @@ class Gradients(_Unit):
 
     def __init__(self, comm, name, shapes, shards, dtype, sum_dtype):
         place = torch.empty(1, dtype=sum_dtype, device=shards[0].device)  # not written to: each reduction names its places
-        super().__init__(comm, name, shapes, shards, 0, [place] * len(shapes), wire_dtype=MOVED[shards[0].dtype][0],
+        super().__init__(comm, name, shapes, shards, 0, [place] * len(shapes), Users(), wire_dtype=MOVED[shards[0].dtype][0],
                          reduce_dtype=MOVED[dtype][0], grad_dtype=MOVED[sum_dtype][0], sharing=c.SHARING_READ_ONLY)
         self._grads, self._places = (ctypes.c_void_p * self.size)(), (ctypes.c_void_p * self.size)()
 
@@ -155,6 +200,7 @@ class Gradients(_Unit):
         self._grads[:] = [grad.data_ptr() or None for grad in grads]
         self._places[:] = [place.data_ptr() or None for place in places]
         config = c.ReduceConfig(scale=scale, accumulate=int(accumulate), grads=self._grads, sharded_grads=self._places)
+        await_turn()
         with self._comm.lock:
             self._check(c.lib.fsccl_unit_reduce_grads(self.handle, ctypes.byref(config), self._work_reference), "reduced")
 

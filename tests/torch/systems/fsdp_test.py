@@ -10,6 +10,9 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.utils import _sync_params_and_buffers
 
 
+NEWER = not torch.__version__.startswith("2.7.")  # FSDP2 of 2.7 has HSDP on GPUs alone, and cannot be told to sum
+
+
 def shard(model, **options):
     for block in model.blocks:
         fully_shard(block, **options)
@@ -29,7 +32,7 @@ def fsdp2_in_bfloat16(rank, ranks):
 def fsdp2_with_clipping_and_a_divisor(rank, ranks):
     """A divisor of one's own becomes PREMUL_SUM, which gloo refuses: there it is a sum, and the divisor a pass of its own."""
     model = shard(system.Model())
-    getattr(model, "set_gradient_divide_factor", model.set_reduce_scatter_divide_factor)(4.0)  # the former from 2.8 on
+    model.set_gradient_divide_factor(4.0)
     model.set_force_sum_reduction_for_comms(dist.get_backend() == "gloo")
     optimizer = system.new_optimizer(model)
     norms = []
@@ -70,12 +73,11 @@ def test_two_ranks(train):
     system.compare(train)
 
 
-@pytest.mark.parametrize("train", [fsdp2_in_bfloat16, fsdp2_with_clipping_and_a_divisor])
+@pytest.mark.parametrize("train", [fsdp2_in_bfloat16, *[fsdp2_with_clipping_and_a_divisor] * NEWER])
 def test_two_ranks_otherwise_than_one_process(train):
     system.compare(train, reference=False)
 
 
-# FSDP2 of torch 2.7 carries HSDP on GPUs alone.
-@pytest.mark.parametrize("train", [fsdp2, fsdp1_full, *[hsdp] * (not torch.__version__.startswith("2.7."))])
+@pytest.mark.parametrize("train", [fsdp2, fsdp1_full, *[hsdp] * NEWER])
 def test_four_ranks(train):
     system.compare(train, ranks=4)

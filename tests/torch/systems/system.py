@@ -97,7 +97,7 @@ def result(model, losses):
 
 
 def _average_over_gloo():
-    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks it for: it sums where it should average, or refuses. Here it averages."""
+    """Gloo of torch 2.7 has no ReduceOp.AVG, which FSDP2 asks for: it sums in place of averaging, or refuses. Here it averages."""
     def averaging(stock):
         def call(*tensors, op=dist.ReduceOp.SUM, group=None, async_op=False, **named):
             average = op == dist.ReduceOp.AVG
