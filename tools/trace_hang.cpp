@@ -263,7 +263,7 @@ bool find_wait(const States& states, int64_t end_ns, Verdict* verdict) {
     if (state.inside.empty()) continue;
     if (const std::optional<End> end = follow(states, rank)) {
       auto& [times, kept] = ends[end->rank];
-      if (times++ == 0) kept = *end;
+      if (times++ == 0 || !end->waited_in.call.duty.empty()) kept = *end;  // a duty says more than the operation of who has it
     }
   }
   if (ends.empty()) return false;

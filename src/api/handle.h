@@ -17,6 +17,7 @@
 #include "base/fork.h"
 #include "base/pins.h"
 #include "base/status.h"
+#include "base/undo.h"
 #include "base/wait.h"
 
 namespace fsccl {
@@ -139,14 +140,13 @@ class HandleTable {
         ended = fail(FSCCL_ERR_INVALID_HANDLE, "the {} handle {:#x} was destroyed by another thread", kind_name(Kind), bits);
         return true;
       }
-      if (!unused_soon(slot)) {
-        reopen(slot);
-        return false;
-      }
-      if (Status status = may_end(*slot.object.load(std::memory_order_relaxed)); status.ok()) {
+      Undo still_there([&] { reopen(slot); });  // also where `may_end` finds no memory
+      if (!unused_soon(slot)) return false;
+      Status status = may_end(*slot.object.load(std::memory_order_relaxed));
+      if (status.ok()) {
         ended = take(bits);
+        still_there.keep();
       } else {
-        reopen(slot);
         ended = std::move(status);
       }
       return true;

@@ -3,6 +3,7 @@
 // other peers and the collectives go their own ways.
 #include "api/device_calls.h"
 #include "api/group.h"
+#include "base/undo.h"
 
 using namespace fsccl;
 
@@ -10,16 +11,18 @@ namespace {
 
 Result<fsccl_comm_t> pair_of(fsccl_comm_t handle, int from, int to) {
   FSCCL_ASSIGN(const Ref<CommObject> object, comm_object_of(handle));
-  fsccl_comm_t& pair = object->pairs[{from, to}];
-  if (pair) return pair;
+  const auto [place, fresh] = object->pairs.try_emplace({from, to});
+  if (!fresh) return place->second;
+  Undo undo([&, where = place] { object->pairs.erase(where); });
   auto made = std::make_unique<CommObject>();
   FSCCL_ASSIGN(made->comm, object->comm->pair(from, to));
   Communicator* comm = made->comm.get();
   made->ready.store(comm, std::memory_order_release);
   FSCCL_ASSIGN(const uint64_t bits, comms().add(std::move(made), bits_of(handle)));
-  pair = reinterpret_cast<fsccl_comm_t>(bits);
-  register_engine(&comm->engine(), pair);
-  return pair;
+  place->second = reinterpret_cast<fsccl_comm_t>(bits);
+  register_engine(&comm->engine(), place->second);
+  undo.keep();
+  return place->second;
 }
 
 Status check_peer(const Communicator& comm, int peer) {

@@ -275,17 +275,20 @@ void Reactor::wait_for_events(int64_t sleep_ns) {
 void Reactor::end_with_program() {
   if (ending_ || now_ns() < next_look_ns_) return;
   next_look_ns_ = now_ns() + kLookNs;
-  if (!only_library_threads_left()) return;
-  Thread ender;
-  ending_ = ender
-                .start([] {
-                  sigset_t none;
-                  sigemptyset(&none);
-                  pthread_sigmask(SIG_SETMASK, &none, nullptr);
-                  std::exit(0);
-                })
-                .ok();
-  if (ending_) ender.leave();
+  try {
+    if (!only_library_threads_left()) return;
+    Thread ender;
+    ending_ = ender
+                  .start([] {
+                    sigset_t none;
+                    sigemptyset(&none);
+                    pthread_sigmask(SIG_SETMASK, &none, nullptr);
+                    std::exit(0);
+                  })
+                  .ok();
+    if (ending_) ender.leave();
+  } catch (const std::bad_alloc&) {  // the next look finds more memory, or the same
+  }
 }
 
 void Reactor::run() {

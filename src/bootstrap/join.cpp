@@ -179,12 +179,14 @@ Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, St
   const MoreDescriptors room(why.code() == FSCCL_ERR_LIMIT);
   const Deadline patience = sooner(deadline, kReportPatienceMs);
   Status answered;  // the failure of the job, if an earlier one than `why` has ended it
+  bool reached = false;
   const auto reported = [&] {
     for (const SocketAddress& address : place.addresses) {
       Status versions;
       Result<Channel> channel =
           connect_as(address, place.credentials, Purpose::kReport, place.meeting, rank, ranks, patience, &versions);
       if (!channel.ok() && worth_another_try(channel.status())) continue;
+      reached = true;
       if (!channel.ok() || !channel.value().send(FrameType::kFailure, encode(to_failure(why)), patience).ok()) return true;
       Result<Frame> answer = channel.value().receive(patience);  // a Failure comes as a status
       if (!answer.ok() && answer.status().code() != FSCCL_ERR_LINK && answer.status().code() != FSCCL_ERR_TIMEOUT)
@@ -194,6 +196,12 @@ Status report_failure(const MeetingPlace& place, int32_t rank, int32_t ranks, St
     return false;
   };
   wait_until(reported, patience, kNothingBreaks, between_attempts());
+  // A rank that nobody reaches any more may have ended because the one where the ranks meet has: that one is the likely cause.
+  const int32_t meets_at = place.registrar_rank;
+  if (!reached && why.code() == FSCCL_ERR_PEER_DEAD && meets_at >= 0 && meets_at != rank)
+    return fail(FSCCL_ERR_PEER_DEAD, "rank {}, where the ranks meet, has ended while the job was being joined ({})", meets_at,
+                why.text())
+        .with_peer(rank, meets_at);
   return answered.ok() ? std::move(why) : std::move(answered);
 }
 

@@ -304,9 +304,10 @@ class Engine {
   // Waits until the operation is complete, this engine has failed, or `until_ns`; false only for the last.
   bool await(uint64_t sequence, int64_t until_ns, Calls calls = Calls::here);
   bool await_driving(uint64_t sequence, int64_t until_ns);
-  // The last stage of await_driving(): `pause` until what the operation at the head waits for has come.
-  template <class Pause>
-  WaitEnd await_blocked(int64_t until_ns, const Pause& pause);
+  // The last stage of await_driving(): `pause` until what the operation at the head waits for has come, or drive() has another
+  // reason to look.
+  template <class Look, class Pause>
+  WaitEnd await_blocked(int64_t until_ns, const Look& look, const Pause& pause);
   void sleep_blocked(int64_t ns);
   void check_blocked(Operation& operation) noexcept;  // deadline, lost peers, the failure board
   bool on_our_core(const Blocked& blocked) const;     // what we wait for

@@ -70,13 +70,13 @@ bool Engine::await(uint64_t sequence, int64_t until_ns, Calls calls) {
 }
 
 // A failure ends the wait, as do the deadline of the operation and the loss of a rank, which check_blocked() turns into a failure.
-template <class Pause>
-WaitEnd Engine::await_blocked(int64_t until_ns, const Pause& pause) {
+template <class Look, class Pause>
+WaitEnd Engine::await_blocked(int64_t until_ns, const Look& look, const Pause& pause) {
   const auto broken = [this] {
     check_blocked(at_head());
     return failed();
   };
-  return wait_until([this] { return met(blocked_); }, Deadline::at(until_ns), broken, pause);
+  return wait_until([&] { return met(blocked_) || look(); }, Deadline::at(until_ns), broken, pause);
 }
 
 bool Engine::met(const Blocked& blocked) const {
@@ -95,7 +95,8 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
       const auto drive_gate = [&](int64_t left_ns) {
         (void)op.gate_engine->await(op.gate_sequence, now_ns() + std::min(left_ns, kSleepSliceNs), Calls::elsewhere);
       };
-      if (const WaitEnd end = await_blocked(until_ns, drive_gate); end != WaitEnd::held) return end == WaitEnd::broken;
+      const auto gate_failed = [&] { return op.gate_engine->failed(); };  // which drive() takes over
+      if (const WaitEnd end = await_blocked(until_ns, gate_failed, drive_gate); end != WaitEnd::held) return end == WaitEnd::broken;
       continue;
     }
     // Blocked: poll bare, then with pauses while there is a core for everybody, then yield, then sleep.
@@ -129,7 +130,8 @@ bool Engine::await_driving(uint64_t sequence, int64_t until_ns) {
     }
     if (on) continue;
     record_blocked();
-    const WaitEnd end = await_blocked(until_ns, [this](int64_t left_ns) { sleep_blocked(left_ns); });
+    const WaitEnd end = await_blocked(
+        until_ns, [] { return false; }, [this](int64_t left_ns) { sleep_blocked(left_ns); });
     if (end != WaitEnd::held) return end == WaitEnd::broken;
   }
 }

@@ -198,6 +198,14 @@ inline const char* word_of(Field field) {
   return "nothing";
 }
 
+// The same of a call, whose kind says what it has beside its fields.
+inline const char* word_of(Field field, const Call& call) {
+  if (field != Field::history) return word_of(field);
+  return of_a_list(call.op)  ? "the types or parts of the tensors"
+         : in_parts(call.op) ? "the counts of the ranks' parts"
+                             : "the scale of fsccl_premul_sum()";
+}
+
 // What the text of the error has of a call.
 inline std::string words_of(const Call& call) {
   if (call.op == kBarrier) return "barrier (operation";

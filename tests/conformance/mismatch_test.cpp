@@ -37,7 +37,7 @@ TEST_P(Mismatches, AreToldWithBothCallsOnEveryRank) {
       for (const Call& call : self.rank == odd ? odd_calls : calls)
         if (status == FSCCL_OK) status = issue(call, self.comm, in, out);
       if (status == FSCCL_OK) status = fsccl_barrier(self.comm, nullptr, nullptr);  // an operation that need not see all ranks
-      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(), "they differ in", word_of(field));
+      EXPECT_ERROR(status, FSCCL_ERR_MISMATCH, said.c_str(), words_of(right).c_str(), "they differ in", word_of(field, wrong));
     });
   }
 }

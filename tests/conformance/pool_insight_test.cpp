@@ -384,7 +384,7 @@ TEST(PoolLog, ThatCannotBeOpenedIsAnErrorOnAllRanks) {
     fsccl_pool_config_t config = FSCCL_POOL_CONFIG_INIT;
     fsccl_pool_t pool = nullptr;
     if (self.rank == 1)
-      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_CONFIG, "FSCCL_POOL_LOG", "log.1", "Is a directory");
+      EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_CONFIG, "FSCCL_POOL_LOG", "log.1", "it is a directory");
     else
       EXPECT_ERROR(fsccl_pool_create(self.comm, &config, &pool), FSCCL_ERR_OUT_OF_MEMORY, "rank 1", "log");
   });
