@@ -323,10 +323,10 @@ int32_t TreeJob::ended_here() const {
   bool in_sight = config()->host_id.empty();
   int32_t ended = -1;
   for (const MemberRecord& member : records_) {
-    if (member.host != place_.self.host || member.pid == place_.self.pid || member.start_time == 0) continue;
+    if (member.pid == place_.self.pid || member.start_time == 0) continue;
     if (visible(member))
       in_sight = true;
-    else if (ended < 0)
+    else if (ended < 0 && member.host == place_.self.host)
       ended = member.rank;
   }
   return in_sight ? ended : -1;

@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kLargeSlotBytes = 256u << 10;  // fewer rounds, then; not for many ranks, whose slots would be large in all
 constexpr int kFewRanks = 16;
 constexpr size_t kLeastChosenSlotBytes = 16u << 10;  // that transports choose
+constexpr int64_t kNewsMs = 300, kNewsNapNs = 1'000'000;
 constexpr const char* kSplits = "split a communicator";
 constexpr uint64_t kSubsets = UINT64_MAX;  // no number of a split
 constexpr int64_t kDefaultSpinUs = 20;     // a few context switches: longer only burns the core of a peer that shares it
@@ -119,8 +120,14 @@ struct Communicator::Exchange {
   }
   // Why no channel was opened, as far as it is known better here than to the transport.
   Status explain(fsccl_status_t code, const char* text) {
+    if (code == FSCCL_ERR_PEER_DEAD || (!problem.ok() && problem.code() == FSCCL_ERR_PEER_DEAD)) {
+      // A rank that another one waited for may have ended because a third one died, of which the job tells in a moment.
+      const auto told = [this] { return context.first_dead(members) >= 0; };
+      wait_until(
+          told, Deadline::in_ms(kNewsMs), [this] { return parent_failed(); }, Naps(kNewsNapNs));
+      if (!parent_failed() && told()) problem = why_cancelled();
+    }
     if (parent_failed()) return parent->engine().failure();
-    if (problem.ok() && code == FSCCL_ERR_PEER_DEAD) problem = why_cancelled();
     if (problem.ok() && concerns >= 0 && code == FSCCL_ERR_TIMEOUT)
       problem = fail(code, "{}", text).with_peer(-1, members[static_cast<size_t>(concerns)]);
     if (problem.ok()) return fail(code, "{}", text);
