@@ -51,7 +51,9 @@ def test_what_is_set_stays(launched):
     _, found = launched({**SLURM, "MASTER_ADDR": "node", "MASTER_PORT": "29500"})
     assert found == ["2", "3", "0", "1", "node", "29500"]
     torchrun = dict(zip(TORCH, ("0", "2", "0", "2", "node", "29500")))
-    assert launched({**SLURM, **torchrun}) == ((0, 2), list(torchrun.values()))
+    assert launched({**SLURM, **torchrun, "TORCHELASTIC_RUN_ID": "job"}) == ((0, 2), list(torchrun.values()))
+    with pytest.raises(fsccl_torch.FscclError, match="FSCCL_LAUNCHER=slurm or FSCCL_LAUNCHER=torchrun"):
+        launched({**SLURM, **torchrun})  # torchrun has not set them: they may be left over
 
 
 def test_no_launcher_or_a_wrong_one(launched):
