@@ -976,7 +976,7 @@ FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtyp
                                     void* stream, fsccl_work_t* work);
 FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
-/* Whether `peer` has called fsccl_send() to this rank, and no fsccl_recv() has taken that message: FSCCL_OK, and the next
+/* Returns whether `peer` has called fsccl_send() to this rank, and no fsccl_recv() has taken that message: FSCCL_OK, and the next
  * fsccl_recv() from `peer` receives it. FSCCL_IN_PROGRESS: no message is there, or a receive from `peer` is in flight. Else the
  * communicator's error. For messages in host memory. Does not block, is not collective. */
 FSCCL_API fsccl_status_t fsccl_probe(int peer, fsccl_comm_t comm);

@@ -122,7 +122,7 @@ Status add_child(std::unique_ptr<Communicator> made, fsccl_comm_t* result) {
   return success();
 }
 
-// Whether a communicator may be destroyed, which nobody uses.
+// Returns whether a communicator may be destroyed, which nobody uses.
 Status may_end(const CommObject& object) {
   Communicator* const comm = object.ready.load();
   if (!comm) return success();

@@ -38,7 +38,7 @@ class Pins {
   static void clear(Word* word) noexcept { word->store(nullptr, std::memory_order_release); }  // pairs with the load in held()
   // From now on every thread that has set a word is seen by held(), or sees what this thread has done before.
   static void settle() noexcept;
-  // Whether any thread has it pinned; whether this one has.
+  // held() returns whether any thread has the object pinned, held_here() whether this thread has.
   static bool held(const void* what) noexcept;
   static bool held_here(const void* what) noexcept;
 

@@ -77,7 +77,7 @@ Result<Fd> listen_at(const SocketAddress& address) {
   return fd;
 }
 
-// Whether refuse_unix() holds the name; keeps errno.
+// Returns whether refuse_unix() holds the name; keeps errno.
 bool is_refused(const SocketAddress& address) {
   const int error_number = errno;
   bool refused = false;

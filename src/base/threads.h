@@ -13,7 +13,7 @@
 
 namespace fsccl {
 
-// As std::condition_variable. Threads wait on it by wait_until() of base/wait.h.
+// The same as std::condition_variable. Threads wait on it by wait_until() of base/wait.h.
 class Condition {
  public:
   // Returns when somebody notifies, when `ns` have passed, or for no reason. A thread of a service may sleep so between two rounds;

@@ -40,7 +40,7 @@ WaitEnd wait_until(const Holds& holds, Deadline deadline, const Broken& broken, 
 // A reason to end a wait, as an error; success while there is none. An empty function never ends a wait.
 using BreakCheck = std::function<Status()>;
 
-// As wait_until(), with the reason as an error: true when the condition holds, false when the deadline has passed.
+// The same as wait_until(), with the reason as an error: true when the condition holds, false when the deadline has passed.
 template <class Holds, class Pause>
 Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline deadline, Pause&& pause) {
   Status reason;

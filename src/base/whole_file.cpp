@@ -29,7 +29,7 @@ std::string folder_of(const std::string& path) {
   return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Whether the links of this folder stand for descriptors of a process, such as /dev/fd/1.
+// Returns whether the links of this folder stand for descriptors of a process, such as /dev/fd/1.
 bool of_descriptors(const std::string& folder) {
   struct statfs facts {};
   return ::statfs(folder.c_str(), &facts) == 0 && facts.f_type == PROC_SUPER_MAGIC;

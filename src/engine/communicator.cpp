@@ -93,7 +93,7 @@ struct Communicator::Exchange {
                                                     [&exchange] { return exchange.why_cancelled(); });
     return fd.ok() ? fd.value().release() : exchange.failed(fd.take_status(), error, capacity);
   }
-  // As why_cancelled(), with the numbers that messages have.
+  // The same as why_cancelled(), with the numbers that messages have.
   static Status why_lost(void* self) {
     return static_cast<Exchange*>(self)->explain(FSCCL_ERR_PEER_DEAD, "a rank was lost while the communicator was made");
   }

@@ -119,7 +119,7 @@ class Engine {
   Status test(uint64_t sequence, fsccl_status_t* state, Calls calls = Calls::here);
   Status wait(uint64_t sequence, int64_t timeout_ms, fsccl_status_t* state);
 
-  // Whether `peer` has begun the operation that this rank would submit next. False also while operations are under way.
+  // Returns whether `peer` has begun the operation that this rank would submit next. False also while operations are under way.
   bool has_come(int peer);
 
   // Notifies once of the end of a submitted operation: at once when it is over, else from the thread that drives it to its end or

@@ -34,7 +34,7 @@ struct Finish {
 double reference_gradient(fsccl_dtype_t from, fsccl_dtype_t to, const std::vector<std::vector<double>>& groups,
                           const Finish& finish, const double* before);
 
-// Whether two elements are equal as the header promises: the same bits, NaN equal to NaN.
+// Returns whether two elements are equal as the header promises: the same bits, NaN equal to NaN.
 bool agree(fsccl_dtype_t dtype, const void* a, const void* b, size_t index);
 
 // Fills `count` elements with values that depend on everything. `tame`: products of several stay finite.

@@ -193,7 +193,7 @@ struct Round {
 // A rank that dies before it has registered is unknown to all, and is missed at the deadline of joining: so that is short.
 int64_t deadline_ms(const Round& round) { return round.phase == "join" ? 3'000 : kDeadlineMs; }
 
-// Whether an error of joining says of the killed rank, in its own words, that it has never come.
+// Returns whether an error of joining says of the killed rank, in its own words, that it has never come.
 bool misses(const std::string& text, int victim) {
   if (text.find("did not reach") != std::string::npos) return true;  // rank 0 has ended by then, with its word of what had happened
   const size_t at = std::min(text.find("missing"), text.find("gave up joining"));
