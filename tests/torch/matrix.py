@@ -37,8 +37,8 @@ TESTS = {  # file: what of it --quick runs
     "fsdp2/switches_test.py": "custom or divisor or accumulated",
     "systems/fsdp_test.py": "fsdp1 or hsdp",
     "systems/ddp_test.py": "ddp",
-    "systems/checkpoint_test.py": "saved",
-    "systems/compile_test.py": "simple and not inductor",
+    "systems/checkpoint_test.py": "resume",
+    "systems/compile_test.py": "functional_collectives or shard_then_compile and not inductor",
 }
 FULL = {"systems/compile_test.py": "not inductor"}  # minutes of compilation
 

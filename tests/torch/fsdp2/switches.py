@@ -53,13 +53,15 @@ class Counting:
 class OwnAllGather(Counting):
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         OwnAllGather.calls += 1
-        return dist.all_gather_single(output_tensor, input_tensor, group=group, async_op=async_op)
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        return gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class OwnReduceScatter(Counting):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         OwnReduceScatter.calls += 1
-        return dist.reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        return scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
 
 @switch(gathers="OwnAllGather", reduces="OwnAllGather")
