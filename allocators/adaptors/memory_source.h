@@ -90,7 +90,4 @@ class Adaptor : public MemorySource {
   const std::shared_ptr<MemorySource> upstream_;
 };
 
-// Whether an error says that there is no memory now, rather than that the request is wrong.
-inline bool is_shortage(fsccl_status_t code) { return code <= -20 && code > -40; }
-
 }  // namespace fsccl

@@ -24,7 +24,7 @@ BackedBytes::Ranges idle(const ByteRanges& backed, const BackedBytes::Ranges& he
 
 }  // namespace
 
-// Of these ranges `bytes` bytes, whole pages of them, those that were given back first.
+// Gives back `bytes` bytes of these ranges, in whole pages, beginning with the ranges that were given back first.
 void BackedBytes::give(Ranges free, uint64_t bytes, CollectiveRegion& slots, Change* change) const {
   bytes = round_up(bytes, CollectiveRegion::kAlignment);
   const auto since = [&](const auto& range) { return slots.given_back(range.first, range.second); };

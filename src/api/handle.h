@@ -1,8 +1,9 @@
 // Handles: small numbers that name objects. A handle holds its kind, the slot of a table and the slot's generation, so a NULL,
 // destroyed or foreign one is seen without touching memory that may be gone. Slots are never given back to the system.
 //
-// Who looks a handle up uses the object for as long as it keeps the reference: the object is pinned (base/pins.h), and whoever ends
-// the handle waits for that. To look one up and let go again costs a few nanoseconds, and writes nothing that other threads write.
+// A caller that looks a handle up uses the object for as long as it keeps the reference: the object is pinned (base/pins.h), and
+// the end of the handle waits for that. To look one up and let go again costs a few nanoseconds, and writes nothing that other
+// threads write.
 //
 // A slot is used again only when all others have been used since, so a generation comes again after 2^32 uses of one slot; works,
 // which have fewer bits for it, name another communicator only after 2^31 communicators.
@@ -62,7 +63,7 @@ class Ref {
  public:
   Ref() = default;
   Ref(T* object, Use&& use) : object_(object), use_(std::move(use)) {}
-  // Of another object that lives as long.
+  // Refers to an object that lives as long as the object of `owner`, whose use it takes over.
   template <class U>
   Ref(T* object, Ref<U>&& owner) : object_(object), use_(std::move(owner).use()) {}
   explicit operator bool() const { return object_ != nullptr; }
@@ -214,7 +215,7 @@ class HandleTable {
     return slot.state.compare_exchange_strong(open, open & ~kOpen, std::memory_order_seq_cst);
   }
   void reopen(Slot& slot) { slot.state.fetch_or(kOpen, std::memory_order_seq_cst); }
-  // Of a slot that is closed.
+  // Returns whether nobody uses the object of a closed slot, now or within kForUsersNs.
   bool unused_soon(const Slot& slot) const {
     Pins::settle();
     const auto unused = [&] { return !Pins::held(&slot) && slot.users.load(std::memory_order_seq_cst) == 0; };

@@ -32,7 +32,7 @@ Status read_param(const fsccl_param_t& given, size_t index, const fsccl_unit_con
   return success();
 }
 
-// What a unit is made on, and lives while it is made.
+// The objects that a unit is made on. They live while the unit is made.
 struct UnitBase {
   Ref<Communicator> shard_comm, replicate_comm;
   Ref<PoolObject> pool;

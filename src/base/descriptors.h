@@ -10,11 +10,11 @@ namespace fsccl {
 // FSCCL_ERR_LIMIT, with the limit, where fewer than `count` descriptors are free. `purpose` follows "are needed to". What other
 // threads open afterwards it cannot know.
 Status check_descriptors(int count, const char* purpose);
-// What the other ranks say of one where that failed.
+// Returns the error of the other ranks where check_descriptors() failed on `rank`.
 Status short_of_descriptors(int rank, const char* purpose);
 
-// As many as a rank takes, for a while, that makes a communicator or a pool with others: its memory, and connections by which the
-// others fetch it.
+// The number of descriptors that a rank takes for a while when it makes a communicator or a pool with others: for its memory, and
+// for the connections by which the others fetch it.
 inline constexpr int kDescriptorsToMake = 6;
 
 // Room to say so, as long as this object lives: a few descriptors beyond the soft limit, where the hard one permits it and they are

@@ -24,7 +24,7 @@ struct Own {
   uint32_t link = 0;  // of a link-local address
 };
 
-// Of this host, on interfaces that are up.
+// Returns the addresses of this host on interfaces that are up.
 Result<std::vector<Own>> own_addresses() {
   ifaddrs* list = nullptr;
   const StandardNumbersTaken taken;  // the system's functions open descriptors of their own

@@ -52,6 +52,10 @@ class [[nodiscard]] Status {
 
 inline Status success() { return {}; }
 
+// Returns whether this process, its system or a limit of it lacks something: the group of codes of resources (fsccl.h), which ends
+// before those of links.
+inline bool is_shortage(fsccl_status_t code) { return code <= FSCCL_ERR_OUT_OF_MEMORY && code > FSCCL_ERR_LINK; }
+
 template <class... Args>
 [[gnu::cold]] Status fail(fsccl_status_t code, fmt::format_string<Args...> text, Args&&... args) {
   Error error;

@@ -25,11 +25,6 @@ Deadline sooner(Deadline deadline, int64_t ms) { return Deadline::at(std::min(de
 // Another attempt may succeed: nobody listens yet, or a crowd at the door had this rank sent away.
 bool worth_another_try(const Status& status) { return status.code() == FSCCL_ERR_LINK; }
 
-// Of this process or its system: no other rank has had a part in it.
-bool is_shortage(fsccl_status_t code) {
-  return code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_SYSTEM;
-}
-
 struct Registration {
   Channel channel;
   Assign assign;

@@ -30,11 +30,6 @@ constexpr const char* kMakes = "make a communicator";
 constexpr uint8_t kShortOfDescriptors = 2;  // in place of Facts::unreadable
 constexpr uint32_t kMostCardBytes = 4096;   // of UCX addresses: about a hundred a device
 
-// Of which the machine, or a limit of it, is the cause, and not what there is of the library.
-bool is_shortage(fsccl_status_t code) {
-  return code == FSCCL_ERR_OUT_OF_MEMORY || code == FSCCL_ERR_LIMIT || code == FSCCL_ERR_SYSTEM;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<JobContext>> JobContext::join(const JoinRequest& request) {

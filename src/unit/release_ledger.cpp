@@ -1,5 +1,7 @@
 #include "unit/release_ledger.h"
 
+#include <utility>
+
 #include "base/wait.h"
 
 namespace fsccl {
@@ -33,14 +35,12 @@ void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
 Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
                         const std::string& what) {
   const auto released = [&] { return line.reached() >= position; };
-  bool left = false, found_left = false;
+  bool left = false;
   const auto broken = [&] {
     fsccl_status_t state;
     if (!engine.test(engine.submitted(), &state).ok() || !engine.intact().ok()) return true;
     // The peer may have released the bytes and left since the last look: what is seen of it now decides at the next one.
-    found_left = left;
-    left = engine.has_left(peer);
-    return found_left;
+    return std::exchange(left, engine.has_left(peer));
   };
   const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);
   const WaitEnd end = wait_until(released, deadline, broken, Naps(100, 20'000, 20'000));
