@@ -1,6 +1,7 @@
 // What a pool on a GPU costs the host, and how much it reserves, beside the driver's own allocator (cudaMallocAsync):
 //
-//   pairs    a planned slot, or a block, is taken and given back, of several sizes, on one stream and on two
+//   pairs    a planned slot, of which a step has 32, or a block, is taken and given back, of several sizes, on one stream and on
+//            two; and beside them what the driver takes for an event that orders two streams
 //   traces   training steps (pool_steps.h) that come again: a pair of them, and the most that is reserved beside the most that is
 //   live
 //
@@ -98,18 +99,43 @@ double driver_ns(const Bench& bench, uint64_t bytes, cuda::Stream free_on) {
   });
 }
 
+constexpr uint64_t kLayers = 32;  // of a step: one slot after the other, as a model without prefetching has them
+
+// An event that one stream records and another waits for: the least of the driver that orders two streams.
+double event_ns(const Bench& bench) {
+  const cuda::Current current(bench.device);
+  const cuda::Driver& driver = bench.device.driver();
+  cuda::Event event = nullptr;
+  need(bench.device.check("cuEventCreate", driver.event_create(&event, cuda::kEventWithoutTime)));
+  const double ns = bench.ns(bench.pairs, [&] {
+    for (size_t i = 0; i < bench.pairs; i++) {
+      need(bench.device.check("cuEventRecord", driver.event_record(event, bench.b)));
+      need(bench.device.check("cuStreamWaitEvent", driver.stream_wait_event(bench.a, event, 0)));
+    }
+  });
+  need(bench.device.check("cuEventDestroy", driver.event_destroy(event)));
+  return ns;
+}
+
 // Taken on one stream; given back on it, or on another one, as a gather's slot is by the computation.
 void measure(const Bench& bench, uint64_t bytes, bool two) {
   const cuda::Stream back = two ? bench.b : bench.a;
   const double beside = driver_ns(bench, bytes, back);
   {
     const std::unique_ptr<DevicePool> pool = bench.pool();
-    const std::vector<StepEvent> step{{.stable = true, .key = 1, .bytes = bytes}, {.op = StepOp::kGiveBack, .key = 1}};
+    std::vector<StepEvent> step;
+    for (uint64_t key = 1; key <= kLayers; key++) {
+      step.push_back({.stable = true, .key = key, .bytes = bytes});
+      step.push_back({.op = StepOp::kGiveBack, .key = key});
+    }
     need(pool->declare(step));
-    const double ns = bench.ns(bench.pairs, [&] {
-      for (size_t i = 0; i < bench.pairs; i++) {
-        (void)need(pool->take(1, bytes, true, bench.a));
-        need(pool->give_back(1, back, {}));
+    const size_t steps = bench.pairs / kLayers + 1;
+    const double ns = bench.ns(steps * kLayers, [&] {
+      for (size_t i = 0; i < steps; i++) {
+        for (uint64_t key = 1; key <= kLayers; key++) {
+          (void)need(pool->take(key, bytes, true, bench.a));
+          need(pool->give_back(key, back, {}));
+        }
         need(pool->end_step());
       }
     });
@@ -270,6 +296,7 @@ int main(int argc, char** argv) {
     if (bench.others) replay_driver(bench, step);
     if (rmm) replay_rmm(bench, step, *rmm);
   }
+  std::printf("%s, \"ns\": %.1f}\n", bench.common("event").c_str(), event_ns(bench));
   for (const uint64_t bytes : {64 * (kMb >> 10), 16 * kMb, 256 * kMb})
     for (const bool two : {false, true}) measure(bench, bytes, two);
   return fsccl_comm_destroy(comm) == FSCCL_OK ? 0 : 1;

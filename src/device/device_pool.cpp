@@ -140,6 +140,8 @@ Status DevicePool::poison(const Held& slot, cuda::Stream stream) const {
 Status DevicePool::order(const Held& slot, cuda::Stream stream) {
   const std::lock_guard lock(mutex_);
   FSCCL_ASSIGN(const uint32_t number, marks_.number(stream));
+  std::optional<StreamMarks::Calls> calls;
+  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream the driver is not called
   const uint64_t end = slot.offset + slot.bytes;
   released_.needs(slot.offset, end, &needed_, &needed_waits_);
   for (const StreamMark& mark : needed_) FSCCL_TRY(marks_.make_wait(number, mark));
@@ -212,6 +214,8 @@ Status DevicePool::give_back(uint64_t key, cuda::Stream stream, std::vector<cuda
     return fail(FSCCL_ERR_INVALID_STATE, "slot {:#x} of pool '{}' is given back, but it is not held", key, name_);
   Held& slot = found->second;
   const std::lock_guard lock(mutex_);
+  std::optional<StreamMarks::Calls> calls;
+  if (marks_.streams() > 1) calls.emplace(marks_);  // with one stream the driver is not called
   FSCCL_ASSIGN(const StreamMark marked, mark(slot, stream, &waits));
   released_.add(slot.offset, slot.offset + slot.bytes, marked, std::move(waits));
   Undo undo([&] { released_.forget(slot.offset, slot.offset + slot.bytes); });

@@ -42,6 +42,12 @@ void ReleasedBytes::split(uint64_t at) {
   range->second.end = at;
 }
 
+// In a step that repeats, a slot takes the bytes of exactly one slot before it.
+ReleasedBytes::Ranges::const_iterator ReleasedBytes::find_same(uint64_t begin, uint64_t end) const {
+  const auto range = ranges_.find(begin);
+  return range != ranges_.end() && range->second.end == end ? range : ranges_.end();
+}
+
 void ReleasedBytes::add(uint64_t begin, uint64_t end, StreamMark mark, Waits waits) {
   if (begin < end) ranges_.emplace(begin, Range{end, mark, std::move(waits)});
 }
@@ -49,6 +55,11 @@ void ReleasedBytes::add(uint64_t begin, uint64_t end, StreamMark mark, Waits wai
 void ReleasedBytes::needs(uint64_t begin, uint64_t end, std::vector<StreamMark>* marks, Waits* waits) const {
   marks->clear();
   waits->clear();
+  if (const auto same = find_same(begin, end); same != ranges_.end()) {
+    marks->push_back(same->second.mark);
+    waits->assign(same->second.waits.begin(), same->second.waits.end());
+    return;
+  }
   auto range = ranges_.upper_bound(begin);
   if (range != ranges_.begin() && std::prev(range)->second.end > begin) --range;
   for (; range != ranges_.end() && range->first < end; ++range) {
@@ -58,6 +69,10 @@ void ReleasedBytes::needs(uint64_t begin, uint64_t end, std::vector<StreamMark>*
 }
 
 void ReleasedBytes::forget(uint64_t begin, uint64_t end) {
+  if (const auto same = find_same(begin, end); same != ranges_.end()) {
+    ranges_.erase(same);
+    return;
+  }
   split(begin);
   split(end);
   ranges_.erase(ranges_.lower_bound(begin), ranges_.lower_bound(end));

@@ -29,10 +29,12 @@ class ReleasedBytes {
     StreamMark mark;
     Waits waits;
   };
+  using Ranges = std::pmr::map<uint64_t, Range>;  // by begin, disjoint
   void split(uint64_t at);
+  Ranges::const_iterator find_same(uint64_t begin, uint64_t end) const;  // the range with these ends, else ranges_.end()
 
   NodeMemory nodes_;
-  std::pmr::map<uint64_t, Range> ranges_{nodes_.get()};  // by begin, disjoint
+  Ranges ranges_{nodes_.get()};
 };
 
 }  // namespace fsccl

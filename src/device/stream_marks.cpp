@@ -16,8 +16,9 @@ constexpr uintptr_t kLegacyStream = 1, kStreamOfThread = 2;  // special handles 
 
 std::optional<uint32_t> StreamMarks::known(cuda::Stream stream) const {
   if (reinterpret_cast<uintptr_t>(stream) == kLegacyStream) stream = nullptr;
-  for (size_t s = 0; s < streams_.size(); s++)
-    if (streams_[s].stream == stream) return static_cast<uint32_t>(s);
+  if (last_known_ < streams_.size() && streams_[last_known_].stream == stream) return last_known_;
+  for (uint32_t s = 0; s < streams_.size(); s++)
+    if (streams_[s].stream == stream) return last_known_ = s;
   return std::nullopt;
 }
 
@@ -46,7 +47,7 @@ void StreamMarks::drop_first(Stream& stream) {
 Status StreamMarks::record(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.ticks == stream.over || (!stream.events.empty() && stream.events.back().tick == stream.ticks)) return success();
-  const cuda::Current current(device_);
+  const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(stream.stream));
   if (capturing) return success();
   if (stream.events.size() >= kMostEvents) look(number);
@@ -74,27 +75,30 @@ Status StreamMarks::make_wait(uint32_t number, const StreamMark& mark) {
   waiter.known.resize(std::max<size_t>(waiter.known.size(), streams_.size()));
   uint64_t& known = waiter.known[mark.stream];
   if (known >= mark.tick) return success();
-  look(mark.stream);
-  if (known_over(mark)) return success();
   FSCCL_TRY(record(mark.stream));  // it was being captured, maybe
   const auto event = std::lower_bound(other.events.begin(), other.events.end(), mark.tick,
                                       [](const Recorded& recorded, uint64_t tick) { return recorded.tick < tick; });
-  const cuda::Current current(device_);
+  const Calls calls(*this);
   FSCCL_ASSIGN(const bool capturing, device_.capturing(waiter.stream));
-  if (capturing || event == other.events.end())
+  if (capturing || event == other.events.end()) {
+    look(mark.stream);  // where it cannot wait, it need not perhaps
+    if (known_over(mark)) return success();
     return fail(FSCCL_ERR_NOT_AVAILABLE,
                 "memory was used last by stream {}, and stream {} is being captured: neither can wait for the other meanwhile",
                 static_cast<void*>(other.stream), static_cast<void*>(capturing ? waiter.stream : other.stream));
+  }
   FSCCL_TRY(event->event.make_wait(waiter.stream));
   known = event->tick;
   return success();
 }
 
+// The youngest first: events of a stream are complete in their order, and to ask for one costs about as much as to record one.
 void StreamMarks::look(uint32_t number) {
   Stream& stream = streams_[number];
   if (stream.events.empty()) return;
-  const cuda::Current current(device_);
-  while (!stream.events.empty() && stream.events.front().event.complete()) {
+  const Calls calls(*this);
+  const bool all = stream.events.back().event.complete();
+  while (!stream.events.empty() && (all || stream.events.front().event.complete())) {
     stream.over = stream.events.front().tick;
     drop_first(stream);
   }

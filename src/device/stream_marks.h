@@ -33,6 +33,25 @@ class StreamMarks {
 
   explicit StreamMarks(const cuda::Device& device) : device_(device) {}
 
+  // While this lives, the device's context is current for all calls of one thread: else each makes it current for itself.
+  class Calls {
+   public:
+    explicit Calls(StreamMarks& marks) : marks_(marks) {
+      if (marks.in_calls_) return;
+      current_.emplace(marks.device_);
+      marks.in_calls_ = true;
+    }
+    ~Calls() {
+      if (current_) marks_.in_calls_ = false;
+    }
+    Calls(const Calls&) = delete;
+    Calls& operator=(const Calls&) = delete;
+
+   private:
+    StreamMarks& marks_;
+    std::optional<cuda::Current> current_;
+  };
+
   // The number of the stream, which is new perhaps.
   Result<uint32_t> number(cuda::Stream stream);
   std::optional<uint32_t> known(cuda::Stream stream) const;  // it is not new
@@ -70,6 +89,8 @@ class StreamMarks {
 
   const cuda::Device& device_;
   std::deque<Stream> streams_;
+  bool in_calls_ = false;
+  mutable uint32_t last_known_ = 0;  // which known() found last: mostly it is asked for that one again
   std::vector<cuda::OwnedEvent> unused_;
 };
 

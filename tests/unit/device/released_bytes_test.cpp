@@ -71,5 +71,25 @@ TEST(ReleasedBytes, WhatIsTakenIsForgottenTheRestIsNot) {
   EXPECT_EQ(released.ranges(), 0u);
 }
 
+// A slot that takes exactly the bytes of one slot before it, as in a step that repeats, and one that begins with them and ends
+// later.
+TEST(ReleasedBytes, ARangeIsNeededWithItsOwnEndsAndWithOthers) {
+  ReleasedBytes released;
+  released.add(0, 100, {0, 7}, {wait_for(8, 1)});
+  released.add(100, 200, {1, 3}, {wait_for(16, 5)});
+  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);
+  EXPECT_EQ(needs(released, 0, 100).waits.size(), 1u);
+  EXPECT_EQ(needs(released, 0, 101).tick(1), 3u);
+  EXPECT_EQ(needs(released, 0, 99).tick(0), 7u);
+  released.forget(100, 200);
+  EXPECT_EQ(released.ranges(), 1u);
+  EXPECT_TRUE(needs(released, 100, 200).marks.empty());
+  EXPECT_EQ(needs(released, 0, 200).tick(0), 7u);
+  released.forget(0, 99);
+  EXPECT_EQ(needs(released, 0, 100).tick(0), 7u);  // of its last byte
+  released.forget(0, 100);
+  EXPECT_EQ(released.ranges(), 0u);
+}
+
 }  // namespace
 }  // namespace fsccl

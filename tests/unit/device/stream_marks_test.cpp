@@ -52,6 +52,31 @@ TEST_F(Marks, WhatIsPutBehindAMarkIsNotWaitedFor) {
   page.word(0) = 1;
 }
 
+// Each call of the driver takes longer than all the rest of a planned slot: there are no more than order needs.
+TEST_F(Marks, BetweenTwoStreamsTheDriverIsAskedNothing) {
+  NEEDS_STAND_IN();
+  TestStream a, b;
+  StreamMarks marks(gpu());
+  const uint32_t first = marks.number(a).value(), second = marks.number(b).value();
+  ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());  // makes the event
+  const uint64_t queries = control.calls("cuEventQuery"), pushes = control.calls("cuCtxPushCurrent_v2");
+  {
+    const StreamMarks::Calls calls(marks);
+    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++) ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
+  }
+  EXPECT_EQ(control.calls("cuEventQuery"), queries);
+  // The first time an event is made, which makes the context current for itself.
+  EXPECT_LE(control.calls("cuCtxPushCurrent_v2"), pushes + 1 + StreamMarks::kMostEvents / 2);
+  a.finish();
+  marks.look(first);
+  const uint64_t again = control.calls("cuCtxPushCurrent_v2");
+  {
+    const StreamMarks::Calls calls(marks);
+    for (size_t i = 0; i < StreamMarks::kMostEvents / 2; i++) ASSERT_TRUE(marks.make_wait(second, marks.set(first).take()).ok());
+  }
+  EXPECT_EQ(control.calls("cuCtxPushCurrent_v2"), again + 1);
+}
+
 // An event would be the graph's: nobody could ask for it, and who waited for it would be captured, too.
 TEST_F(Marks, OfAStreamThatIsCapturedAreOpenUntilThatIsOver) {
   HostPage page;
