@@ -128,7 +128,9 @@ struct Twins {
     return 0;
   }
 
+  // On the stream that computes, which follows the one that gathered.
   int reduce(const Form& form, int step, bool defer = false) {
+    MUST(fsccl_unit_set_stream(device, computing) == FSCCL_OK);
     for (size_t i = 0; i < 4; i++) {
       fsccl_view_t mine, theirs;
       MUST(fsccl_unit_grad(host, i, &mine) == FSCCL_OK && fsccl_unit_grad(device, i, &theirs) == FSCCL_OK);
@@ -163,6 +165,12 @@ struct Twins {
   }
 };
 
+// GPU_STEPS: how many steps of each form, 4 if it is not set.
+int steps() {
+  const char* const given = std::getenv("GPU_STEPS");
+  return given ? std::atoi(given) : 4;
+}
+
 int equal_bits(const Child&) {
   Place place;
   if (const int code = place.make()) return code;
@@ -170,7 +178,7 @@ int equal_bits(const Child&) {
     std::printf("%s\n", form.name);
     Twins twins(place);
     if (const int code = twins.make(form)) return code;
-    for (int step = 0; step < 4; step++) {
+    for (int step = 0; step < steps(); step++) {
       if (twins.gather() || twins.give_back()) return 1;
       if (twins.gather() || twins.reduce(form, step) || twins.give_back()) return 1;
       if (twins.write_shards(form, static_cast<uint64_t>(step) + 1)) return 1;
