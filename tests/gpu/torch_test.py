@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsccl_torch on a GPU, which all ranks share: FSDP2 of a small Llama against FSDP2 over gloo, collectives and their streams,
-memory.
+"""fsccl_torch on a GPU, which all ranks share: FSDP2 of a small Llama against FSDP2 as torch has it, collectives and their streams,
+memory. With TEST_ON_HOST=1 the training alone, in the host's memory: to see that this file is right where there is no GPU.
 
-What needs fsccl_torch's backend needs torch 2.14; MemPool and the caching allocator's simulation any torch with CUDA."""
+To NCCL each rank is a host of its own (NCCL_HOSTID): else it refuses two on one GPU."""
 import gc
 import json
 import os
@@ -19,41 +19,53 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests/tools"), str(ROOT / "tests/gpu")]
 from llama import Llama, batch, loss_of  # noqa: E402
 
-GPU = torch.device("cuda", 0)
-backend = pytest.mark.skipif(not hasattr(torch.UntypedStorage, "_swap_data_ptr_"),
-                             reason=f"fsccl_torch needs torch 2.14 or newer, here is {torch.__version__}")
+ON_HOST = os.environ.get("TEST_ON_HOST") == "1"
+GPU = torch.device("cpu") if ON_HOST else torch.device("cuda", 0)
+STOCK = "gloo" if ON_HOST else "nccl"
 NAME = "cpu:fsccl,cuda:fsccl"
+NCCL = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo", "NCCL_MAX_CTAS": "2",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+on_gpu = pytest.mark.skipif(ON_HOST, reason="it is about memory of a GPU")
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+def a_host_of_its_own():
+    os.environ["NCCL_HOSTID"] = f"host{dist.get_rank()}"
+
+
+@pytest.fixture(scope="module", params=[2, 1])
 def group(request):
-    with ranks_.Ranks(request.param, NAME, timeout=60, NCCL_MULTI_RANK_GPU_ENABLE="1") as started:
+    with ranks_.Ranks(request.param, NAME, timeout=60, **NCCL) as started:
+        started.run(a_host_of_its_own)
         yield started
 
 
 @pytest.fixture(scope="module")
 def two():
-    with ranks_.Ranks(2, NAME, timeout=60, NCCL_MULTI_RANK_GPU_ENABLE="1") as started:
+    with ranks_.Ranks(2, NAME, timeout=60, **NCCL) as started:
+        started.run(a_host_of_its_own)
         yield started
 
 
 # -------------------------------------------------------------------------------------------------------------- FSDP2 ----
 
-def train(fused, param_dtype):
-    """The losses of this rank, over FSCCL's units or, with the same groups of ranks, over gloo on the same GPU's numbers."""
+def train(how, param_dtype):
+    """The losses of this rank by FSDP2: over torch's own backend ("stock"), over FSCCL's ("backend"), and by FSCCL's units
+    ("enable")."""
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=torch.float32) if param_dtype else MixedPrecisionPolicy()
-    other = None if fused else dist.new_group(backend="gloo")
-    mesh = DeviceMesh.from_group(other or dist.group.WORLD, "cuda")
-    torch.cuda.set_device(GPU)
+    if not ON_HOST:
+        torch.cuda.set_device(GPU)
+    stock = dist.new_group(backend=STOCK) if how == "stock" else None
+    mesh = DeviceMesh.from_group(stock or dist.group.WORLD, GPU.type)
     torch.use_deterministic_algorithms(True)
     model = Llama().to(GPU)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
-    if fused:
-        import fsccl_torch.fsdp2
+    import fsccl_torch.fsdp2
+    before = fsccl_torch.stats()
+    if how == "enable":
         fsccl_torch.fsdp2.enable(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
@@ -64,20 +76,24 @@ def train(fused, param_dtype):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    if fused and dist.get_world_size() > 1:
-        import fsccl_torch
-        carried = fsccl_torch.stats()
+    carried = {name: count - before.get(name, 0) for name, count in fsccl_torch.stats().items()}
+    # Who carried it: units, collectives of the backend, or nothing of FSCCL. One rank alone has nothing to carry.
+    if how == "enable" and dist.get_world_size() > 1:
+        report = fsccl_torch.fsdp2.report(model)
+        assert all(group.gathers is None and group.reduces is None for group in report), str(report)
         assert carried["unshard"] > 0 and carried["reduce_grads"] > 0, carried
+    elif dist.get_world_size() > 1:
+        assert not carried.get("unshard"), carried
+        assert any(carried.values()) == (how == "backend"), carried
     return losses
 
 
-@backend
 @pytest.mark.parametrize("param_dtype", [None, torch.bfloat16])
-def test_fsdp2_trains_as_over_gloo(group, param_dtype):
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    stock = group.run(train, False, param_dtype, limit=200)
-    fused = group.run(train, True, param_dtype, limit=200)
-    assert stock[0][-1] < stock[0][0] and fused == stock
+@pytest.mark.parametrize("how", ["enable", "backend"])
+def test_fsdp2_trains_as_torch_does(group, how, param_dtype):
+    stock = group.run(train, "stock", param_dtype, limit=100)
+    ours = group.run(train, how, param_dtype, limit=100)
+    assert stock[0][-1] < stock[0][0] and ours == stock
 
 
 # ------------------------------------------------------------------------------------------------------- collectives ----
@@ -154,7 +170,7 @@ def pool_tensors():
     assert second.data_ptr() == address
 
 
-@backend
+@on_gpu
 @pytest.mark.parametrize("case", [collectives, race, captured, pool_tensors], ids=lambda case: case.__name__)
 def test_two_ranks(two, case):
     two.run(case, limit=120)
@@ -162,6 +178,7 @@ def test_two_ranks(two, case):
 
 # ------------------------------------------------------------------------------------------------------------- memory ----
 
+@on_gpu
 def test_mem_pool():
     """torch's own allocations in the arena of a pool: what fsccl_torch.mem_pool() does, for any torch."""
     program = f"""
@@ -215,6 +232,7 @@ def replayed(records):
     return torch.cuda.memory_reserved()
 
 
+@on_gpu
 @pytest.mark.parametrize("expandable", [False, True])
 def test_the_simulation_of_the_caching_allocator(expandable, tmp_path):
     import fsdp_trace

@@ -5,6 +5,7 @@
         results = ranks.run(function, argument)      # function(argument) in every rank; the results in rank order
 """
 import datetime
+import importlib
 import os
 import signal
 import tempfile
@@ -103,6 +104,8 @@ def _serve(pipe, store, rank, size, backend, timeout):
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        if "fsccl" in backend:
+            importlib.import_module("fsccl_torch")  # where it is not installed, torch does not load it by itself
         dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                                 timeout=datetime.timedelta(seconds=timeout))
     except Exception:
