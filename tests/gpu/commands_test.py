@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tests/gpu/run, perf/gpu/run and tools/pack_gpu on a made machine: a folder with an nvidia-smi and a build of small scripts. What
-they count, skip and refuse; nothing here is a GPU.
+"""tests/gpu/run, perf/gpu/run, tests/gpu/proof and tools/pack_gpu on a made machine: a folder with an nvidia-smi and a build of
+small scripts. What they count, skip and refuse; nothing here is a GPU.
 """
 import os
 import pathlib
@@ -195,6 +195,60 @@ def check_beside_others(folder):
         expect(found.get(what) == values, f'{what}: {found.get(what)} of {found}')
 
 
+def check_mps(folder):
+    """Two ranks share a GPU by MPS where it starts: its figures count, and it is ended behind them."""
+    build = machine(folder)
+    row = '{"case": "g", "us": %s, "copy_us": 7, "ratio_to_copy": %s}'
+    script(build / 'perf/gpu/gather/gather_gpu', f"""if [ -e "$CUDA_MPS_PIPE_DIRECTORY/started" ]; then
+echo '{row % (7, 1)}'; else echo '{row % (14, 0.5)}'; fi""")
+    what = 'gather by p2p, 2 ranks: of a copy of as many bytes'
+    command = ['perf/gpu/run', folder, '--build', build, '--python', 'no-python']
+    script(folder / 'bin/nvidia-cuda-mps-control', 'exit 1')
+    status, lines = run(*command)
+    expect(status == 0 and verdicts(lines).get(what) == 'short', f'an MPS that does not start: {lines}')
+    expect(any(line.startswith('missing: MPS') for line in lines), f'an MPS that does not start is named: {lines}')
+    script(folder / 'bin/nvidia-cuda-mps-control', f"""if [ "$1" = -d ]; then touch $CUDA_MPS_PIPE_DIRECTORY/started; else
+read word; echo $word >>{folder / 'ended'}; fi""")
+    status, lines = run(*command)
+    expect(status == 0 and verdicts(lines).get(what) == 'PASS', f'under MPS: {lines}')
+    expect(set((folder / 'ended').read_text(encoding='utf-8').split()) == {'quit'}, 'MPS is ended')
+    found = beside(lines)
+    turns = found['gather by p2p, in turns on the GPU: us of both ranks, of a copy, of copies that both make at once']
+    expect(turns[0] == '14.000', f'beside it, in turns: {found}')
+
+
+def check_after(folder):
+    """A later run takes what passed from the report of an earlier one: whole programs, and cases of those that failed."""
+    build = machine(folder)
+    gtest(build / 'tests/gpu/gpu_pool_test', ('c', ''), ('d', ''))
+    lines = ['[       OK ] S.a (1 ms)', '[  FAILED  ] S.b (1 ms)']
+    script(build / 'tests/gpu/gpu_unit_test', '\n'.join([f"echo '{line}'" for line in lines] + ['exit 1']))
+    command = ['tests/gpu/run', folder, '--build', build, '--python', 'no-python', '--part', 'programs']
+    status, lines = run(*command, '--out', folder / 'out')
+    expect(status == 1 and lines[-1].startswith('3 passed, 1 failed, '), f'the earlier run: {lines}')
+    script(build / 'tests/gpu/gpu_pool_test', 'exit 3')
+    script(build / 'tests/gpu/gpu_unit_test', f"echo $1 >{folder / 'given'}; echo '[       OK ] S.b (1 ms)'")
+    status, lines = run(*command, '--after', folder / 'out/gpu_tests.txt')
+    expect(status == 0 and lines[-1].startswith('4 passed, 0 failed, '), f'the later run: {lines}')
+    expect((folder / 'given').read_text(encoding='utf-8').strip() == '--gtest_filter=-S.a', 'the case that passed is left out')
+
+
+def check_proof(folder):
+    """tests/gpu/proof ends behind a first part that fails, and else goes through all parts and keeps what they print."""
+    build = machine(folder)
+    for program in ('tests/unit/kernels/device_kernels_test', 'tests/gpu/gpu_unit_test'):
+        gtest(build / program, ('a', '<failure message="no"/>'), status=1)
+    command = ['tests/gpu/proof', folder, '--build', build, '--python', 'no-python', '--minutes', '2', '--out', folder / 'out']
+    status, lines = run(*command)
+    expect(status == 1 and lines[-1].endswith('failed: first') and not (folder / 'out/programs').exists(), f'it goes on: {lines}')
+    for program in ('tests/unit/kernels/device_kernels_test', 'tests/gpu/gpu_unit_test'):
+        gtest(build / program, ('a', ''))
+    status, lines = run(*command)
+    expect(status == 0 and lines[-1].endswith('all parts ended well'), f'all parts: {lines}')
+    kept = (folder / 'out/proof.txt').read_text(encoding='utf-8').splitlines()
+    expect(kept == lines and (folder / 'out/perf/gpu_perf.txt').exists(), f'what is kept: {kept}')
+
+
 def main(*checks):
     for check in checks:
         with tempfile.TemporaryDirectory() as folder:
@@ -202,4 +256,5 @@ def main(*checks):
 
 
 if __name__ == '__main__':
-    main(check_no_gpu, check_counts, check_refused, check_machine_refused, check_table, check_beside_others)
+    main(check_no_gpu, check_counts, check_refused, check_machine_refused, check_table, check_beside_others, check_mps, check_after,
+         check_proof)

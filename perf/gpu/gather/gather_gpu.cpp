@@ -1,6 +1,7 @@
-// A gather by p2p between two ranks on one GPU, against one process's copy of as many bytes as both ranks receive, in turns. Two
-// lines of JSON: both times (medians) and their ratio; and how many kernels CUPTI has seen during some more gathers of other
-// processes, since what is recorded takes longer, or why nobody looked. Without a GPU: a line that begins with SKIP.
+// A gather peer to peer between two ranks on one GPU, in turns with one process's copy of as many bytes as both ranks receive, and
+// with copies that both ranks make at once of what each receives. Prints a line of JSON with these times (medians) and ratios. Then
+// other processes gather some more, recorded by CUPTI, which takes longer, and each rank prints how many kernels and copies it had
+// and when the last copies ran, or why nobody looked. Without a GPU it prints a line that begins with SKIP.
 //
 //   gather_gpu [--megabytes N] [--rounds N]      the size of the unit: 436, about a layer of Llama 3 8B in bf16
 #include <fsccl/fsccl.h>
@@ -77,23 +78,35 @@ struct Bench {
     *us = (now_us() - begin) / kGathers;
     return together();
   }
+
+  // Each rank copies what it receives, both at once and without a word between them: what the GPU makes of two processes.
+  bool copy_beside(char* to, const char* from, double* us) const {
+    if (!together()) return false;
+    const double begin = now_us();
+    for (int i = 0; i < kGathers; i++)
+      if (!gpu.copy(to, from, bytes, stream)) return false;
+    if (!gpu.wait(stream) || !together()) return false;
+    *us = (now_us() - begin) / kGathers;
+    return true;
+  }
 };
 
 int measure(const Bench& bench, int rank, int64_t rounds) {
   char* const to = static_cast<char*>(bench.gpu.allocate(bench.bytes));
   char* const from = static_cast<char*>(bench.gpu.allocate(bench.bytes));
-  std::vector<double> gathers, copies;
+  std::vector<double> gathers, copies, beside;
   for (int64_t round = 0; round < rounds + kWarmUp; round++) {
-    double gather = 0, copy = 0;
-    if (!bench.gather(&gather) || !bench.copy(rank, to, from, &copy)) return 1;
+    double gather = 0, copy = 0, both = 0;
+    if (!bench.gather(&gather) || !bench.copy(rank, to, from, &copy) || !bench.copy_beside(to, from, &both)) return 1;
     if (round < kWarmUp) continue;
-    gathers.push_back(gather), copies.push_back(copy);
+    gathers.push_back(gather), copies.push_back(copy), beside.push_back(both);
   }
-  const double gather = median(gathers), copy = median(copies);
+  const double gather = median(gathers), copy = median(copies), both = median(beside);
   if (rank == 0)
     std::printf(
-        "{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f}\n",
-        static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather);
+        "{\"case\": \"gather_2_ranks_one_gpu\", \"bytes\": %llu, \"us\": %.1f, \"copy_us\": %.1f, \"ratio_to_copy\": %.3f, "
+        "\"copies_of_both_us\": %.1f, \"ratio_to_copies_of_both\": %.3f}\n",
+        static_cast<unsigned long long>(bench.bytes), gather, copy, copy / gather, both, both / gather);
   return 0;
 }
 
@@ -105,10 +118,19 @@ int count(const Bench& bench, int rank, int64_t rounds) {
     if (!bench.gather(&us)) return 1;
   }
   after = fsccl::perf::traced();
-  if (rank == 0)
-    std::printf("{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"kernels\": %llu, \"copies\": %llu}\n",
-                static_cast<unsigned long long>(after.kernels - before.kernels),
-                static_cast<unsigned long long>(after.copies - before.copies));
+  const size_t copies = after.copies.size() - before.copies.size();
+  std::printf(
+      "{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"rank\": %d, \"kernels\": %llu, \"copies\": %zu, \"last_copies_us\": [",
+      rank, static_cast<unsigned long long>(after.kernels - before.kernels), copies);
+  // Of the last gathers: begin, end and bytes, by which one sees what each waits for.
+  const size_t shown = std::min<size_t>(copies, 4 * kRanks);
+  for (size_t i = after.copies.size() - shown; i < after.copies.size(); i++) {
+    const fsccl::perf::TracedCopy& copy = after.copies[i];
+    std::printf("%s[%.1f, %.1f, %llu]", i + shown > after.copies.size() ? ", " : "",
+                static_cast<double>(copy.begin_ns % 1'000'000'000) / 1e3, static_cast<double>(copy.end_ns % 1'000'000'000) / 1e3,
+                static_cast<unsigned long long>(copy.bytes));
+  }
+  std::printf("]}\n");
   return 0;
 }
 
@@ -155,7 +177,10 @@ bool run_both(const Setting& setting) {
     processes.start("rank", i, kRanks, variables);
   }
   const bool ended = processes.finish(kLimitMs);
-  std::fputs(ended ? processes.output(0).c_str() : processes.report().c_str(), ended ? stdout : stderr);
+  if (ended)
+    for (int i = 0; i < kRanks; i++) std::fputs(processes.output(i).c_str(), stdout);
+  else
+    std::fputs(processes.report().c_str(), stderr);
   std::fflush(stdout);
   return ended;
 }

@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <mutex>
 
 namespace fsccl::perf {
 namespace {
@@ -20,7 +22,15 @@ struct Cupti {
   int (*next)(uint8_t* buffer, size_t valid, void** record);
 } cupti;
 
-std::atomic<uint64_t> kernels{0}, copies{0};
+// The begin of every version of CUpti_ActivityMemcpy.
+struct CopyRecord {
+  int kind;
+  uint8_t copy_kind, source_kind, destination_kind, flags;
+  uint64_t bytes, begin_ns, end_ns;
+};
+
+std::mutex mutex;
+Traced recorded;
 
 void give_buffer(uint8_t** buffer, size_t* bytes, size_t* records) {
   *bytes = size_t{1} << 20;
@@ -29,10 +39,14 @@ void give_buffer(uint8_t** buffer, size_t* bytes, size_t* records) {
 }
 
 void take_buffer(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  const std::lock_guard lock(mutex);
   for (void* record = nullptr; cupti.next(buffer, valid, &record) == 0;) {
-    const int kind = *static_cast<const int*>(record);
-    if (kind == kKernel || kind == kConcurrentKernel) kernels++;
-    if (kind == kCopy || kind == kCopyBetweenDevices) copies++;
+    CopyRecord copy;
+    std::memcpy(&copy.kind, record, sizeof copy.kind);
+    if (copy.kind == kKernel || copy.kind == kConcurrentKernel) recorded.kernels++;
+    if (copy.kind != kCopy && copy.kind != kCopyBetweenDevices) continue;
+    std::memcpy(&copy, record, sizeof copy);
+    recorded.copies.push_back({copy.bytes, copy.begin_ns, copy.end_ns});
   }
   std::free(buffer);
 }
@@ -61,7 +75,9 @@ bool trace_kernels(std::string* why) {
 
 Traced traced() {
   cupti.flush(1);
-  return {kernels.load(), copies.load()};
+  const std::lock_guard lock(mutex);
+  std::sort(recorded.copies.begin(), recorded.copies.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+  return recorded;
 }
 
 }  // namespace fsccl::perf
