@@ -23,7 +23,7 @@ static int parse_line(const char* line, float* pixels, int* label) {
   return 0;
 }
 
-static int allocate(digit_set_t* set, size_t capacity) {
+static int allocate_digits(digit_set_t* set, size_t capacity) {
   set->count = 0;
   set->pixels = malloc(capacity * kPixels * sizeof *set->pixels);
   set->labels = malloc(capacity * sizeof *set->labels);
@@ -55,7 +55,8 @@ int digits_read(const char* path, digit_set_t* train, digit_set_t* test) {
     perror(path);
     return -1;
   }
-  status = allocate(train, kMaxImages) != 0 || allocate(test, kMaxImages) != 0 ? -1 : read_lines(file, path, train, test);
+  status =
+      allocate_digits(train, kMaxImages) != 0 || allocate_digits(test, kMaxImages) != 0 ? -1 : read_lines(file, path, train, test);
   fclose(file);
   return status;
 }

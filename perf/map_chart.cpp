@@ -9,7 +9,7 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr double kWidth = 1120, kLeft = 52, kRight = 18, kBottom = 38;
+constexpr double kMapWidth = 1120, kMapLeft = 52, kMapRight = 18, kMapBottom = 38;
 constexpr double kBandName = 16, kBandGap = 6, kBandsHeight = 460, kLeastBand = 48;
 constexpr double kLetter = 6.2, kLine = 12;
 
@@ -58,20 +58,20 @@ std::string legend_of(const MapChart& chart) {
 std::string draw(const MapChart& chart) {
   if (chart.bands.empty()) return {};
   const std::vector<Frame> frames = frames_of(chart.bands);
-  const double bottom = frames.back().top + frames.back().height, height = bottom + kBottom;
-  const Scale x(Axis::kLinear, 0, chart.x_end, kLeft, kWidth - kRight, Scale::End::kExact);
-  std::string svg = open_svg(kWidth, height, chart.title);
+  const double bottom = frames.back().top + frames.back().height, height = bottom + kMapBottom;
+  const Scale x(Axis::kLinear, 0, chart.x_end, kMapLeft, kMapWidth - kMapRight, Scale::End::kExact);
+  std::string svg = open_svg(kMapWidth, height, chart.title);
   for (size_t i = 0; i < frames.size(); i++) {
     const MapChart::Band& band = chart.bands[i];
     const Frame& frame = frames[i];
     svg += fmt::format(
         "<text x=\"{}\" y=\"{:.1f}\">{}</text>\n<rect class=\"band\" x=\"{}\" y=\"{:.1f}\" width=\"{}\" height=\"{:.1f}\"/>\n",
-        kLeft, frame.top - 4, escape_html(band.name), kLeft, frame.top, kWidth - kRight - kLeft, frame.height);
+        kMapLeft, frame.top - 4, escape_html(band.name), kMapLeft, frame.top, kMapWidth - kMapRight - kMapLeft, frame.height);
     if (!chart.scaled) continue;
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kLeft - 5, frame.top + 9,
+    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n", kMapLeft - 5, frame.top + 9,
                        short_bytes(band.bytes));
     if (frame.height > 2 * kLine)
-      svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">0</text>\n", kLeft - 5, frame.top + frame.height);
+      svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">0</text>\n", kMapLeft - 5, frame.top + frame.height);
   }
   for (const MapChart::Area& area : chart.areas)
     if (area.band < frames.size()) draw_area(area, frames[area.band], std::max(chart.bands[area.band].bytes, 1.0), x, &svg);
@@ -81,8 +81,8 @@ std::string draw(const MapChart& chart) {
   for (const double tick : x.ticks())
     svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x.place(tick), bottom + 15,
                        x.label(tick));
-  svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n</svg>\n", (kLeft + kWidth) / 2, height - 6,
-                     escape_html(chart.x_label));
+  svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n</svg>\n", (kMapLeft + kMapWidth) / 2,
+                     height - 6, escape_html(chart.x_label));
   return fmt::format("<figure class=\"wide\"><h2>{}</h2>\n<div>{}</div><ul>{}</ul></figure>\n", escape_html(chart.title), svg,
                      legend_of(chart));
 }

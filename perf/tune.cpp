@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kSampleUs = 200, kMostCalls = 200;
+constexpr double kTuneSampleUs = 200, kMostTuneCalls = 200;
 
 std::string setting(const char* name) {
   std::string value(16384, '\0');
@@ -205,7 +205,7 @@ class Tuner {
     for (const Forced* forced : tried) {
       for (int i = 0; i < 3; i++) sample(*forced, 2);
       const double us = session_.max_over_ranks({sample(*forced, 2)})[0];
-      calls.push_back(static_cast<int>(std::clamp(std::ceil(kSampleUs / std::max(us, 0.1)), 1.0, kMostCalls)));
+      calls.push_back(static_cast<int>(std::clamp(std::ceil(kTuneSampleUs / std::max(us, 0.1)), 1.0, kMostTuneCalls)));
     }
     const auto sample_of = [&](size_t i) { return sample(*tried[i], calls[i]); };
     std::vector<size_t> which(tried.size());

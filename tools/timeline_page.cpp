@@ -16,7 +16,7 @@ namespace {
 using perf::MapChart;
 using perf::Table;
 
-constexpr size_t kMostAreas = 6000;  // on the picture; of more, the longest
+constexpr size_t kMostTimelineAreas = 6000;  // on the picture; of more, the longest
 constexpr size_t kWaitColor = perf::kPageColors - 1;
 
 double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
@@ -35,9 +35,9 @@ struct Operations {  // of one kind and amount, on all ranks
   double waited_ms = 0;
 };
 
-class Page {
+class TimelinePage {
  public:
-  Page(const std::vector<Recording>& job, double last_ms) : job_(job) {
+  TimelinePage(const std::vector<Recording>& job, double last_ms) : job_(job) {
     for (const Recording& recording : job) {
       std::vector<Span> spans = spans_of(recording);
       spans_.insert(spans_.end(), std::make_move_iterator(spans.begin()), std::make_move_iterator(spans.end()));
@@ -77,10 +77,10 @@ class Page {
     }
     std::vector<const Span*> shown;
     for (const Span& span : spans_) shown.push_back(&span);
-    if (shown.size() > kMostAreas) {
+    if (shown.size() > kMostTimelineAreas) {
       const auto longer = [](const Span* a, const Span* b) { return a->end_ns - a->begin_ns > b->end_ns - b->begin_ns; };
-      std::nth_element(shown.begin(), shown.begin() + kMostAreas, shown.end(), longer);
-      shown.resize(kMostAreas);
+      std::nth_element(shown.begin(), shown.begin() + kMostTimelineAreas, shown.end(), longer);
+      shown.resize(kMostTimelineAreas);
     }
     chart.title = shown.size() < spans_.size()
                       ? fmt::format("Operations of each rank: the longest {} of {}", shown.size(), spans_.size())
@@ -153,6 +153,6 @@ class Page {
 
 }  // namespace
 
-std::string timeline_page(const std::vector<Recording>& job, double last_ms) { return Page(job, last_ms).write(); }
+std::string timeline_page(const std::vector<Recording>& job, double last_ms) { return TimelinePage(job, last_ms).write(); }
 
 }  // namespace fsccl::trace

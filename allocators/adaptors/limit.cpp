@@ -6,9 +6,9 @@
 namespace fsccl {
 namespace {
 
-class Limit : public Adaptor {
+class LimitAdaptor : public Adaptor {
  public:
-  Limit(Upstream upstream, uint64_t limit) : Adaptor(std::move(upstream)), limit_(limit) {}
+  LimitAdaptor(Upstream upstream, uint64_t limit) : Adaptor(std::move(upstream)), limit_(limit) {}
 
   Result<void*> allocate(const MemoryRequest& request) override {
     uint64_t out = out_.load(std::memory_order_relaxed);
@@ -35,6 +35,8 @@ class Limit : public Adaptor {
 
 }  // namespace
 
-Upstream make_limit(Upstream upstream, uint64_t limit_bytes) { return std::make_shared<Limit>(std::move(upstream), limit_bytes); }
+Upstream make_limit(Upstream upstream, uint64_t limit_bytes) {
+  return std::make_shared<LimitAdaptor>(std::move(upstream), limit_bytes);
+}
 
 }  // namespace fsccl

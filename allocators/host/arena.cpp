@@ -37,7 +37,7 @@ constexpr uint64_t kCheckEveryBytes = uint64_t{16} << 20;  // other processes ta
 constexpr uint64_t kPopulateStepBytes = uint64_t{64} << 20;
 constexpr uint64_t kDumpLimitBytes = uint64_t{64} << 20;  // larger arenas are left out of core files
 
-bool round_up(uint64_t value, uint64_t* result) {
+bool round_up_to_page(uint64_t value, uint64_t* result) {
   const uint64_t mask = page_bytes() - 1;
   if (value > UINT64_MAX - mask) return false;
   *result = (value + mask) & ~mask;
@@ -78,7 +78,8 @@ Result<HostArena> HostArena::with_sizes(int ranks, uint64_t control_bytes, uint6
   HostArena arena;
   arena.ranks_ = ranks;
   uint64_t regions = 0;
-  const bool fits = ranks > 0 && round_up(control_bytes, &arena.control_bytes_) && round_up(region_bytes, &arena.region_bytes_) &&
+  const bool fits = ranks > 0 && round_up_to_page(control_bytes, &arena.control_bytes_) &&
+                    round_up_to_page(region_bytes, &arena.region_bytes_) &&
                     !__builtin_mul_overflow(static_cast<uint64_t>(ranks), arena.region_bytes_, &regions) &&
                     !__builtin_add_overflow(regions, arena.control_bytes_, &arena.total_bytes_) &&
                     arena.total_bytes_ <= INT64_MAX - kHugePageBytes;
@@ -199,7 +200,7 @@ bool HostArena::whole_pages(int rank, uint64_t offset, uint64_t bytes, uint64_t*
   if (rank < 0 || rank >= ranks_ || offset > region_bytes_ || bytes > region_bytes_ - offset) return false;
   const uint64_t region_begin = control_bytes_ + static_cast<uint64_t>(rank) * region_bytes_;
   *begin = (region_begin + offset) & ~(page_bytes() - 1);
-  return round_up(region_begin + offset + bytes, end);
+  return round_up_to_page(region_begin + offset + bytes, end);
 }
 
 Status HostArena::reserve(int rank, uint64_t offset, uint64_t bytes, bool populate) {

@@ -14,7 +14,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 47;
+constexpr uint64_t kMostHostBytes = uint64_t{1} << 47;
 
 class HostSource : public EndSource {
  public:
@@ -33,7 +33,7 @@ class HostSource : public EndSource {
 
  private:
   Result<void*> make(const MemoryRequest& request) override {
-    if (request.bytes > kMostBytes || request.alignment > kMostBytes)
+    if (request.bytes > kMostHostBytes || request.alignment > kMostHostBytes)
       return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} bytes aligned to {} are more than any machine has", request.bytes,
                   request.alignment);
     // An arena begins at a page at least; what is before the first aligned address stays a hole.

@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kMargin = 32;       // one part in so many above what was needed is taken rather than to be in the plan's way
+constexpr uint64_t kPlanMargin = 32;   // one part in so many above what was needed is taken rather than to be in the plan's way
 constexpr uint64_t kStableWeight = 8;  // how much worse it is to push a stable key from its place
 constexpr size_t kMostExpected = 256;  // slots to come that are looked at
 
@@ -39,7 +39,7 @@ std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) 
   }
   if (!offset) {
     const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_bytes()});
-    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kMargin), addresses_);
+    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kPlanMargin), addresses_);
     const auto homes = known_.plan().homes.find(event.bytes);
     const std::optional<uint64_t> place =
         least_harm(region_, event.bytes, most_extent_, limit,

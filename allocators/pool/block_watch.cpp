@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int kPoison = 0xff, kZoneByte = 0xfd;
+constexpr int kPoisonByte = 0xff, kZoneByte = 0xfd;
 
 // The first byte that is not `value`; `bytes` when there is none.
 uint64_t first_other(const std::byte* memory, uint64_t bytes, int value) {
@@ -54,7 +54,7 @@ void BlockWatch::given(Block& block, uint32_t stream, bool over) {
   allow_memory(memory_ + block.begin, block.end - block.begin);
   if (!block.zones) return;
   std::memset(memory_ + block.begin, kZoneByte, block.data - block.begin);
-  std::memset(memory_ + block.data, kPoison, block.bytes);
+  std::memset(memory_ + block.data, kPoisonByte, block.bytes);
   std::memset(memory_ + block.data + block.bytes, kZoneByte, block.end - block.data - block.bytes);
   forbid_memory(memory_ + block.begin, block.data - block.begin);
   forbid_memory(memory_ + block.data + block.bytes, block.end - block.data - block.bytes);
@@ -78,7 +78,7 @@ Status BlockWatch::intact(const Block& block) {
 Status BlockWatch::unchanged(uint64_t begin, uint64_t end, const Freed& freed) const {
   if (!freed.poisoned) return success();
   allow_memory(memory_ + begin, end - begin);
-  const uint64_t at = begin + first_other(memory_ + begin, end - begin, kPoison);
+  const uint64_t at = begin + first_other(memory_ + begin, end - begin, kPoisonByte);
   forbid_memory(memory_ + begin, end - begin);
   if (at == end) return success();
   return fail(FSCCL_ERR_INVALID_STATE, "use after free: {}, was written after that: its byte {} is {:#04x}", freed_text(freed),
@@ -87,7 +87,7 @@ Status BlockWatch::unchanged(uint64_t begin, uint64_t end, const Freed& freed) c
 
 void BlockWatch::poison(uint64_t begin, uint64_t end, Freed& freed) {
   allow_memory(memory_ + begin, end - begin);
-  std::memset(memory_ + begin, kPoison, end - begin);
+  std::memset(memory_ + begin, kPoisonByte, end - begin);
   forbid_memory(memory_ + begin, end - begin);
   freed.poisoned = true;
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kEndOfStep = 0x656e64;  // what a step boundary adds to the hash
 
-bool round_up(uint64_t bytes, uint64_t* result) {
+bool aligned_size(uint64_t bytes, uint64_t* result) {
   constexpr uint64_t kMask = CollectiveRegion::kAlignment - 1;
   if (bytes > UINT64_MAX - kMask) return false;
   *result = std::max((bytes + kMask) & ~kMask, CollectiveRegion::kAlignment);
@@ -36,7 +36,7 @@ CollectiveRegion::CollectiveRegion(uint64_t capacity, bool record, uint32_t stre
 Result<SlotGrant> CollectiveRegion::take_off_table(uint64_t key, uint64_t bytes, bool stable, uint64_t position, uint32_t stream) {
   if (bytes == 0) return take(key, 1, stable, position, stream);
   Event event{.op = StepOp::kTake, .stable = stable, .stream = stream, .key = key, .bytes = 0};
-  const bool fits = round_up(bytes, &event.bytes);
+  const bool fits = aligned_size(bytes, &event.bytes);
   if (fits && goes_by_another_table(event)) return take(key, bytes, stable, position, stream);
   leave_table();
   FSCCL_TRY(check_stream(stream, streams_));
@@ -221,7 +221,7 @@ Status CollectiveRegion::declare(const std::vector<Event>& events) {
       taken[event.key] = event.takes();
     }
     if (event.takes()) {
-      if (!round_up(events[i].bytes, &event.bytes))
+      if (!aligned_size(events[i].bytes, &event.bytes))
         return fail(FSCCL_ERR_INVALID_ARGUMENT, "pool: event {} takes {} bytes, which is too much", i, events[i].bytes);
     } else {
       event.bytes = 0;

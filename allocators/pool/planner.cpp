@@ -23,12 +23,12 @@ constexpr size_t kItemEffort = 64;  // of an item itself in a reduction, in neig
 constexpr uint32_t kLongestPeriod = 8;
 // A problem that is hardly reduced, or large, is not worth an exact search.
 constexpr size_t kMostTiledItems = 150, kMostSearchedItems = 500;
-constexpr uint64_t kNear = 1024;  // the search ends one part in so many above the bound
+constexpr uint64_t kNearBound = 1024;  // the search ends one part in so many above the bound
 
 class Planner {
  public:
   Planner(const std::vector<SlotRequest>& requests, int64_t events, const PackingProblem& problem)
-      : requests_(requests), events_(events), problem_(problem), enough_(problem.target + problem.target / kNear) {}
+      : requests_(requests), events_(events), problem_(problem), enough_(problem.target + problem.target / kNearBound) {}
 
   Packing run() {
     fit(problem_, {}, kOrdersEffort);

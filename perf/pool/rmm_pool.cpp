@@ -13,15 +13,15 @@ namespace fsccl::perf {
 namespace {
 
 // A pool made anew, and the blocks that a trace holds of it.
-class Blocks {
+class RmmBlocks {
  public:
-  Blocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) { peer_.open(); }
-  ~Blocks() {
+  RmmBlocks(const rmm_peer& peer, const Trace& trace) : peer_(peer), blocks_(trace.keys) { peer_.open(); }
+  ~RmmBlocks() {
     for (Block& block : blocks_)
       if (block.at) peer_.give_back(block.at, block.bytes, block.stream);
   }
-  Blocks(const Blocks&) = delete;
-  Blocks& operator=(const Blocks&) = delete;
+  RmmBlocks(const RmmBlocks&) = delete;
+  RmmBlocks& operator=(const RmmBlocks&) = delete;
 
   bool apply(const StepEvent& event) {
     if (!event.moves_slot()) return true;  // RMM leaves it to the program to give back when no other stream uses a block
@@ -71,7 +71,7 @@ ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptio
     return row;
   };
   {
-    Blocks blocks(peer, trace);
+    RmmBlocks blocks(peer, trace);
     if (!blocks.steps(trace, warm_up)) return failed();
     const uint64_t growths = peer.growths(), waits = peer.waits(), bytes = peer.reserved();
     BatchTimes times;
@@ -86,7 +86,7 @@ ReplayRow replay_rmm(const rmm_peer& peer, const Trace& trace, const ReplayOptio
     row.p99_ns = percentile(times.samples_ns(), 0.99);
   }
   row.system_calls = count_system_calls([&](const CallCounter& counter) {
-    Blocks blocks(peer, trace);
+    RmmBlocks blocks(peer, trace);
     if (!blocks.steps(trace, warm_up)) return false;
     counter.begin();
     const bool good = blocks.steps(trace, measured);

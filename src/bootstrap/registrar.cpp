@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kLongestLingerNs = 30'000'000'000;
 constexpr int64_t kBeforeExitNs =
     1'000'000'000;  // for ranks that come a little later than the failure, or still look for their parent
-constexpr int64_t kLookNs = 2'000'000;
+constexpr int64_t kLeaveLookNs = 2'000'000;
 
 // The registrars of this process keep themselves alive here. Never destroyed: the service thread may outlive static destructors.
 struct Open {
@@ -106,7 +106,7 @@ void Registrar::tell_before_exit() {
 }
 
 void Registrar::tell_all(const std::shared_ptr<Registrar>& self, Deadline deadline) {
-  wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks, Naps(kLookNs));
+  wait_until([&] { return self->has_told_all(now_ns()); }, deadline, kNothingBreaks, Naps(kLeaveLookNs));
 }
 
 Registrar::~Registrar() {

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kOwnWayNs = 50'000'000;  // those who belong below this rank get it to come by themselves
 constexpr int64_t kAnswerMs = 300;         // of a rank that is not stopped, at first; it may be slow
 constexpr int64_t kLongestAnswerMs = 2400;
-constexpr int64_t kPauseNs = 20'000'000;
+constexpr int64_t kMendPauseNs = 20'000'000;
 constexpr int64_t kNoThreadNs = 100'000'000;  // until the system is asked for one again
 constexpr int64_t kLongestPauseNs = 1'000'000'000;
 constexpr size_t kMostAtOnce = 32;  // connections that are tried
@@ -157,7 +157,7 @@ void TreeJob::Mending::connect(int32_t rank, bool to_link) {
   } catch (const std::bad_alloc&) {
     if (!lock.owns_lock()) lock.lock();
   }
-  attempt.next_ns = now_ns() + kPauseNs;
+  attempt.next_ns = now_ns() + kMendPauseNs;
   attempt.under_way = false;
   under_way_--;
   job_.changed_.notify_all();
@@ -181,7 +181,7 @@ void TreeJob::mend() {
     Mending(*this, lock).run();
   } catch (const std::bad_alloc&) {
     if (!lock.owns_lock()) lock.lock();
-    mend_due_ns_ = now_ns() + kPauseNs;
+    mend_due_ns_ = now_ns() + kMendPauseNs;
     Reactor::instance().kick();
   }
   mending_ = false;

@@ -12,7 +12,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kScratchBytes = 8;
-constexpr int64_t kLongestStartMs = 120'000, kDrainMs = 10'000, kNapNs = 100'000;
+constexpr int64_t kLongestStartMs = 120'000, kCollectiveDrainMs = 10'000, kCollectiveNapNs = 100'000;
 
 // How it went on this rank; for the others.
 struct Outcome {
@@ -47,9 +47,10 @@ DeviceCollectives::~DeviceCollectives() {
 Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const cuda::Current current(*device_);
   const auto over = [&] { return event.complete(); };
-  const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kNapNs));
+  const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
   if (in_time.ok()) return success();
-  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kNapNs)) == WaitEnd::held) return success();
+  if (wait_until(over, Deadline::in_ms(kCollectiveDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) == WaitEnd::held)
+    return success();
   return in_time.status().clone();
 }
 

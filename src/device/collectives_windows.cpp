@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kIdleNapNs = 1'000'000;
 
 // How it went on this rank; for the others.
-struct Outcome {
+struct WindowOutcome {
   int32_t code = FSCCL_OK;
   char text[252] = "";
 };
@@ -19,15 +19,15 @@ struct Outcome {
 
 // How it went on all ranks: "" if it went well, else who could not and why. *lasting: some rank's NCCL has an error, not a no.
 Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lasting) {
-  Outcome own;
+  WindowOutcome own;
   own.code = mine.code();
   if (!mine.ok()) mine.text().copy(own.text, sizeof own.text - 1);
-  std::vector<Outcome> outcomes(static_cast<size_t>(comm_.size()));
+  std::vector<WindowOutcome> outcomes(static_cast<size_t>(comm_.size()));
   FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
   std::string why;
   *lasting = false;
   for (size_t rank = 0; rank < outcomes.size(); rank++) {
-    Outcome& one = outcomes[rank];
+    WindowOutcome& one = outcomes[rank];
     if (one.code == FSCCL_OK) continue;
     *lasting |= one.code != FSCCL_ERR_NOT_AVAILABLE;
     one.text[sizeof one.text - 1] = '\0';

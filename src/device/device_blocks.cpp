@@ -8,8 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr size_t kListed = 16;           // blocks that an error names
-constexpr unsigned char kPoison = 0xff;  // a NaN in every type of floating point
+constexpr size_t kListed = 16;  // blocks that an error names
 
 std::string stream_name(cuda::Stream stream) {
   return stream ? fmt::format("stream {}", static_cast<void*>(stream)) : "the default stream";

@@ -21,6 +21,9 @@
 
 namespace fsccl {
 
+// Debug pools fill memory that nobody may read with this byte: a NaN in every type of floating point.
+inline constexpr unsigned char kPoison = 0xff;
+
 enum class DevicePart : uint8_t { slots, blocks };
 
 class DeviceMemory {

@@ -12,7 +12,6 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kSlotsInJournal = 1;  // slots of each rank's own
-constexpr unsigned char kPoison = 0xff;
 
 // What this rank has to say of its device, or why it cannot take part.
 Result<DeviceRank> describe(const Result<const cuda::Device*>& opened, const fsccl_pool_config_t& config, const Config& settings,

@@ -6,10 +6,10 @@ namespace fsccl {
 namespace {
 
 // All ranks' pieces of one half: enough that an exchange takes far longer than to launch it.
-constexpr uint64_t kHalfBytes = 64u << 20;
-constexpr uint64_t kLargestPiece = 8u << 20, kAlignment = 256;
+constexpr uint64_t kSumHalfBytes = 64u << 20;
+constexpr uint64_t kLargestPiece = 8u << 20, kPieceAlignment = 256;
 constexpr size_t kMostTables = 64;
-constexpr int64_t kDrainMs = 10'000;
+constexpr int64_t kSumDrainMs = 10'000;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ Result<std::unique_ptr<FoldedSum>> FoldedSum::create(Request request) {
   std::unique_ptr<FoldedSum> made(new FoldedSum(std::move(request)));
   FSCCL_ASSIGN(made->kernels_, cuda::DeviceKernels::of(device));
   const cuda::Current current(device);
-  made->piece_bytes_ = std::clamp(kHalfBytes / ranks / kAlignment * kAlignment, kAlignment, kLargestPiece);
+  made->piece_bytes_ = std::clamp(kSumHalfBytes / ranks / kPieceAlignment * kPieceAlignment, kPieceAlignment, kLargestPiece);
   const cuda::Driver& driver = device.driver();
   const uint64_t half_bytes = made->piece_bytes_ * ranks;
   FSCCL_TRY(device.check("cuMemAlloc", driver.allocate(&made->scratch_, 2 * half_bytes + made->piece_bytes_)));
@@ -49,7 +49,7 @@ FoldedSum::~FoldedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
   // A stream that does not end in time may still use the scratch: it is left to it.
-  const bool over = !side_ || side_->finish(Deadline::in_ms(kDrainMs)).code() != FSCCL_ERR_TIMEOUT;
+  const bool over = !side_ || side_->finish(Deadline::in_ms(kSumDrainMs)).code() != FSCCL_ERR_TIMEOUT;
   if (scratch_ && over) (void)driver.free(scratch_);  // waits for what uses it
 }
 

@@ -8,8 +8,8 @@ namespace fsccl {
 namespace {
 
 constexpr int kWordsOfLane = 4;
-constexpr int64_t kDrainMs = 10'000;
-constexpr int64_t kNapNs = 50'000;
+constexpr int64_t kLaneDrainMs = 10'000;
+constexpr int64_t kLaneNapNs = 50'000;
 
 }  // namespace
 
@@ -49,8 +49,8 @@ Status Lane::begin(cuda::Stream stream) {
 template <class Holds>
 void Lane::wait_for_streams(const Holds& holds) const {
   const auto failed = [this] { return !comm_.engine().intact().ok(); };
-  if (wait_until(holds, Deadline::never(), failed, Naps(kNapNs)) == WaitEnd::broken)
-    wait_until(holds, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kNapNs));
+  if (wait_until(holds, Deadline::never(), failed, Naps(kLaneNapNs)) == WaitEnd::broken)
+    wait_until(holds, Deadline::in_ms(kLaneDrainMs), kNothingBreaks, Naps(kLaneNapNs));
 }
 
 void Lane::note(const Outstanding& one) {
@@ -131,7 +131,7 @@ void Lane::finish_with_peers() {
   for (int peer = 0; moved_ && peer < ranks(); peer++) {
     const auto over = [&] { return peer == rank() || inboxes().reached(inboxes().read(number(), peer, done_), moved_); };
     const auto gone = [&] { return !engine.intact().ok() || engine.has_left(peer); };
-    if (wait_until(over, deadline, gone, Naps(kNapNs)) != WaitEnd::held) return release();
+    if (wait_until(over, deadline, gone, Naps(kLaneNapNs)) != WaitEnd::held) return release();
   }
 }
 

@@ -9,7 +9,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int64_t kNapNs = 50'000;
+constexpr int64_t kMarkNapNs = 50'000;
 constexpr uintptr_t kLegacyStream = 1, kStreamOfThread = 2;  // special handles of CUDA
 
 }  // namespace
@@ -116,7 +116,7 @@ Result<bool> StreamMarks::wait_for_all(Deadline deadline) {
       look(s);
       return streams_[s].over >= streams_[s].ticks;
     };
-    FSCCL_ASSIGN(const bool in_time, wait_unless([&] { return record(s); }, over, deadline, Naps(kNapNs)));
+    FSCCL_ASSIGN(const bool in_time, wait_unless([&] { return record(s); }, over, deadline, Naps(kMarkNapNs)));
     if (!in_time) return false;
   }
   return true;
@@ -143,7 +143,7 @@ Result<bool> StreamMarks::wait_for_context(Deadline deadline) const {
     }));
   }
   const auto over = [&] { return *outcome != kWaits; };
-  if (wait_until(over, deadline, kNothingBreaks, Naps(kNapNs)) == WaitEnd::late) {
+  if (wait_until(over, deadline, kNothingBreaks, Naps(kMarkNapNs)) == WaitEnd::late) {
     thread.leave();
     return false;
   }

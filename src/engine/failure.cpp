@@ -11,7 +11,7 @@
 namespace fsccl {
 namespace {
 
-constexpr int64_t kDriverNapNs = 50'000;
+constexpr int64_t kTakeOverNapNs = 50'000;
 constexpr int64_t kDriversMs = 2'000;  // longer than any step takes
 
 }  // namespace
@@ -123,12 +123,12 @@ bool Engine::being_driven() {
 
 // They leave after their present step, or when they next look up from their sleep.
 void Engine::await_drivers() {
-  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks, Naps(kDriverNapNs));
+  wait_until([this] { return look_back(); }, Deadline::in_ms(kDriversMs), kNothingBreaks, Naps(kTakeOverNapNs));
 }
 
 // The engine has failed or has nothing under way, so whoever drives it leaves soon.
 void Engine::retire() {
-  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks, Naps(kDriverNapNs));
+  wait_until([this] { return try_drive(); }, Deadline::never(), kNothingBreaks, Naps(kTakeOverNapNs));
   looked_back_.store(true, std::memory_order_release);  // else the next to drive looks at an operation
   driving_.store(false, std::memory_order_release);
 }

@@ -13,9 +13,9 @@ namespace fsccl {
 namespace {
 
 constexpr int kMostPaths = 4;
-constexpr uint32_t kPrepare = 40, kWarm = 2,
+constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
                    kRounds = 5;  // exchanges until a way is open, before times count, and of which they are taken
-constexpr uint32_t kTicks = kMostPaths * (kPrepare + kWarm + kRounds);
+constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
 constexpr int64_t kHopeless = 4;  // times the best: is not measured further
 constexpr double kGain = 0.9;     // of the time of way 0: less is within the spread of repeats
 constexpr uint64_t kNotYet = 0, kReady = 1, kNever = 2, kEnough = 3;
@@ -61,12 +61,12 @@ class PathProbe {
   uint32_t measure() {
     int64_t least = kUnknown - 1;
     bool hopeless = false;
-    for (uint32_t i = 0; i < kWarm + kRounds; i++) {
+    for (uint32_t i = 0; i < kWarmRounds + kRounds; i++) {
       const int64_t begin = now_ns();
       const std::optional<uint64_t> other = round(hopeless ? kEnough : kReady);
       const int64_t ns = now_ns() - begin;
       if (!other) return kUnknown;
-      if (i >= kWarm) least = std::min(least, ns);
+      if (i >= kWarmRounds) least = std::min(least, ns);
       if (hopeless || *other == kEnough) return static_cast<uint32_t>(std::min(least, ns));
       hopeless = both_.meeting().rank == 0 && ns > kHopeless * best_;
     }
@@ -118,7 +118,7 @@ Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& lin
   for (int link = 0; link < topo::kLinkClasses; link++) {
     const auto first = std::find(links.begin() + 1, links.end(), static_cast<topo::LinkClass>(link));
     if (first == links.end()) continue;
-    const auto times = found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kTicks, tick,
+    const auto times = found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kPathTicks, tick,
                                                 [](InStep& both) { return PathProbe(both).run(); });
     uint8_t& taken = paths[static_cast<size_t>(link)];
     taken = best_of(times);

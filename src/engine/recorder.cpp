@@ -20,12 +20,12 @@ namespace {
 
 using recording::Event;
 
-struct Living {
+struct LivingRecorders {
   std::mutex mutex;
   std::vector<Recorder*> recorders;
 };
-Living& living() {
-  static Living all;
+LivingRecorders& living_recorders() {
+  static LivingRecorders all;
   return all;
 }
 
@@ -120,15 +120,15 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
   made->header_->begin = made->header_->last = {ticks(), unix_ns()};
   copy_text(made->table_[0].name, "others");
   made->table_[0].state = 1;
-  const std::lock_guard lock(living().mutex);
-  living().recorders.push_back(made.get());
+  const std::lock_guard lock(living_recorders().mutex);
+  living_recorders().recorders.push_back(made.get());
   return made;
 }
 
 Recorder::~Recorder() {
   {
-    const std::lock_guard lock(living().mutex);
-    std::erase(living().recorders, this);
+    const std::lock_guard lock(living_recorders().mutex);
+    std::erase(living_recorders().recorders, this);
   }
   if (!memory_) return;
   if (owner_ == getpid()) look_at_clock();
@@ -211,8 +211,8 @@ Status Recorder::write(const std::string& path) {
 }
 
 Status Recorder::write_all(const std::string& folder) {
-  const std::lock_guard lock(living().mutex);
-  for (Recorder* recorder : living().recorders) {
+  const std::lock_guard lock(living_recorders().mutex);
+  for (Recorder* recorder : living_recorders().recorders) {
     recorder->look_at_clock();
     FSCCL_TRY(recorder->write(folder + '/' + recorder->file_name()));
   }

@@ -4,12 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/round_up.h"
+
 namespace fsccl {
-namespace {
-
-constexpr uint64_t ceil_div(uint64_t value, uint64_t divisor) { return value / divisor + (value % divisor != 0); }
-
-}  // namespace
 
 BlockGrid BlockGrid::make(const std::vector<int64_t>& dims, uint64_t block_rows, uint64_t block_columns) {
   BlockGrid grid;

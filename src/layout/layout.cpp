@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
+
 namespace fsccl {
 namespace {
 
 // Byte offsets of a slot are elements times at most 8, plus alignment, and must stay far from 2^64.
 constexpr uint64_t kMaxElements = uint64_t{1} << 58;
-
-constexpr uint64_t ceil_div(uint64_t value, uint64_t divisor) { return value / divisor + (value % divisor != 0); }
-constexpr uint64_t round_up(uint64_t value, uint64_t multiple) { return ceil_div(value, multiple) * multiple; }
 
 Result<uint64_t> count_elements(const std::vector<int64_t>& dims, size_t param) {
   uint64_t numel = 1;

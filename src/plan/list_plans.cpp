@@ -62,11 +62,11 @@ void own_parts(Builder& build, const ListShape& shape) {
 }
 
 // A run of elements of one tensor's part, and where it lies in the slot.
-struct Piece {
+struct ListPiece {
   size_t tensor;
   uint64_t begin, count, offset;
 };
-using Windows = std::vector<std::vector<Piece>>;
+using Windows = std::vector<std::vector<ListPiece>>;
 
 // Rank q's parts one behind the other, each piece at a line, cut into loads of `bytes`.
 Windows cut(const ListShape& shape, int q, uint64_t bytes) {
@@ -87,23 +87,23 @@ Windows cut(const ListShape& shape, int q, uint64_t bytes) {
 
 constexpr uint64_t kOverlap = 4;
 
-const std::vector<Piece>& window_of(const Windows& windows, size_t k) {
-  static const std::vector<Piece> none;
+const std::vector<ListPiece>& window_of(const Windows& windows, size_t k) {
+  static const std::vector<ListPiece> none;
   return k < windows.size() ? windows[k] : none;
 }
 
 // Brings pieces to where `readers` read them, in this rank's slot from `at` on. Mirrored slots get several in one put, packed in
 // the own slot before, which costs less than a put of each; a piece alone is put from where it is.
 template <class SourceOf>
-void offer(Builder& build, const ListShape& shape, const std::vector<Piece>& pieces, Place at, SourceOf source,
+void offer(Builder& build, const ListShape& shape, const std::vector<ListPiece>& pieces, Place at, SourceOf source,
            const std::vector<int>& readers) {
   if (pieces.empty() || readers.empty()) return;
   const bool packs = !shape.mirrored || pieces.size() > 1;
   if (packs)
-    for (const Piece& piece : pieces)
+    for (const ListPiece& piece : pieces)
       build.copy({at.buffer, at.rank, at.offset + piece.offset}, source(piece), piece.count, shape.tensors[piece.tensor].dtype);
   if (!shape.mirrored) return;
-  const Piece& last = pieces.back();
+  const ListPiece& last = pieces.back();
   const uint64_t bytes = last.offset + last.count * size_of(shape, last.tensor);
   for (const int q : readers) build.put(q, at, packs ? at : source(last), bytes, FSCCL_UINT8);
 }
@@ -116,10 +116,10 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
   add_buffers(build, shape, false);
   for (int tick = 0; tick < ticks; tick++) build.slot("slot", chunk, tick);
   const auto slot = [&](int tick) { return static_cast<uint32_t>(2 * shape.tensors.size()) + static_cast<uint32_t>(tick); };
-  const auto window = [&](int q, int tick) -> const std::vector<Piece>& {
+  const auto window = [&](int q, int tick) -> const std::vector<ListPiece>& {
     return window_of(parts[static_cast<size_t>(q)], k + static_cast<size_t>(tick));
   };
-  const auto source = [&](const Piece& piece) {
+  const auto source = [&](const ListPiece& piece) {
     return build.here(broadcast ? recv_buffer(piece.tensor) : send_buffer(piece.tensor),
                       piece.begin * size_of(shape, piece.tensor));
   };
@@ -135,7 +135,7 @@ Plan moving_windows(const ListShape& shape, const std::vector<Windows>& parts, s
       const int q = build.peer(i);
       if ((broadcast && q != shape.root) || (tick > 0 && window(q, tick).empty())) continue;
       build.wait(q, tick);
-      for (const Piece& piece : window(q, tick)) {
+      for (const ListPiece& piece : window(q, tick)) {
         const uint64_t before = broadcast ? 0 : shape.before(piece.tensor, q);
         build.copy(build.here(recv_buffer(piece.tensor), (before + piece.begin) * size_of(shape, piece.tensor)),
                    build.at(q, slot(tick), piece.offset), piece.count, shape.tensors[piece.tensor].dtype);
@@ -153,17 +153,17 @@ Plan folding_window(const ListShape& shape, const std::vector<Windows>& parts, s
   build.slot("slot", slot_bytes, 0);
   const auto slot = static_cast<uint32_t>(2 * shape.tensors.size());
   const auto place = [&](int q) { return chunk * static_cast<uint64_t>(q); };
-  const auto source = [&](const Piece& piece, int q) {
+  const auto source = [&](const ListPiece& piece, int q) {
     return build.here(send_buffer(piece.tensor), (shape.before(piece.tensor, q) + piece.begin) * size_of(shape, piece.tensor));
   };
   for (int i = 1; i < shape.ranks; i++) {
     const int q = build.peer(i);
-    const auto its = [&](const Piece& piece) { return source(piece, q); };
+    const auto its = [&](const ListPiece& piece) { return source(piece, q); };
     offer(build, shape, window_of(parts[static_cast<size_t>(q)], k), build.here(slot, place(q)), its, {q});
   }
   build.signal(0);
   build.wait_all(0);
-  for (const Piece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
+  for (const ListPiece& piece : window_of(parts[static_cast<size_t>(shape.rank)], k)) {
     const auto& [dtype, counts, received] = shape.tensors[piece.tensor];
     build.reduce(build.here(recv_buffer(piece.tensor), piece.begin * received_size(shape, piece.tensor)), received,
                  build.here(slot, place(shape.rank) + piece.offset), dtype, piece.count, source(piece, shape.rank));

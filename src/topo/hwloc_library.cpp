@@ -7,7 +7,7 @@
 namespace fsccl::topo {
 namespace {
 
-std::optional<HwlocLibrary> load() {
+std::optional<HwlocLibrary> load_hwloc() {
   LoadedLibrary library("libhwloc.so.15");
   HwlocLibrary found{};
   decltype(&::hwloc_get_api_version) version = nullptr;
@@ -25,7 +25,7 @@ std::optional<HwlocLibrary> load() {
 }  // namespace
 
 const HwlocLibrary* hwloc_library() {
-  static const std::optional<HwlocLibrary> library = load();
+  static const std::optional<HwlocLibrary> library = load_hwloc();
   return library ? &*library : nullptr;
 }
 

@@ -13,7 +13,7 @@ namespace fsccl::topo {
 namespace {
 
 constexpr size_t kMostObjects = 100'000;
-constexpr size_t kMostDepth = 32;  // of elements in each other, as of the JSON of a topology
+constexpr size_t kMostXmlDepth = 32;  // of elements in each other, as of the JSON of a topology
 constexpr unsigned kMostIndex = 1u << 20;
 
 using Attributes = std::map<std::string, std::string, std::less<>>;
@@ -151,7 +151,7 @@ class HwlocXmlReader {
     const bool whole = at_ < text_.size() && text_[at_] == '/';
     if (whole) at_++;
     if (!character('>')) return false;
-    if (open_.size() >= kMostDepth) return wrong("elements are nested deeper than {}", kMostDepth);
+    if (open_.size() >= kMostXmlDepth) return wrong("elements are nested deeper than {}", kMostXmlDepth);
     Element element{name, nullptr};
     if (!take(attributes, &element)) return false;
     if (!whole) open_.push_back(std::move(element));

@@ -12,8 +12,8 @@
 namespace fsccl::topo {
 namespace {
 
-constexpr unsigned kMostLinks = 36;  // of one GPU: more than any has
-constexpr int kRemoteSwitch = 2;     // nvmlIntNvLinkDeviceType_t
+constexpr unsigned kMostLinksOfGpu = 36;  // of one GPU: more than any has
+constexpr int kRemoteSwitch = 2;          // nvmlIntNvLinkDeviceType_t
 
 // One way, of one link, by nvmlNvlinkVersion_t (1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 ...).
 double gb_per_s_of(unsigned version) { return version <= 1 ? 20 : version <= 6 ? 25 : 50; }
@@ -24,7 +24,7 @@ class Links {
       : nvml_(nvml), gpus_(gpus), topology_(*topology), host_(topology->host_of(gpus.front().node)) {}
 
   void of(const PciGpu& gpu, NvmlDevice* device) {
-    for (unsigned link = 0; link < kMostLinks; link++) {
+    for (unsigned link = 0; link < kMostLinksOfGpu; link++) {
       int active = 0;
       unsigned version = 0;
       if (nvml_.link_active(device, link, &active) != 0 || !active || nvml_.link_version(device, link, &version) != 0) continue;

@@ -7,7 +7,7 @@
 namespace fsccl::topo {
 namespace {
 
-std::optional<NvmlLibrary> load() {
+std::optional<NvmlLibrary> load_nvml() {
   LoadedLibrary library("libnvidia-ml.so.1");
   NvmlLibrary found{};
   library.find(found.init, "nvmlInit_v2");
@@ -26,7 +26,7 @@ std::optional<NvmlLibrary> load() {
 }  // namespace
 
 const NvmlLibrary* nvml_library() {
-  static const std::optional<NvmlLibrary> library = load();
+  static const std::optional<NvmlLibrary> library = load_nvml();
   return library ? &*library : nullptr;
 }
 

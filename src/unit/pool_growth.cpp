@@ -13,14 +13,14 @@ namespace fsccl {
 namespace {
 
 // What a rank says about memory that all ranks must have.
-struct Vote {
+struct GrowthVote {
   uint64_t lacking = 0;  // bytes that it could not make; 0: its memory is there
   uint64_t limit = 0;
 };
 
 constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
 
-Status gather_votes(const Pool::Taker& taker, const Vote& mine, std::vector<Vote>* all) {
+Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine, std::vector<GrowthVote>* all) {
   all->assign(static_cast<size_t>(taker.with.size()), mine);
   if (all->size() == 1) return success();
   CollectiveCall call;
@@ -54,11 +54,12 @@ void Pool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
 // `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that any rank lacks, 0 when all have
 // their memory or when the ranks could not agree.
 Status Pool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
-  const Vote vote = mine.ok() ? Vote{} : Vote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
+  const GrowthVote vote = mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
   *lacking = 0;
-  std::vector<Vote> all;
+  std::vector<GrowthVote> all;
   FSCCL_TRY(gather_votes(taker, vote, &all));
-  const auto worst = std::max_element(all.begin(), all.end(), [](const Vote& a, const Vote& b) { return a.lacking < b.lacking; });
+  const auto worst =
+      std::max_element(all.begin(), all.end(), [](const GrowthVote& a, const GrowthVote& b) { return a.lacking < b.lacking; });
   *lacking = worst->lacking;
   if (!*lacking) return success();
   if (!mine.ok())

@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kGrowthAlignment = 4096;
 constexpr const char* kPartNames[] = {"shared slots", "slots", "blocks"};
 
 }  // namespace
@@ -131,7 +131,7 @@ Status PoolMemory::extend(Part part, int host, uint64_t more) {
 
 Status PoolMemory::extend_by_source(Part part, uint64_t more) {
   Growth growth(*this, part);
-  const Result<void*> result = source_->allocate({.bytes = more, .alignment = kPage, .growth = &growth});
+  const Result<void*> result = source_->allocate({.bytes = more, .alignment = kGrowthAlignment, .growth = &growth});
   if (result.ok()) return success();
   return fail(result.status().code(), "pool '{}' of rank {} asked its source for {} bytes more: {}", name_, rank_, more,
               result.status().text());
@@ -151,8 +151,8 @@ Result<void*> PoolMemory::Growth::reserve(uint64_t bytes) {
 
 void PoolMemory::give_to_source(Part part, uint64_t from, uint64_t bytes) {
   Growth growth(*this, part);
-  const Status status =
-      source_->deallocate(arena_.region(rank_) + part_begin(part) + from, {.bytes = bytes, .alignment = kPage, .growth = &growth});
+  const Status status = source_->deallocate(arena_.region(rank_) + part_begin(part) + from,
+                                            {.bytes = bytes, .alignment = kGrowthAlignment, .growth = &growth});
   if (!status.ok()) FSCCL_LOG(kWarn, "pool '{}': its source does not take {} bytes back: {}", name_, bytes, status.text());
 }
 

@@ -7,7 +7,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr size_t kMostReports = 3;
+constexpr size_t kMostUnitReports = 3;
 constexpr fsccl_dtype_t kFloats[] = {FSCCL_FLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, FSCCL_FLOAT64};
 
 // In [-1, 1), from many bits: rounds differently in every dtype.
@@ -266,7 +266,7 @@ void TestUnit::check_params(uint64_t version, size_t end) {
         put_master(i, wanted, 0, k, version);
       const size_t bytes = fsccl_dtype_size(view.dtype);
       if (std::memcmp(static_cast<char*>(view.data) + k * bytes, wanted, bytes) == 0) continue;
-      if (++wrong <= kMostReports)
+      if (++wrong <= kMostUnitReports)
         ADD_FAILURE() << "rank " << rank_ << ": parameter " << i << " element " << k << " is not that of version " << version
                       << " of " << describe(case_);
     }
@@ -398,7 +398,7 @@ void TestUnit::check_sharded_grads(const std::vector<Reduction>& history, const 
       store_float(case_.grad, wanted, 0, reference_gradient(case_.grad, case_.grad, {sums}, {1, last}, nullptr));
       if (std::memcmp(static_cast<char*>(view.data) + k * fsccl_dtype_size(case_.grad), wanted, fsccl_dtype_size(case_.grad)) == 0)
         continue;
-      if (++wrong <= kMostReports)
+      if (++wrong <= kMostUnitReports)
         ADD_FAILURE() << "rank " << rank_ << ": sharded gradient " << i << " element " << view.offset + k << " is "
                       << load_float(case_.grad, view.data, k) << ", not " << load_float(case_.grad, wanted, 0) << "; "
                       << describe(case_);

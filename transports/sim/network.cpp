@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kLongestNoticeNs = 100 * kMillisecond;  // until a broken connection is noticed
 constexpr double kHurry = 0.2;                            // a look at what has come that comes too early for the next
 
-Network* living = nullptr;
+Network* living_network = nullptr;
 
 }  // namespace
 
@@ -21,15 +21,13 @@ Network::Network(World& world, int ranks, Weather weather, std::function<void(in
       speaks_(std::move(speaks)),
       inboxes_(static_cast<size_t>(ranks)),
       dead_(static_cast<size_t>(ranks)) {
-  if (living) std::abort();
-  living = this;
+  if (living_network) std::abort();
+  living_network = this;
 }
-Network::~Network() { living = nullptr; }
-Network& Network::current() { return *living; }
+Network::~Network() { living_network = nullptr; }
+Network& Network::current() { return *living_network; }
 
-bool Network::passes(int from, int to) {
-  return !dead(to) && !(dead(from) && world_.chance(0.5)) && !is_cut(from, to);
-}
+bool Network::passes(int from, int to) { return !dead(to) && !(dead(from) && world_.chance(0.5)) && !is_cut(from, to); }
 
 bool Network::is_cut(int a, int b) const {
   return std::find(cuts_.begin(), cuts_.end(), std::pair(std::min(a, b), std::max(a, b))) != cuts_.end();

@@ -12,7 +12,7 @@ constexpr size_t kMailRoom = 40;             // datagrams unread
 constexpr int kMostLosses = 3;               // in a row
 constexpr int64_t kGiveUpNs = 20 * kSecond;  // TCP_USER_TIMEOUT, and about what keep-alive takes (base/socket.cpp)
 
-Wires* living = nullptr;
+Wires* living_wires = nullptr;
 
 void tell(const Socket& socket) {
   if (socket.owner->over() || socket.closed) return;
@@ -29,11 +29,11 @@ void set_reset(const SocketPtr& socket) {
 }  // namespace
 
 Wires::Wires(World& world, StreamWeather weather) : world_(world), weather_(weather) {
-  if (living) std::abort();
-  living = this;
+  if (living_wires) std::abort();
+  living_wires = this;
 }
-Wires::~Wires() { living = nullptr; }
-Wires& Wires::current() { return *living; }
+Wires::~Wires() { living_wires = nullptr; }
+Wires& Wires::current() { return *living_wires; }
 
 int64_t Wires::open_at(int host, int other) const {
   if (host == other) return 0;

@@ -24,17 +24,17 @@ int64_t now_ns() {
 namespace sim {
 namespace {
 
-World* living = nullptr;
+World* living_world = nullptr;
 
 }  // namespace
 
 World::World(uint64_t seed, bool traced) : random_(seed), history_(seed), traced_(traced) {
-  if (living) std::abort();
-  living = this;
+  if (living_world) std::abort();
+  living_world = this;
   simulated_ns = kSecond;
 }
-World::~World() { living = nullptr; }
-World& World::current() { return *living; }
+World::~World() { living_world = nullptr; }
+World& World::current() { return *living_world; }
 int64_t World::now() const { return simulated_ns; }
 void World::leave_time(bool out) { late_ns = out ? kHourNs : 0; }
 

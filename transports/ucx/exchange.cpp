@@ -30,7 +30,7 @@ constexpr int64_t kSoonNs = 1'000'000, kAfterNs = 100'000'000, kRestNs = 20'000'
 // UCX has known since when virtual memory of a GPU is unmapped; before that its cache of registrations outlives it.
 constexpr unsigned kOldestMajor = 1, kOldestMinor = 18;
 
-struct CardHead {
+struct ExchangeHead {
   uint32_t address_bytes = 0;
   Nonce nonce{};
 };
@@ -83,7 +83,7 @@ Status TaggedExchange::start() {
   const ucs_status_t status = ucx_.worker_get_address(worker_, &address, &bytes);
   if (status != UCS_OK) return problem_of(ucx_, "a worker has no address", status);
   random_bytes(nonce_.data(), nonce_.size());
-  CardHead head;
+  ExchangeHead head;
   head.address_bytes = static_cast<uint32_t>(bytes);
   head.nonce = nonce_;
   card_.resize(sizeof head + bytes);
@@ -107,7 +107,7 @@ ucp_tag_t TaggedExchange::tag(const Nonce& sender, const Nonce& receiver, int fr
 Status TaggedExchange::connect(const std::vector<std::vector<uint8_t>>& cards) {
   for (Peer& peer : peers_) {
     const std::vector<uint8_t>& card = cards[static_cast<size_t>(peer.rank)];
-    CardHead head;
+    ExchangeHead head;
     if (card.size() >= sizeof head) std::memcpy(&head, card.data(), sizeof head);
     if (card.size() < sizeof head || head.address_bytes != card.size() - sizeof head)
       return fail(FSCCL_ERR_PROTOCOL, "rank {} sent a card of {} bytes for an exchange by UCX", peer.rank, card.size());

@@ -10,7 +10,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = CollectiveRegion::kAlignment, kAddresses = uint64_t{1} << 40;
+constexpr uint64_t kBackedPage = CollectiveRegion::kAlignment, kAddresses = uint64_t{1} << 40;
 
 // A part of slots with a map of what exists of it, page by page, as the system would have it.
 class Part {
@@ -18,9 +18,9 @@ class Part {
   explicit Part(uint64_t most) : slots_(most, true), limit_(most) { slots_.set_capacity(most, most, kAddresses); }
 
   bool take(uint64_t key, uint64_t pages) {
-    const Result<SlotGrant> grant = slots_.take(key, pages * kPage, true, ++position_);
+    const Result<SlotGrant> grant = slots_.take(key, pages * kBackedPage, true, ++position_);
     if (!grant.ok()) return false;
-    const uint64_t begin = grant.value().offset, end = begin + pages * kPage;
+    const uint64_t begin = grant.value().offset, end = begin + pages * kBackedPage;
     held_[key] = {begin, end};
     if (end > backed_.whole()) carry_out(backed_.place(begin, end, slots_, limit_));
     needed_ = std::max({needed_, slots_.live(), slots_.plan_bytes()});
@@ -56,26 +56,26 @@ class Part {
         if (range.first < end && begin < range.second && !mending) {
           ASSERT_LE(position, change.released);
         }
-      for (uint64_t at = begin; at < end; at += kPage) ASSERT_EQ(pages_.erase(at), 1u);
+      for (uint64_t at = begin; at < end; at += kBackedPage) ASSERT_EQ(pages_.erase(at), 1u);
       backed_.given_back(begin, end);
     }
     for (const auto& [begin, end] : change.made) {
-      for (uint64_t at = begin; at < end; at += kPage) ASSERT_TRUE(pages_.emplace(at, true).second);
+      for (uint64_t at = begin; at < end; at += kBackedPage) ASSERT_TRUE(pages_.emplace(at, true).second);
       backed_.made(begin, end);
     }
     most_ = std::max(most_, backed_.bytes());
   }
   void check() {
-    ASSERT_EQ(backed_.bytes(), pages_.size() * kPage);
+    ASSERT_EQ(backed_.bytes(), pages_.size() * kBackedPage);
     for (const auto& [key, range] : held_)
-      for (uint64_t at = range.first; at < range.second; at += kPage) ASSERT_TRUE(pages_.contains(at));
-    for (uint64_t at = 0; at < backed_.whole(); at += kPage) ASSERT_TRUE(pages_.contains(at));
-    ASSERT_LE(backed_.bytes(), std::min(needed_ + needed_ / 32 + kPage, limit_));
+      for (uint64_t at = range.first; at < range.second; at += kBackedPage) ASSERT_TRUE(pages_.contains(at));
+    for (uint64_t at = 0; at < backed_.whole(); at += kBackedPage) ASSERT_TRUE(pages_.contains(at));
+    ASSERT_LE(backed_.bytes(), std::min(needed_ + needed_ / 32 + kBackedPage, limit_));
   }
 
   CollectiveRegion slots_;
   const uint64_t limit_;
-  BackedBytes backed_{kPage};
+  BackedBytes backed_{kBackedPage};
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> held_;
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> last_;
   std::map<uint64_t, bool> pages_;
@@ -111,7 +111,7 @@ TEST(BackedBytes, StayNearWhatIsLiveInStepsThatNobodyKnew) {
     if (HasFatalFailure()) return;
     reach = std::max(reach, part.backed().reach());
   }
-  EXPECT_LE(part.most(), part.needed() + part.needed() / 32 + kPage);
+  EXPECT_LE(part.most(), part.needed() + part.needed() / 32 + kBackedPage);
   EXPECT_GT(part.changes(), 0);
 }
 
@@ -128,13 +128,13 @@ TEST(BackedBytes, AreThePlansAndLeftAloneOnceAStepIsKnown) {
 
 // Nothing is rounded up beyond the most that may exist, and two parts share that: what is no slot's of one goes for the other.
 TEST(BackedBytes, KeepToWhatMayExist) {
-  constexpr uint64_t kMost = 21 * kPage, kUnit = 8 * kPage;
+  constexpr uint64_t kMost = 21 * kBackedPage, kUnit = 8 * kBackedPage;
   CollectiveRegion slots(kAddresses, true);
   slots.set_capacity(kMost, kMost, kAddresses);
   BackedBytes backed(kUnit);
   const auto back = [&](uint64_t key, uint64_t pages, uint64_t most) {
-    const uint64_t begin = slots.take(key, pages * kPage, false, key).value().offset;
-    const BackedBytes::Change change = backed.place(begin, begin + pages * kPage, slots, most);
+    const uint64_t begin = slots.take(key, pages * kBackedPage, false, key).value().offset;
+    const BackedBytes::Change change = backed.place(begin, begin + pages * kBackedPage, slots, most);
     for (const auto& [from, to] : change.given_back) backed.given_back(from, to);
     for (const auto& [from, to] : change.made) backed.made(from, to);
   };
@@ -143,24 +143,24 @@ TEST(BackedBytes, KeepToWhatMayExist) {
   back(2, 15, kMost);
   EXPECT_EQ(backed.bytes(), kMost);  // instead of three units
   ASSERT_TRUE(slots.give_back(2, 3).ok());
-  const BackedBytes::Change spare = backed.spare(10 * kPage + 1, slots);
+  const BackedBytes::Change spare = backed.spare(10 * kBackedPage + 1, slots);
   uint64_t spared = 0;
   for (const auto& [from, to] : spare.given_back) spared += to - from;
-  EXPECT_EQ(spared, 11 * kPage);
+  EXPECT_EQ(spared, 11 * kBackedPage);
   EXPECT_EQ(spare.released, 3u);
   for (const auto& [from, to] : spare.given_back) backed.given_back(from, to);
-  EXPECT_EQ(backed.bytes(), 10 * kPage);
+  EXPECT_EQ(backed.bytes(), 10 * kBackedPage);
 }
 
 // As many bytes live as may exist, in pieces: offsets alone would have no room.
 TEST(BackedBytes, ServeWhatIsInPiecesUpToTheLimit) {
-  Part part(8 * kPage);
+  Part part(8 * kBackedPage);
   for (uint64_t key = 0; key < 8; key++) ASSERT_TRUE(part.take(key, 1));
   EXPECT_FALSE(part.take(8, 1));
   for (uint64_t key = 0; key < 8; key += 2) part.give_back(key);
   ASSERT_TRUE(part.take(9, 4));  // of four gaps of one page
   EXPECT_FALSE(part.take(10, 1));
-  EXPECT_LE(part.backed().bytes(), 8 * kPage);
+  EXPECT_LE(part.backed().bytes(), 8 * kBackedPage);
 }
 
 }  // namespace

@@ -14,40 +14,40 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kViewPage = 4096;
 
 class Guarded : public ::testing::Test {
  protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     std::signal(SIGSEGV, SIG_DFL);  // a sanitizer has a handler of its own
-    ASSERT_TRUE(arena.reserve(0, 0, 8 * kPage, false).ok());
+    ASSERT_TRUE(arena.reserve(0, 0, 8 * kViewPage, false).ok());
   }
   volatile char* at(uint64_t offset) { return reinterpret_cast<volatile char*>(view.base()) + control + offset; }
 
-  HostArena arena = HostArena::create(1, kPage, 8 * kPage).take();
+  HostArena arena = HostArena::create(1, kViewPage, 8 * kViewPage).take();
   uint64_t control = static_cast<uint64_t>(arena.region(0) - arena.control());
-  GuardedView view = GuardedView::create(arena.fd(), control + 8 * kPage).take();
+  GuardedView view = GuardedView::create(arena.fd(), control + 8 * kViewPage).take();
 };
 
 TEST_F(Guarded, ShowsTheArenaWhereItIsOpen) {
-  ASSERT_TRUE(set_access(view.base() + control + kPage + 100, 10, Access::read));
-  arena.region(0)[kPage] = std::byte(5);
-  EXPECT_EQ(*at(kPage), 5);
-  ASSERT_TRUE(set_access(view.base() + control, 3 * kPage, Access::write));
-  *at(2 * kPage + 7) = 9;
-  EXPECT_EQ(arena.region(0)[2 * kPage + 7], std::byte(9));
-  EXPECT_EXIT(*at(3 * kPage) = 1, ::testing::KilledBySignal(SIGSEGV), "") << "the page behind it is closed";
+  ASSERT_TRUE(set_access(view.base() + control + kViewPage + 100, 10, Access::read));
+  arena.region(0)[kViewPage] = std::byte(5);
+  EXPECT_EQ(*at(kViewPage), 5);
+  ASSERT_TRUE(set_access(view.base() + control, 3 * kViewPage, Access::write));
+  *at(2 * kViewPage + 7) = 9;
+  EXPECT_EQ(arena.region(0)[2 * kViewPage + 7], std::byte(9));
+  EXPECT_EXIT(*at(3 * kViewPage) = 1, ::testing::KilledBySignal(SIGSEGV), "") << "the page behind it is closed";
 }
 
 TEST_F(Guarded, ClosedAndReadOnlyPagesFault) {
   const int note = add_fault_note(), old = add_fault_note();
-  set_fault_note(old, view.base() + control, 4 * kPage, "an older note");
-  set_fault_note(note, view.base() + control, 2 * kPage, "the thing");
+  set_fault_note(old, view.base() + control, 4 * kViewPage, "an older note");
+  set_fault_note(note, view.base() + control, 2 * kViewPage, "the thing");
   EXPECT_EXIT((void)*at(17), ::testing::KilledBySignal(SIGSEGV), "fsccl: .*0x[0-9a-f]+, byte 17 of the thing\n");
-  EXPECT_EXIT((void)*at(3 * kPage), ::testing::KilledBySignal(SIGSEGV), "byte 12288 of an older note");
-  EXPECT_EXIT((void)*at(6 * kPage), ::testing::KilledBySignal(SIGSEGV), "");
-  ASSERT_TRUE(set_access(view.base() + control, kPage, Access::read));
+  EXPECT_EXIT((void)*at(3 * kViewPage), ::testing::KilledBySignal(SIGSEGV), "byte 12288 of an older note");
+  EXPECT_EXIT((void)*at(6 * kViewPage), ::testing::KilledBySignal(SIGSEGV), "");
+  ASSERT_TRUE(set_access(view.base() + control, kViewPage, Access::read));
   EXPECT_EXIT(*at(0) = 1, ::testing::KilledBySignal(SIGSEGV), "byte 0 of the thing");
   remove_fault_note(note);
   EXPECT_EXIT(*at(0) = 1, ::testing::KilledBySignal(SIGSEGV), "an older note");

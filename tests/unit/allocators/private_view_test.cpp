@@ -12,11 +12,11 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = 4096, kBytes = 64 * kPage;
+constexpr uint64_t kPrivatePage = 4096, kBytes = 64 * kPrivatePage;
 
 struct Viewed {
-  HostArena arena = HostArena::create(1, kPage, 2 * kBytes).take();
-  PrivateView view = PrivateView::create(arena.fd(), kPage + kBytes, kBytes).take();  // the second half of the region
+  HostArena arena = HostArena::create(1, kPrivatePage, 2 * kBytes).take();
+  PrivateView view = PrivateView::create(arena.fd(), kPrivatePage + kBytes, kBytes).take();  // the second half of the region
   std::byte* shared = arena.region(0) + kBytes;
   Viewed() {
     EXPECT_TRUE(arena.reserve(0, 0, 2 * kBytes, false).ok());
@@ -30,40 +30,41 @@ TEST(PrivateView, ShowsTheFileAndKeepsWritesToItself) {
   Viewed v;
   EXPECT_EQ(v.at(0), 'a');
   EXPECT_EQ(v.at(kBytes - 1), 'a');
-  v.view.base()[5 * kPage + 7] = std::byte{'x'};
-  EXPECT_EQ(static_cast<char>(v.shared[5 * kPage + 7]), 'a');
+  v.view.base()[5 * kPrivatePage + 7] = std::byte{'x'};
+  EXPECT_EQ(static_cast<char>(v.shared[5 * kPrivatePage + 7]), 'a');
   v.fill('b');
-  EXPECT_EQ(v.at(4 * kPage), 'b');  // seen though the page was read before
-  EXPECT_EQ(v.at(5 * kPage), 'a');  // hidden behind the page written
-  EXPECT_EQ(v.at(5 * kPage + 7), 'x');
+  EXPECT_EQ(v.at(4 * kPrivatePage), 'b');  // seen though the page was read before
+  EXPECT_EQ(v.at(5 * kPrivatePage), 'a');  // hidden behind the page written
+  EXPECT_EQ(v.at(5 * kPrivatePage + 7), 'x');
 }
 
 TEST(PrivateView, DropsWhatWasWrittenInTheRange) {
   Viewed v;
-  for (const uint64_t page : {3, 4, 5, 9, 63}) v.view.base()[page * kPage + 1] = std::byte{'x'};
+  for (const uint64_t page : {3, 4, 5, 9, 63}) v.view.base()[page * kPrivatePage + 1] = std::byte{'x'};
   v.fill('b');
-  EXPECT_EQ(v.view.drop_writes(4 * kPage + 100, 2 * kPage), 2 * kPage);  // pages 4, 5 (and 6, which nobody wrote)
-  EXPECT_EQ(v.at(3 * kPage + 1), 'x');
-  EXPECT_EQ(v.at(4 * kPage + 1), 'b');
-  EXPECT_EQ(v.at(5 * kPage + 1), 'b');
-  EXPECT_EQ(v.view.drop_writes(0, kBytes), 3 * kPage);
-  for (uint64_t page = 0; page < 64; page++) EXPECT_EQ(v.at(page * kPage + 1), 'b');
+  EXPECT_EQ(v.view.drop_writes(4 * kPrivatePage + 100, 2 * kPrivatePage),
+            2 * kPrivatePage);  // pages 4, 5 (and 6, which nobody wrote)
+  EXPECT_EQ(v.at(3 * kPrivatePage + 1), 'x');
+  EXPECT_EQ(v.at(4 * kPrivatePage + 1), 'b');
+  EXPECT_EQ(v.at(5 * kPrivatePage + 1), 'b');
+  EXPECT_EQ(v.view.drop_writes(0, kBytes), 3 * kPrivatePage);
+  for (uint64_t page = 0; page < 64; page++) EXPECT_EQ(v.at(page * kPrivatePage + 1), 'b');
   EXPECT_EQ(v.view.drop_writes(0, kBytes), 0u);  // reading is not writing
 }
 
 TEST(PrivateView, DropsAlsoWithoutAPagemap) {
   Viewed v;
   const std::byte* const base = v.view.base();
-  v.view.base()[0] = v.view.base()[9 * kPage] = std::byte{'x'};
+  v.view.base()[0] = v.view.base()[9 * kPrivatePage] = std::byte{'x'};
   for (int fd = 3; fd < 64; fd++) {  // as where /proc is not mounted
     char path[64], target[64] = "";
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (readlink(path, target, sizeof target - 1) > 0 && std::strstr(target, "pagemap")) close(fd);
   }
-  EXPECT_EQ(v.view.drop_writes(0, 16 * kPage), 16 * kPage);
+  EXPECT_EQ(v.view.drop_writes(0, 16 * kPrivatePage), 16 * kPrivatePage);
   EXPECT_EQ(v.view.base(), base);
   EXPECT_EQ(v.at(0), 'a');
-  EXPECT_EQ(v.at(9 * kPage), 'a');
+  EXPECT_EQ(v.at(9 * kPrivatePage), 'a');
 }
 
 TEST(PrivateView, IsNotInAChild) {
@@ -71,7 +72,7 @@ TEST(PrivateView, IsNotInAChild) {
   const pid_t child = fork();
   if (child == 0) {
     unsigned char resident = 0;
-    _exit(mincore(v.view.base(), kPage, &resident) != 0 ? 0 : 1);
+    _exit(mincore(v.view.base(), kPrivatePage, &resident) != 0 ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

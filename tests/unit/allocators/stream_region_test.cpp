@@ -12,13 +12,13 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPage = CollectiveRegion::kAlignment;
+constexpr uint64_t kRegionPage = CollectiveRegion::kAlignment;
 
 // Feeds events to a region, and follows the streams with sets of work: whoever gets bytes must be ordered behind all work on them.
 class StreamDriver {
  public:
   explicit StreamDriver(bool record, uint64_t pages = 1 << 14)
-      : region(pages * kPage, record, kStreams), users_(pages), known_(kStreams) {}
+      : region(pages * kRegionPage, record, kStreams), users_(pages), known_(kStreams) {}
 
   void step(const std::vector<StepEvent>& events) {
     for (const StepEvent& event : events) {
@@ -63,7 +63,7 @@ class StreamDriver {
     waits += static_cast<uint64_t>(std::popcount(grant.value().waits));
     for (uint32_t s = 0; s < kStreams; ++s)
       if (grant.value().waits >> s & 1) merge(known_[event.stream], known_[s]);
-    const Held slot{grant.value().offset / kPage, (grant.value().offset + event.bytes) / kPage};
+    const Held slot{grant.value().offset / kRegionPage, (grant.value().offset + event.bytes) / kRegionPage};
     for (const auto& [key, other] : held_) ASSERT_FALSE(slot.first < other.end && other.first < slot.end) << "granted twice";
     for (uint64_t page = slot.first; page < slot.end; ++page)
       for (size_t s = 0; s < users_[page].size(); ++s)
@@ -92,7 +92,7 @@ class StreamDriver {
   std::map<uint64_t, Held> held_;
 };
 
-std::vector<uint64_t> sizes() { return transformer(70 * kPage, 40 * kPage, 12, 55 * kPage); }
+std::vector<uint64_t> sizes() { return transformer(70 * kRegionPage, 40 * kRegionPage, 12, 55 * kRegionPage); }
 
 TEST(StreamRegion, ADeclaredStepNeedsTheBoundAndAddsNoWait) {
   const std::vector<StepEvent> events = StreamStep(sizes()).build();
@@ -133,7 +133,8 @@ TEST(StreamRegion, AMissingEdgeLeavesThePlanAndIsStillSafe) {
 TEST(StreamRegion, RandomStepsStaySafe) {
   std::mt19937_64 random(17);
   for (int round = 0; round < 60; ++round) {
-    const std::vector<StepEvent> one = random_stream_step(random, 60, kPage), two = random_stream_step(random, 60, kPage);
+    const std::vector<StepEvent> one = random_stream_step(random, 60, kRegionPage),
+                                 two = random_stream_step(random, 60, kRegionPage);
     StreamDriver driver(true);
     for (int i = 0; i < 16; ++i) driver.step(random() % 3 == 0 ? two : one);
     for (int i = 0; i < 5; ++i) driver.step(one);
@@ -161,13 +162,13 @@ TEST(StreamRegion, KnownStepsFollowEachOtherWithoutAWait) {
 }
 
 TEST(StreamRegion, MistakesAreErrors) {
-  CollectiveRegion region(kPage * 16, false, 2);
-  EXPECT_EQ(region.take(1, kPage, false, 1, 2).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
+  CollectiveRegion region(kRegionPage * 16, false, 2);
+  EXPECT_EQ(region.take(1, kRegionPage, false, 1, 2).status().code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(region.record(1, 2).code(), FSCCL_ERR_INVALID_ARGUMENT);
   EXPECT_EQ(region.use(1, 0).code(), FSCCL_ERR_INVALID_STATE);
-  ASSERT_TRUE(region.take(1, kPage, false, 2, 1).ok());
+  ASSERT_TRUE(region.take(1, kRegionPage, false, 2, 1).ok());
   EXPECT_TRUE(region.use(1, 0).ok());
-  EXPECT_EQ(region.declare({{.stream = 3, .key = 2, .bytes = kPage}}).code(), FSCCL_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(region.declare({{.stream = 3, .key = 2, .bytes = kRegionPage}}).code(), FSCCL_ERR_INVALID_ARGUMENT);
 }
 
 }  // namespace

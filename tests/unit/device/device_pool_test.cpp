@@ -5,12 +5,12 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr uint64_t kMb = 1 << 20;
+constexpr uint64_t kPoolMb = 1 << 20;
 
 class DevicePools : public OnDevice {
  protected:
   // Slots of three units, one after the other, of which two are held at a time.
-  static void step(const PoolRank& rank, uint64_t bytes = 3 * kMb) {
+  static void step(const PoolRank& rank, uint64_t bytes = 3 * kPoolMb) {
     for (uint64_t key = 1; key <= 3; key++) {
       rank.expect_alike(rank.take(key, key * bytes));
       if (key > 1) rank.give(key - 1);
@@ -24,16 +24,16 @@ TEST_F(DevicePools, RanksOfOneAndOfOtherGpusMapEachOthersSlots) {
   run_pools(
       3,
       [](const PoolRank& rank) {
-        const uint64_t offset = rank.take(1, 5000), other = rank.take(2, 3 * kMb);
+        const uint64_t offset = rank.take(1, 5000), other = rank.take(2, 3 * kPoolMb);
         rank.expect_alike(offset);
         rank.expect_alike(other);
-        rank.stream.fill(rank.slot(other), static_cast<uint8_t>(10 + rank.self.rank), 3 * kMb);
+        rank.stream.fill(rank.slot(other), static_cast<uint8_t>(10 + rank.self.rank), 3 * kPoolMb);
         rank.stream.finish();
         rank.barrier();
         const HostPage page;
         for (int peer = 0; peer < rank.self.ranks; peer++) {
           ASSERT_TRUE(rank.pool.reaches(peer));
-          EXPECT_EQ(byte_at(rank.slot(other, peer) + 3 * kMb - 1, rank.stream, page), 10 + peer);
+          EXPECT_EQ(byte_at(rank.slot(other, peer) + 3 * kPoolMb - 1, rank.stream, page), 10 + peer);
         }
         rank.barrier();
         rank.give(1);
@@ -68,12 +68,12 @@ TEST_F(DevicePools, AnotherStreamBeginsBehindTheLastUse) {
   run_pools(1, [](const PoolRank& rank) {
     HostPage page;
     TestStream user, next;
-    const uint64_t offset = rank.take(1, kMb, user);
+    const uint64_t offset = rank.take(1, kPoolMb, user);
     page.hold(user, 0);
-    user.fill(rank.slot(offset), 1, kMb);
+    user.fill(rank.slot(offset), 1, kPoolMb);
     rank.give(1, user);
-    EXPECT_EQ(rank.take(2, kMb, next), offset);
-    next.fill(rank.slot(offset), 2, kMb);
+    EXPECT_EQ(rank.take(2, kPoolMb, next), offset);
+    next.fill(rank.slot(offset), 2, kPoolMb);
     EXPECT_FALSE(next.idle());
     page.word(0) = 1;
     user.finish();
@@ -87,13 +87,13 @@ TEST_F(DevicePools, AStreamWaitsForNoOtherBytesThanItsOwn) {
   run_pools(1, [](const PoolRank& rank) {
     HostPage page;
     TestStream user, next;
-    rank.take(1, kMb, next);
-    rank.take(2, 2 * kMb, user);
+    rank.take(1, kPoolMb, next);
+    rank.take(2, 2 * kPoolMb, user);
     page.hold(user, 0);
     rank.give(2, user);
     rank.give(1, next);
-    const uint64_t offset = rank.take(3, kMb, next);
-    next.fill(rank.slot(offset), 2, kMb);
+    const uint64_t offset = rank.take(3, kPoolMb, next);
+    next.fill(rank.slot(offset), 2, kPoolMb);
     EXPECT_EQ(byte_at(rank.slot(offset), next, page), 2);
     page.word(0) = 1;
     rank.give(3, next);
@@ -103,12 +103,12 @@ TEST_F(DevicePools, AStreamWaitsForNoOtherBytesThanItsOwn) {
 TEST_F(DevicePools, PeersThatStillReadAreWaitedFor) {
   run_pools(1, [](const PoolRank& rank) {
     HostPage page;
-    const uint64_t offset = rank.take(1, kMb);
-    rank.stream.fill(rank.slot(offset), 1, kMb);
+    const uint64_t offset = rank.take(1, kPoolMb);
+    rank.stream.fill(rank.slot(offset), 1, kPoolMb);
     rank.stream.finish();
     rank.give(1, rank.stream, {page.until(1, 5), page.until(2, 3)});
-    EXPECT_EQ(rank.take(2, kMb), offset);
-    rank.stream.fill(rank.slot(offset), 2, kMb);
+    EXPECT_EQ(rank.take(2, kPoolMb), offset);
+    rank.stream.fill(rank.slot(offset), 2, kPoolMb);
     page.word(1) = 5;
     EXPECT_FALSE(rank.stream.idle());
     TestStream other;
@@ -126,9 +126,9 @@ TEST_F(DevicePools, AnyNumberOfPeersIsWaitedFor) {
     HostPage page;
     std::vector<cuda::MemoryOperation> waits;
     for (size_t word = 0; word < kWaits; word++) waits.push_back(page.until(word, 1));
-    const uint64_t offset = rank.take(1, kMb);
+    const uint64_t offset = rank.take(1, kPoolMb);
     rank.give(1, rank.stream, waits);
-    EXPECT_EQ(rank.take(2, kMb), offset);
+    EXPECT_EQ(rank.take(2, kPoolMb), offset);
     for (size_t word = 0; word + 1 < kWaits; word++) page.word(word) = 1;
     EXPECT_FALSE(rank.stream.idle());
     page.word(kWaits - 1) = 1;
@@ -141,15 +141,15 @@ TEST_F(DevicePools, ADeclaredStepHasOneSegmentOfExactlyItsPlan) {
   run_pools(2, [](const PoolRank& rank) {
     std::vector<StepEvent> events;
     for (uint64_t key = 1; key <= 4; key++) {
-      events.push_back({.stable = true, .key = key, .bytes = key * 3 * kMb});
+      events.push_back({.stable = true, .key = key, .bytes = key * 3 * kPoolMb});
       if (key > 1) events.push_back({.op = StepOp::kGiveBack, .key = key - 1});
     }
     events.push_back({.op = StepOp::kGiveBack, .key = 4});
     EXPECT_GOOD(rank.pool.declare(events));
     const fsccl_pool_stats_t planned = rank.stats();
     EXPECT_EQ(planned.growths, 1u);
-    EXPECT_EQ(planned.plan_bound_bytes, 21 * kMb);
-    EXPECT_LE(planned.reserved_bytes, planned.planned_bytes + 2 * kMb);
+    EXPECT_EQ(planned.plan_bound_bytes, 21 * kPoolMb);
+    EXPECT_LE(planned.reserved_bytes, planned.planned_bytes + 2 * kPoolMb);
     for (int i = 0; i < 3; i++) {
       for (const StepEvent& event : events) event.takes() ? (void)rank.take(event.key, event.bytes) : rank.give(event.key);
       EXPECT_GOOD(rank.pool.end_step());
@@ -165,21 +165,21 @@ TEST_F(DevicePools, WhatThePlanDoesNotNeedGoesBack) {
     HostPage page;
     for (int i = 0; i < 3; i++) {
       uint64_t key = 0;
-      for (const uint64_t mb : {4, 2, 4, 2}) rank.take(++key, mb * kMb);
+      for (const uint64_t mb : {4, 2, 4, 2}) rank.take(++key, mb * kPoolMb);
       rank.give(1);
       rank.give(3);
-      for (const uint64_t mb : {5, 5}) rank.take(++key, mb * kMb);
-      EXPECT_EQ(rank.stats().reserved_bytes, (i ? 18 : 22) * kMb);
+      for (const uint64_t mb : {5, 5}) rank.take(++key, mb * kPoolMb);
+      EXPECT_EQ(rank.stats().reserved_bytes, (i ? 18 : 22) * kPoolMb);
       for (const uint64_t each : {2, 4, 5, 6}) rank.give(each);
       EXPECT_GOOD(rank.pool.end_step());
     }
     const fsccl_pool_stats_t stats = rank.stats();
-    EXPECT_EQ(stats.planned_bytes, 14 * kMb);
-    EXPECT_EQ(stats.reserved_bytes, 18 * kMb);  // whole segments
+    EXPECT_EQ(stats.planned_bytes, 14 * kPoolMb);
+    EXPECT_EQ(stats.reserved_bytes, 18 * kPoolMb);  // whole segments
     EXPECT_EQ(stats.plan_misses, 0u);
     rank.expect_alike(stats.reserved_bytes);
-    const uint64_t offset = rank.take(1, 4 * kMb);  // and it goes on
-    rank.stream.fill(rank.slot(offset), 9, 4 * kMb);
+    const uint64_t offset = rank.take(1, 4 * kPoolMb);  // and it goes on
+    rank.stream.fill(rank.slot(offset), 9, 4 * kPoolMb);
     rank.stream.finish();
     rank.barrier();
     EXPECT_EQ(byte_at(rank.slot(offset, 1 - rank.self.rank), rank.stream, page), 9);
@@ -192,7 +192,7 @@ TEST_F(DevicePools, WhatIsNotKnownToBeOverStays) {
   NEEDS_STAND_IN();
   const uint64_t before = control.used_bytes(0);
   run_pools(1, [&](const PoolRank& rank) {
-    rank.take(1, kMb);
+    rank.take(1, kPoolMb);
     rank.give(1);
     control.fail("cuCtxSynchronize", 1, 999);
   });
@@ -205,9 +205,9 @@ TEST_F(DevicePools, DebugModeSpoilsWhatIsFreeAndWhatIsFresh) {
       1,
       [](const PoolRank& rank) {
         HostPage page;
-        const uint64_t offset = rank.take(1, kMb);
+        const uint64_t offset = rank.take(1, kPoolMb);
         EXPECT_EQ(byte_at(rank.slot(offset), rank.stream, page), 0xff);
-        rank.stream.fill(rank.slot(offset), 1, kMb);
+        rank.stream.fill(rank.slot(offset), 1, kPoolMb);
         rank.give(1);
         EXPECT_EQ(byte_at(rank.slot(offset), rank.stream, page), 0xff);
         void* const block = rank.pool.alloc(1000, rank.stream, 1).take();

@@ -4,7 +4,7 @@
 namespace fsccl::testing {
 namespace {
 
-constexpr uint64_t kMb = 1 << 20;
+constexpr uint64_t kMebibyte = 1 << 20;
 
 class SlotGrowth : public OnDevice {
  protected:
@@ -12,23 +12,24 @@ class SlotGrowth : public OnDevice {
   void fails_once(const char* function) {
     NEEDS_STAND_IN();
     run_pools(3, [&](const PoolRank& rank) {
-      const uint64_t first = rank.take(1, kMb);
+      const uint64_t first = rank.take(1, kMebibyte);
       rank.barrier();
       const uint64_t reserved = rank.stats().reserved_bytes, hash = rank.stats().collective_live_bytes;
       if (rank.self.rank == 0) control.fail(function);
       rank.barrier();
-      const Result<uint64_t> refused = rank.pool.take(2, 40 * kMb, true, rank.stream);
+      const Result<uint64_t> refused = rank.pool.take(2, 40 * kMebibyte, true, rank.stream);
       EXPECT_FALSE(refused.ok());
       EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY) << text_of(refused.status());
       EXPECT_EQ(rank.stats().reserved_bytes, reserved);
       EXPECT_EQ(rank.stats().collective_live_bytes, hash);
-      const uint64_t second = rank.take(2, 40 * kMb);
+      const uint64_t second = rank.take(2, 40 * kMebibyte);
       rank.expect_alike(second);
       const HostPage page;
-      rank.stream.fill(rank.slot(second), static_cast<uint8_t>(rank.self.rank + 1), 40 * kMb);
+      rank.stream.fill(rank.slot(second), static_cast<uint8_t>(rank.self.rank + 1), 40 * kMebibyte);
       rank.stream.finish();
       rank.barrier();
-      for (int peer = 0; peer < 3; peer++) EXPECT_EQ(byte_at(rank.slot(second, peer) + 40 * kMb - 1, rank.stream, page), peer + 1);
+      for (int peer = 0; peer < 3; peer++)
+        EXPECT_EQ(byte_at(rank.slot(second, peer) + 40 * kMebibyte - 1, rank.stream, page), peer + 1);
       rank.barrier();
       EXPECT_EQ(first, 0u);
       rank.give(1);
@@ -43,24 +44,24 @@ TEST_F(SlotGrowth, ADeviceWithoutMemoryEndsItOnAllRanks) {
   cuda::DevicePointer others = 0;
   {
     const cuda::Current current(gpu(1));
-    ASSERT_EQ(gpu(1).driver().allocate(&others, 1000 * kMb), cuda::kSuccess);
+    ASSERT_EQ(gpu(1).driver().allocate(&others, 1000 * kMebibyte), cuda::kSuccess);
   }
   run_pools(
       2,
       [&](const PoolRank& rank) {
-        const uint64_t first = rank.take(1, 10 * kMb), reserved = rank.stats().reserved_bytes;
-        const Result<uint64_t> refused = rank.pool.take(2, 40 * kMb, true, rank.stream);
+        const uint64_t first = rank.take(1, 10 * kMebibyte), reserved = rank.stats().reserved_bytes;
+        const Result<uint64_t> refused = rank.pool.take(2, 40 * kMebibyte, true, rank.stream);
         EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
         EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank ? "device 1 has no" : "rank 1"));
         EXPECT_EQ(rank.stats().reserved_bytes, reserved);
-        rank.expect_alike(rank.take(3, kMb));  // what there is serves
+        rank.expect_alike(rank.take(3, kMebibyte));  // what there is serves
         rank.barrier();
         if (rank.self.rank == 1) {
           const cuda::Current current(gpu(1));
           EXPECT_EQ(gpu(1).driver().free(others), cuda::kSuccess);
         }
         rank.barrier();
-        rank.expect_alike(rank.take(2, 40 * kMb));
+        rank.expect_alike(rank.take(2, 40 * kMebibyte));
         EXPECT_EQ(first, 0u);
         for (const uint64_t key : {1, 2, 3}) rank.give(key);
       },
@@ -73,15 +74,15 @@ TEST_F(SlotGrowth, TheSmallestOfTheRanksLimitsHolds) {
   run_pools(
       2,
       [](const PoolRank& rank) {
-        rank.take(1, 6 * kMb);
-        const Result<uint64_t> refused = rank.pool.take(2, 3 * kMb, true, rank.stream);
+        rank.take(1, 6 * kMebibyte);
+        const Result<uint64_t> refused = rank.pool.take(2, 3 * kMebibyte, true, rank.stream);
         EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
         EXPECT_THAT(refused.status().text(), ::testing::HasSubstr("parameters"));
-        rank.expect_alike(rank.take(3, 2 * kMb));
+        rank.expect_alike(rank.take(3, 2 * kMebibyte));
         rank.give(1);
         rank.give(3);
       },
-      [](fsccl_pool_config_t& config, int rank) { config.limit_bytes = (rank ? 8 : 100) * kMb; });
+      [](fsccl_pool_config_t& config, int rank) { config.limit_bytes = (rank ? 8 : 100) * kMebibyte; });
 }
 
 // Of one rank's blocks only: its peers have the room.
@@ -90,17 +91,17 @@ TEST_F(SlotGrowth, BlocksThatLeaveNoRoomEndItOnAllRanksUntilTheyGo) {
       2,
       [](const PoolRank& rank) {
         void* block = nullptr;
-        if (rank.self.rank == 1) block = rank.pool.alloc(30 * kMb, rank.stream, 1).take();
-        const Result<uint64_t> refused = rank.pool.take(1, 6 * kMb, true, rank.stream);
+        if (rank.self.rank == 1) block = rank.pool.alloc(30 * kMebibyte, rank.stream, 1).take();
+        const Result<uint64_t> refused = rank.pool.take(1, 6 * kMebibyte, true, rank.stream);
         EXPECT_EQ(refused.status().code(), FSCCL_ERR_OUT_OF_MEMORY);
         EXPECT_THAT(refused.status().text(), ::testing::HasSubstr(rank.self.rank == 1 ? "of block" : "rank 1"));
         if (block) {
           EXPECT_GOOD(rank.pool.free(block, rank.stream));
         }
-        rank.expect_alike(rank.take(1, 6 * kMb));  // what the block was in has gone back
+        rank.expect_alike(rank.take(1, 6 * kMebibyte));  // what the block was in has gone back
         rank.give(1);
       },
-      [](fsccl_pool_config_t& config, int) { config.limit_bytes = 32 * kMb; });
+      [](fsccl_pool_config_t& config, int) { config.limit_bytes = 32 * kMebibyte; });
 }
 
 TEST_F(SlotGrowth, WithoutPeerToPeerNobodyIsReachedAndThePoolWorks) {
@@ -109,7 +110,7 @@ TEST_F(SlotGrowth, WithoutPeerToPeerNobodyIsReachedAndThePoolWorks) {
   run_pools(2, [](const PoolRank& rank) {
     EXPECT_TRUE(rank.pool.reaches(rank.self.rank));
     EXPECT_FALSE(rank.pool.reaches(1 - rank.self.rank));
-    rank.expect_alike(rank.take(1, kMb));
+    rank.expect_alike(rank.take(1, kMebibyte));
     rank.give(1);
   });
   EXPECT_EQ(control.live("mappings"), before);

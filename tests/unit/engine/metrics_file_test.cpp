@@ -17,7 +17,7 @@
 namespace fsccl {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int64_t kPeriodMs = 100, kLongMs = 60'000;
 

@@ -43,14 +43,14 @@ fsccl_transport_ops_t ops_with_ways() {
   return ops;
 }
 
-struct Found {
+struct FoundPath {
   std::array<uint8_t, 3> taken{};
   std::array<uint32_t, 3> ticks{};
 };
 
 // Ranks 1 and 2 are on another host than rank 0.
-Found find(int never) {
-  Found found;
+FoundPath find(int never) {
+  FoundPath found;
   over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
     ways = {rank, 0, 0, never};
     const fsccl_transport_ops_t ops = ops_with_ways();

@@ -8,8 +8,8 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kPiece = 64 << 10, kRing = 2 << 20;
-constexpr int kAround = kRing / kPiece;  // pieces until the ring is written again
+constexpr uint64_t kPiece = 64 << 10, kStoreRing = 2 << 20;
+constexpr int kAround = kStoreRing / kPiece;  // pieces until the ring is written again
 
 int64_t now = 0;
 int64_t clock_of_test() { return now; }
@@ -27,7 +27,7 @@ int streamed(SlotStores& stores, int count, uint64_t bytes, int64_t cached_ns, u
 }
 
 TEST(SlotStores, FollowsTheMachine) {
-  SlotStores stores(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test);
+  SlotStores stores(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);
   streamed(stores, 3 * kAround, kPiece, 20);  // the cores have moved apart
   EXPECT_GE(streamed(stores, 6000, kPiece, 20), 5700);
@@ -38,14 +38,14 @@ TEST(SlotStores, FollowsTheMachine) {
 }
 
 TEST(SlotStores, BeginsAsMeasuredAtStart) {
-  SlotStores cached(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test),
-      streaming(4096, kRing, 1, SideBySide::none, clock_of_test);
+  SlotStores cached(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test),
+      streaming(4096, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(cached, 10, 16384, 1), 0);
   EXPECT_EQ(streamed(streaming, 10, 16384, 1), 10);
 }
 
 TEST(SlotStores, SmallPiecesGoByTheStart) {
-  SlotStores stores(1024, kRing, 1, SideBySide::none, clock_of_test);
+  SlotStores stores(1024, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(stores, 1000, 512, 100), 0);
   EXPECT_EQ(streamed(stores, 1000, 2048, 1), 1000);
   EXPECT_FALSE(stores.past_caches(512));
@@ -54,7 +54,8 @@ TEST(SlotStores, SmallPiecesGoByTheStart) {
 
 // A slot that many pieces fill is written as one piece would be.
 TEST(SlotStores, PiecesGoByTheirSlot) {
-  SlotStores near(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test), far(1024, kRing, 1, SideBySide::none, clock_of_test);
+  SlotStores near(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test),
+      far(1024, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_EQ(streamed(near, 100, 256, 2, kPiece), 0);
   EXPECT_EQ(streamed(far, 100, 256, 2, 512), 0);
   EXPECT_EQ(streamed(far, 100, 256, 2, 2048), 100);
@@ -62,19 +63,19 @@ TEST(SlotStores, PiecesGoByTheirSlot) {
 }
 
 TEST(SlotStores, CopiesAsMeasuredWherePeersAreNear) {
-  const auto near = [](SideBySide way) { return SlotStores(UINT64_MAX, kRing, 1, way, clock_of_test); };
+  const auto near = [](SideBySide way) { return SlotStores(UINT64_MAX, kStoreRing, 1, way, clock_of_test); };
   EXPECT_FALSE(near(SideBySide::none).side_by_side(true) || near(SideBySide::none).side_by_side(false));
   EXPECT_FALSE(near(SideBySide::from_slots).side_by_side(true));
   EXPECT_TRUE(near(SideBySide::from_slots).side_by_side(false));
   EXPECT_TRUE(near(SideBySide::both).side_by_side(true) && near(SideBySide::both).side_by_side(false));
-  const SlotStores far(4096, kRing, 1, SideBySide::none, clock_of_test);
+  const SlotStores far(4096, kStoreRing, 1, SideBySide::none, clock_of_test);
   EXPECT_FALSE(far.side_by_side(true));
   EXPECT_TRUE(far.side_by_side(false));
 }
 
 // One write during which the thread did not run says little.
 TEST(SlotStores, AnInterruptionChangesNothing) {
-  SlotStores stores(UINT64_MAX, kRing, 1, SideBySide::none, clock_of_test);
+  SlotStores stores(UINT64_MAX, kStoreRing, 1, SideBySide::none, clock_of_test);
   streamed(stores, 1000, kPiece, 2);
   streamed(stores, 1, kPiece, 100'000);
   EXPECT_EQ(streamed(stores, 1000, kPiece, 2), 0);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace reference;
 
-constexpr uint64_t kSeed = 20240613;
+constexpr uint64_t kCastSeed = 20240613;
 
 bool is_nan(fsccl_dtype_t type, const void* at) { return std::isnan(read_float(type, at)); }
 
@@ -44,7 +44,7 @@ TEST(Cast, EveryValueRoundsOnceToNearestEvenOnEveryTarget) {
 }
 
 TEST(Cast, AnyCountAndAlignmentBothStores) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kCastSeed);
   std::vector<size_t> counts(201);
   for (size_t i = 0; i < counts.size(); ++i) counts[i] = i;
   counts.insert(counts.end(), {4095, 4096, 9001, 33333});
@@ -89,7 +89,7 @@ TEST(Cast, EqualTypesAreACopyAndOthersAreRefused) {
 // A copy of each size between random alignments, of each target and in each way.
 template <class Way>
 void check_copies(const std::vector<size_t>& sizes, const std::vector<Way>& ways, void (*copy)(void*, const void*, size_t, Way)) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kCastSeed);
   for (const std::string& target : targets()) {
     const UseTarget use(target);
     for (const size_t bytes : sizes) {

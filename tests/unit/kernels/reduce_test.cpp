@@ -9,7 +9,7 @@ namespace {
 
 using namespace reference;
 
-constexpr uint64_t kSeed = 3141592;
+constexpr uint64_t kReduceSeed = 3141592;
 constexpr fsccl_op_kind_t kOps[] = {FSCCL_OP_SUM, FSCCL_OP_AVG, FSCCL_OP_MIN, FSCCL_OP_MAX, FSCCL_OP_PROD, FSCCL_OP_PREMUL_SUM};
 
 // One element of a floating-point reduce with accumulator A, as documented.
@@ -192,7 +192,7 @@ void check(const Case& c, const std::vector<std::string>& all_targets, std::mt19
 }
 
 TEST(Reduce, EveryPairOperatorAndNumberOfSources) {
-  std::mt19937_64 random(kSeed);
+  std::mt19937_64 random(kReduceSeed);
   const std::vector<std::string> all_targets = targets();
   int combinations = 0;
   for (int from = 0; from < FSCCL_DTYPE_COUNT; ++from) {
@@ -214,7 +214,7 @@ TEST(Reduce, EveryPairOperatorAndNumberOfSources) {
 }
 
 TEST(Reduce, EverySmallCountOfTheHotCombinations) {
-  std::mt19937_64 random(kSeed + 1);
+  std::mt19937_64 random(kReduceSeed + 1);
   const std::vector<std::string> all_targets = targets();
   const std::pair<fsccl_dtype_t, fsccl_dtype_t> pairs[] = {{FSCCL_BFLOAT16, FSCCL_FLOAT32}, {FSCCL_BFLOAT16, FSCCL_BFLOAT16},
                                                            {FSCCL_FLOAT32, FSCCL_FLOAT32},  {FSCCL_FLOAT16, FSCCL_FLOAT32},
@@ -237,7 +237,7 @@ TEST(Reduce, EverySmallCountOfTheHotCombinations) {
 }
 
 TEST(Reduce, NormIsTheSameHoweverTheRangeIsCut) {
-  std::mt19937_64 random(kSeed + 2);
+  std::mt19937_64 random(kReduceSeed + 2);
   const size_t count = 5 * kNormBlock + 777;
   for (const std::string& target : targets()) {
     const UseTarget use(target);

@@ -12,7 +12,7 @@
 namespace fsccl::testing {
 namespace {
 
-Layout make(fsccl_layout_t kind, const std::vector<ParamShape>& params, int ranks) {
+Layout make_layout(fsccl_layout_t kind, const std::vector<ParamShape>& params, int ranks) {
   auto made = Layout::make(kind, params, ranks);
   EXPECT_TRUE(made.ok()) << made.status().text();
   return made.take();
@@ -29,7 +29,8 @@ TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
   for (int round = 0; round < 400; round++) {
     const auto params = random_params(random);
     const int old_ranks = 1 + static_cast<int>(random() % 5), new_ranks = 1 + static_cast<int>(random() % 5);
-    Resharding plan{make(kinds[random() % 3], params, old_ranks), make(kinds[random() % 3], params, new_ranks), {}, {}};
+    Resharding plan{
+        make_layout(kinds[random() % 3], params, old_ranks), make_layout(kinds[random() % 3], params, new_ranks), {}, {}};
     for (size_t i = 0; i < params.size(); i++)
       for (uint64_t copies = random() % 3; copies > 0; copies--) plan.buffers.push_back({i, uint64_t{1} << random() % 4});
     const int ranks = std::max(old_ranks, new_ranks) + static_cast<int>(random() % 4);
@@ -65,7 +66,7 @@ TEST(Resharding, EveryByteComesOnceFromWhoHasIt) {
 // 1000 bytes in two shards; three hold the first. One of them takes part of it itself; the others share what the rest needs.
 TEST(Resharding, CopiesShareTheWork) {
   const std::vector<ParamShape> params = {{{1000}}};
-  Resharding plan{make(FSCCL_LAYOUT_FLAT, params, 2), make(FSCCL_LAYOUT_FLAT, params, 1), {{0, 1}}, {}};
+  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 2), make_layout(FSCCL_LAYOUT_FLAT, params, 1), {{0, 1}}, {}};
   plan.parties = {{0, -1}, {1, 0}, {0, -1}, {0, -1}};
   std::vector<uint64_t> given;
   for (int giver = 0; giver < 4; giver++) given.push_back(bytes_of(plan.runs(giver, 1)));
@@ -78,7 +79,7 @@ TEST(Resharding, CopiesShareTheWork) {
 
 TEST(Resharding, OfTheSameHostFirst) {
   const std::vector<ParamShape> params = {{{90}}};
-  Resharding plan{make(FSCCL_LAYOUT_FLAT, params, 1), make(FSCCL_LAYOUT_FLAT, params, 1), {{0, 4}}, {}};
+  Resharding plan{make_layout(FSCCL_LAYOUT_FLAT, params, 1), make_layout(FSCCL_LAYOUT_FLAT, params, 1), {{0, 4}}, {}};
   plan.parties = {{0, -1, 7}, {0, -1, 8}, {-1, 0, 8}, {-1, 0, 9}};
   EXPECT_EQ(bytes_of(plan.runs(0, 2)), 0u);
   EXPECT_EQ(bytes_of(plan.runs(1, 2)), 360u);
@@ -88,7 +89,8 @@ TEST(Resharding, OfTheSameHostFirst) {
 
 TEST(Resharding, WhatIsMissing) {
   const std::vector<ParamShape> params = {{{4, 2}}, {{1}}};
-  Resharding plan{make(FSCCL_LAYOUT_PER_PARAM, params, 3), make(FSCCL_LAYOUT_PER_PARAM, params, 2), {{0, 4}, {1, 4}}, {}};
+  Resharding plan{
+      make_layout(FSCCL_LAYOUT_PER_PARAM, params, 3), make_layout(FSCCL_LAYOUT_PER_PARAM, params, 2), {{0, 4}, {1, 4}}, {}};
   plan.parties = {{1, 0}, {-1, -1}};  // chunks of 2 rows: shard 2 holds nothing
   EXPECT_EQ(plan.not_held(), std::vector<int>{0});
   EXPECT_EQ(plan.not_taken(), std::vector<int>{1});

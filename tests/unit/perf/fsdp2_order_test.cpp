@@ -8,7 +8,7 @@
 namespace fsccl::perf {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kOrderMiB = uint64_t{1} << 20;
 
 // Three units of one parameter of 30 M elements, and no padding: 60 MiB gathered, 60 copied out, 60 of gradients, 120 to reduce.
 Model three_units() {
@@ -34,7 +34,7 @@ TEST(Fsdp2Order, MostIsThereWhereAReductionBegins) {
   }
   EXPECT_TRUE(held.empty());
   // The root's parameters, those of b, its gradients, and the reduction of c under way.
-  EXPECT_EQ(most, (60 + 60 + 60 + 120) * kMiB);
+  EXPECT_EQ(most, (60 + 60 + 60 + 120) * kOrderMiB);
 }
 
 TEST(Fsdp2Order, ParametersArePaddedToWholeRowsOfEachRank) {
@@ -42,8 +42,8 @@ TEST(Fsdp2Order, ParametersArePaddedToWholeRowsOfEachRank) {
   model.units.resize(1);
   const auto step = fsdp2_step(model, 7, 2, {false});
   ASSERT_GE(step.size(), 2u);
-  EXPECT_EQ(step[0].bytes, 35 * 2 * kMiB);  // 5 rows each
-  EXPECT_EQ(step[1].bytes, 35 * 2 * kMiB);
+  EXPECT_EQ(step[0].bytes, 35 * 2 * kOrderMiB);  // 5 rows each
+  EXPECT_EQ(step[1].bytes, 35 * 2 * kOrderMiB);
 }
 
 TEST(Fsdp2Order, WhatIsKeptIsNotGatheredAgain) {
@@ -57,9 +57,9 @@ TEST(Fsdp2Order, WhatIsKeptIsNotGatheredAgain) {
 
 TEST(Fsdp2Order, TheAllocatorReservesMoreThanIsLive) {
   const auto step = fsdp2_step(three_units(), 2, 2, {false, false, false});
-  EXPECT_GE(fsdp2_reserved_bytes(step, false), 300 * kMiB);
-  EXPECT_GE(fsdp2_reserved_bytes(step, true), 300 * kMiB);
-  EXPECT_LE(fsdp2_reserved_bytes(step, true), 2 * 300 * kMiB);
+  EXPECT_GE(fsdp2_reserved_bytes(step, false), 300 * kOrderMiB);
+  EXPECT_GE(fsdp2_reserved_bytes(step, true), 300 * kOrderMiB);
+  EXPECT_LE(fsdp2_reserved_bytes(step, true), 2 * 300 * kOrderMiB);
 }
 
 }  // namespace

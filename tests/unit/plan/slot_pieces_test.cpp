@@ -10,11 +10,11 @@
 namespace fsccl::testing {
 namespace {
 
-using Piece = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;  // rank, tick, offset, elements, size of one
+using PieceKey = std::tuple<int, uint16_t, uint64_t, uint64_t, uint64_t>;  // rank, tick, offset, elements, size of one
 
 // Of plans that run side by side: what is read that nobody brought so, and whether two pieces begin in one line.
 void check(const std::vector<Plan>& plans, const std::string& what) {
-  std::set<Piece> brought;
+  std::set<PieceKey> brought;
   std::set<std::tuple<int, uint16_t, uint64_t>> lines;
   for (const Plan& plan : plans)
     for (const Step& step : plan.steps) {

@@ -6,7 +6,7 @@ using namespace fsccl::topo;
 
 namespace {
 
-Connection between(const Topology& topology, const char* from, const char* to) {
+Connection link_between(const Topology& topology, const char* from, const char* to) {
   const int a = topology.find(from), b = topology.find(to);
   EXPECT_TRUE(a >= 0 && b >= 0) << from << " " << to;
   const Graph graph(topology);
@@ -19,53 +19,53 @@ Connection between(const Topology& topology, const char* from, const char* to) {
 
 TEST(Connection, CoresByWhatTheyShare) {
   const Topology server = sample("two_packages.json");
-  EXPECT_EQ(between(server, "server/core0", "server/core0").link, LinkClass::core);
-  EXPECT_EQ(between(server, "server/core0", "server/core7").link, LinkClass::cache);
-  EXPECT_EQ(between(server, "server/core0", "server/core8").link, LinkClass::numa);
-  const Connection far = between(server, "server/core0", "server/core32");
+  EXPECT_EQ(link_between(server, "server/core0", "server/core0").link, LinkClass::core);
+  EXPECT_EQ(link_between(server, "server/core0", "server/core7").link, LinkClass::cache);
+  EXPECT_EQ(link_between(server, "server/core0", "server/core8").link, LinkClass::numa);
+  const Connection far = link_between(server, "server/core0", "server/core32");
   EXPECT_EQ(far.link, LinkClass::host);
-  EXPECT_GT(far.ns, between(server, "server/core0", "server/core8").ns);
-  EXPECT_EQ(between(server, "server/core0", "server/eth0").gb_per_s, 3.125);
+  EXPECT_GT(far.ns, link_between(server, "server/core0", "server/core8").ns);
+  EXPECT_EQ(link_between(server, "server/core0", "server/eth0").gb_per_s, 3.125);
 }
 
 TEST(Connection, GpusByNvlinkAndTheirCardsByPci) {
   const Topology dgx = sample("dgx_h100.json");
-  const Connection gpus = between(dgx, "dgx/gpu0", "dgx/gpu7");
+  const Connection gpus = link_between(dgx, "dgx/gpu0", "dgx/gpu7");
   EXPECT_EQ(gpus.link, LinkClass::nvlink);
   EXPECT_EQ(gpus.gb_per_s, 450);
   EXPECT_EQ(gpus.nodes.size(), 3u);
-  EXPECT_EQ(between(dgx, "dgx/gpu0", "dgx/mlx5_0").link, LinkClass::pcie);
-  EXPECT_EQ(between(dgx, "dgx/gpu0", "dgx/mlx5_0").gb_per_s, 50);
+  EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").link, LinkClass::pcie);
+  EXPECT_EQ(link_between(dgx, "dgx/gpu0", "dgx/mlx5_0").gb_per_s, 50);
   // What is far for the processors is not near through GPUs.
-  EXPECT_EQ(between(dgx, "dgx/core0", "dgx/core111").link, LinkClass::host);
-  EXPECT_EQ(between(dgx, "dgx/mlx5_0", "dgx/mlx5_7").link, LinkClass::host);
+  EXPECT_EQ(link_between(dgx, "dgx/core0", "dgx/core111").link, LinkClass::host);
+  EXPECT_EQ(link_between(dgx, "dgx/mlx5_0", "dgx/mlx5_7").link, LinkClass::host);
   // Nor is a device of the other package nearer than one of this.
   for (const char* device : {"dgx/gpu", "dgx/mlx5_"})
-    EXPECT_GE(between(dgx, "dgx/core0", (device + std::string("7")).c_str()).ns,
-              between(dgx, "dgx/core0", (device + std::string("0")).c_str()).ns)
+    EXPECT_GE(link_between(dgx, "dgx/core0", (device + std::string("7")).c_str()).ns,
+              link_between(dgx, "dgx/core0", (device + std::string("0")).c_str()).ns)
         << device;
 }
 
 TEST(Connection, HostsAlongTheirRails) {
   const Topology cluster = sample("rails_two_tiers.json");
-  const Connection rail = between(cluster, "node0/mlx5_3", "node9/mlx5_3");
+  const Connection rail = link_between(cluster, "node0/mlx5_3", "node9/mlx5_3");
   EXPECT_EQ(rail.link, LinkClass::network);
   EXPECT_EQ(rail.gb_per_s, 50);
   EXPECT_EQ(rail.nodes, (std::vector<int>{cluster.find("node0/mlx5_3"), cluster.find("rail3"), cluster.find("node9/mlx5_3")}));
   // Between rails NVLink and one rail are as wide as the spines, and the network is crossed as seldom as can be.
-  const Connection across = between(cluster, "node0/gpu0", "node15/gpu7");
+  const Connection across = link_between(cluster, "node0/gpu0", "node15/gpu7");
   EXPECT_EQ(across.link, LinkClass::network);
   EXPECT_EQ(across.gb_per_s, 50);
   // What lies inside a host never goes out.
-  EXPECT_NE(between(cluster, "node0/mlx5_0", "node0/mlx5_7").link, LinkClass::network);
+  EXPECT_NE(link_between(cluster, "node0/mlx5_0", "node0/mlx5_7").link, LinkClass::network);
 }
 
 TEST(Connection, NoWayThroughACardWithoutCarrierOrToNobody) {
   Topology hosts = sample("mixed_hosts.json");
-  EXPECT_EQ(between(hosts, "cpu0/core0", "gpu1/gpu0").gb_per_s, 12.5);
+  EXPECT_EQ(link_between(hosts, "cpu0/core0", "gpu1/gpu0").gb_per_s, 12.5);
   for (Node& node : hosts.nodes)
     if (node.kind == Kind::nic && node.name == "eth0") node.down = true;
-  const Connection none = between(hosts, "cpu0/core0", "cpu1/core0");
+  const Connection none = link_between(hosts, "cpu0/core0", "cpu1/core0");
   EXPECT_TRUE(none.nodes.empty());
   EXPECT_EQ(none.gb_per_s, 0);
 }

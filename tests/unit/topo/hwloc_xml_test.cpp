@@ -20,7 +20,7 @@ std::string text_of(const char* name) {
 }
 
 // What load_file() says of such a file; "" where it takes it.
-std::string problem(const std::string& text) {
+std::string xml_problem(const std::string& text) {
   const std::string path = testing::TempDir() + "machine.xml";
   std::ofstream(path) << text;
   const Result<Topology> read = load_file(path);
@@ -55,9 +55,10 @@ TEST(HwlocXml, Hwloc1HangsObjectsBelowTheirMemory) {
 }
 
 TEST(HwlocXml, ErrorsSayWhereAndWhat) {
-  EXPECT_EQ(problem(machine("")), "");
-  EXPECT_EQ(problem(machine("<!-- a comment > --><distances2 type=\"NUMANode\"><indexes length=\"3\">0 1 </indexes></distances2>")),
-            "");
+  EXPECT_EQ(xml_problem(machine("")), "");
+  EXPECT_EQ(
+      xml_problem(machine("<!-- a comment > --><distances2 type=\"NUMANode\"><indexes length=\"3\">0 1 </indexes></distances2>")),
+      "");
   const std::pair<std::string, const char*> kCases[] = {
       {"<topology/>", "line 1: there is no object of type Machine"},
       {"<topology version=\"2.0\">\n<object", "line 2: there must be a '>'"},
@@ -82,24 +83,24 @@ TEST(HwlocXml, ErrorsSayWhereAndWhat) {
       {machine("<!-- "), "a comment does not end"},
   };
   for (const auto& [text, expected] : kCases)
-    EXPECT_NE(problem(text).find(expected), std::string::npos) << text << "\n" << problem(text);
+    EXPECT_NE(xml_problem(text).find(expected), std::string::npos) << text << "\n" << xml_problem(text);
   std::string deep;
   for (int i = 0; i < 1000; i++) deep += "<a>";
-  EXPECT_NE(problem(machine(deep)).find("nested deeper than"), std::string::npos);
+  EXPECT_NE(xml_problem(machine(deep)).find("nested deeper than"), std::string::npos);
 }
 
 // Each attribute that hwloc writes of all objects, taken from one object: an error, and no crash.
 TEST(HwlocXml, WithoutAnAttributeItIsNotComplete) {
   for (const char* name : {"two_memories.xml", "two_nvidia_gpus.xml", "virtual_machine.xml"}) {
     const std::string whole = text_of(name);
-    ASSERT_EQ(problem(whole), "") << name;
+    ASSERT_EQ(xml_problem(whole), "") << name;
     for (const char* key : {"type", "cpuset", "complete_cpuset", "nodeset", "complete_nodeset"}) {
       const std::regex attribute(std::string("(<object[^>]*)\\s") + key + "=\"[^\"]*\"");
       const std::string without = std::regex_replace(whole, attribute, "$1");
       ASSERT_TRUE(without != whole) << key;
-      EXPECT_NE(problem(without), "") << name << " without " << key;
+      EXPECT_NE(xml_problem(without), "") << name << " without " << key;
       const std::string once = std::regex_replace(whole, attribute, "$1", std::regex_constants::format_first_only);
-      EXPECT_NE(problem(once), "") << name << " with one object without " << key;
+      EXPECT_NE(xml_problem(once), "") << name << " with one object without " << key;
     }
   }
 }

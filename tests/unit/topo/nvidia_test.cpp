@@ -22,7 +22,7 @@ Topology discover_playing(enum nvml_play play) {
 
 const Node& at(const Topology& machine, const char* path) { return machine.nodes.at(static_cast<size_t>(machine.find(path))); }
 
-Connection between(const Topology& machine, const char* a, const char* b) {
+Connection gpus_between(const Topology& machine, const char* a, const char* b) {
   return Graph(machine).between(machine.find(a), machine.find(b));
 }
 
@@ -36,7 +36,7 @@ TEST(Nvidia, NameMemoryAndLinksToASwitch) {
   ASSERT_EQ(machine.links.size(), 2u);
   EXPECT_EQ(machine.links[0].gb_per_s, 450);
   EXPECT_EQ(machine.links[1].gb_per_s, 425);
-  const Connection found = between(machine, "gpus/gpu0", "gpus/gpu1");
+  const Connection found = gpus_between(machine, "gpus/gpu0", "gpus/gpu1");
   EXPECT_EQ(found.link, LinkClass::nvlink);
   EXPECT_EQ(found.gb_per_s, 425);
 }
@@ -46,14 +46,14 @@ TEST(Nvidia, LinksFromGpuToGpuAreCountedOnce) {
   EXPECT_TRUE(machine.all(Kind::nv_switch).empty());
   ASSERT_EQ(machine.links.size(), 1u);
   EXPECT_EQ(machine.links[0].gb_per_s, 100);
-  EXPECT_EQ(between(machine, "gpus/gpu1", "gpus/gpu0").link, LinkClass::nvlink);
+  EXPECT_EQ(gpus_between(machine, "gpus/gpu1", "gpus/gpu0").link, LinkClass::nvlink);
 }
 
 TEST(Nvidia, WithoutADriverThereIsWhatPciTells) {
   const Topology machine = discover_playing(NVML_PLAY_NO_DRIVER);
   EXPECT_TRUE(machine.links.empty());
   EXPECT_EQ(at(machine, "gpus/gpu0").bytes, 0u);
-  EXPECT_EQ(between(machine, "gpus/gpu0", "gpus/gpu1").link, LinkClass::pcie);
+  EXPECT_EQ(gpus_between(machine, "gpus/gpu0", "gpus/gpu1").link, LinkClass::pcie);
 }
 
 TEST(Nvidia, AFileIsNotAskedAbout) {

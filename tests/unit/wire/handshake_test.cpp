@@ -8,7 +8,7 @@
 namespace fsccl {
 namespace {
 
-constexpr uint64_t kJob = 42;
+constexpr uint64_t kHandshakeJob = 42;
 
 Nonce nonce_of(uint8_t seed) {
   Nonce nonce;
@@ -25,9 +25,11 @@ Credentials secret(const char* text) {
 }
 
 HandshakeClient client_of(const Credentials& credentials, uint8_t seed = 1) {
-  return {credentials, Purpose::kLink, kJob, 3, 8, nonce_of(seed)};
+  return {credentials, Purpose::kLink, kHandshakeJob, 3, 8, nonce_of(seed)};
 }
-HandshakeServer server_of(const Credentials& credentials, uint8_t seed = 2) { return {credentials, kJob, 1, nonce_of(seed)}; }
+HandshakeServer server_of(const Credentials& credentials, uint8_t seed = 2) {
+  return {credentials, kHandshakeJob, 1, nonce_of(seed)};
+}
 
 TEST(Handshake, BothSidesProveThemselves) {
   HandshakeClient client = client_of(secret("x"));
