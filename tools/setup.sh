@@ -134,8 +134,8 @@ prepare_machine() {
   choose_highway
 }
 
-# build_tree FOLDER [meson option ...]: configures it once (again when the options or the place of the tree changed), and builds it.
-build_tree() {
+# configure_tree FOLDER [meson option ...]: once, and again when the options or the place of the tree changed.
+configure_tree() {
   local folder=$1 stamp log
   shift
   stamp="$root ${CXX:-c++} $*"
@@ -147,17 +147,32 @@ build_tree() {
     meson setup "$folder" "$root" --libdir=lib "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; fail "meson setup failed"; }
     printf '%s' "$stamp" >"$folder/.configured"
   fi
-  log=$folder/build.log
+}
+
+# build_targets FOLDER [target ...]: these, or all of it.
+build_targets() {
+  local folder=$1 log=$1/build.log
+  shift
   say "building ${folder#"$root"/} (log: ${log#"$root"/})"
-  if ninja -C "$folder" -j "$jobs" >"$log" 2>&1; then return; fi
+  if ninja -C "$folder" -j "$jobs" "$@" >"$log" 2>&1; then return; fi
   grep -A 12 -m 1 FAILED "$log" >&2 || tail -n 20 "$log" >&2
   fail "the build failed"
 }
 
-# The tree that both commands use, and the installed form of it.
-build_main_tree() {
+build_tree() { # FOLDER [meson option ...]
+  configure_tree "$@"
+  build_targets "$1"
+}
+
+configure_main_tree() {
   prepare_machine
-  build_tree "$root/build" "--prefix=$install_folder"
+  configure_tree "$root/build" "--prefix=$install_folder"
+}
+
+# The tree that both commands use, or some targets of it, and the installed form of the library and its programs.
+build_main_tree() { # [target ...]
+  configure_main_tree
+  build_targets "$root/build" "$@"
   meson install -C "$root/build" --no-rebuild --only-changed --quiet >"$root/build/install.log" 2>&1 ||
     { tail -n 20 "$root/build/install.log" >&2; fail "the installation into $install_folder failed"; }
 }
