@@ -11,25 +11,26 @@
  *              error. Outputs come last and are written unless the call returns an error. Details of the calling thread's
  *              last error, with advice, are in fsccl_last_error(). Every function may return the usage errors of its
  *              arguments and handles, and FSCCL_ERR_OUT_OF_MEMORY; every operation the error that ended its communicator.
- *              Below stands what else there is.
+ *              Each function's comment lists its other errors.
  *   Handles    NULL, foreign and destroyed handles are errors (FSCCL_ERR_INVALID_HANDLE), never undefined behaviour.
  *              A handle is a small number, not an address: do not dereference it. A call uses its object until it returns, so
  *              one thread may destroy what others use: the destroy waits until their calls have returned, and their next calls
- *              are FSCCL_ERR_INVALID_HANDLE. Where a call of another thread does not return (it waits for other ranks: abort
- *              the communicator first), the destroy is FSCCL_ERR_INVALID_STATE at the communicator's deadline, and nothing has
- *              changed; so it is at once in a callback that the library calls for that object.
+ *              are FSCCL_ERR_INVALID_HANDLE. If such a call has not returned by the communicator's deadline (it waits for other
+ *              ranks: abort the communicator first), the destroy returns FSCCL_ERR_INVALID_STATE and changes nothing. A destroy
+ *              that is called inside a callback of that object returns this error at once.
  *   Config     Configuration structs begin with their own size; initialise them with their FSCCL_..._INIT macro and
  *              then set fields. Fields are only ever appended, so old programs run on newer libraries.
  *   Threads    One thread at a time may issue operations on a communicator, and on the pools and units made on it, and
  *              destroy them. What says "any thread" below may be called by any thread at any time, several at once.
  *   Order      All ranks of a communicator issue its collective operations (marked "collective") in the same order.
  *              Each operation carries a fingerprint (operation, count, dtype, operator, root, sequence number, history of
- *              collective memory events); ranks that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text (seldom,
- *              where small calls had gone on without waiting for all: with the first call in which they may differ).
- *   Blocking   Collective operations take a `work` output. With work == NULL the call returns when the operation is
- *              complete on this rank; otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, with a
- *              work in either case, and the buffers belong to the library until fsccl_work_wait() says FSCCL_OK. A
- *              communicator holds 64 operations in flight: a further call first waits for the oldest. Every wait ends at
+ *              collective memory events); ranks that disagree all get FSCCL_ERR_MISMATCH, with both calls in the text. (Small
+ *              calls may complete before all ranks have called: then the text has the first call that may differ.)
+ *   Blocking   Operations take a `work` output. In host memory, with work == NULL, the call returns when the operation is
+ *              complete on this rank (on a GPU work is NULL, and the call returns when the operation is on its stream);
+ *              otherwise it returns at once, FSCCL_OK if complete or FSCCL_IN_PROGRESS, with a work in either case, and the
+ *              buffers belong to the library until fsccl_work_wait() says FSCCL_OK. A communicator holds 64 operations in
+ *              flight: a further call first waits for the oldest. Every wait ends at
  *              the communicator's deadline (FSCCL_TIMEOUT_MS, from when an operation first waits for a peer) at the latest.
  *   Streams    `stream` orders an operation on device memory (a cudaStream_t). For host memory it must be NULL, but for blocks
  *              of a pool, which have streams of their own (fsccl_pool_use).
@@ -69,7 +70,7 @@ extern "C" {
 /* Grouped by blast radius: what a negative value has damaged. Values are never renumbered. */
 typedef enum fsccl_status {
   FSCCL_OK = 0,
-  FSCCL_IN_PROGRESS = 1, /* submitted, not complete: wait on the work */
+  FSCCL_IN_PROGRESS = 1, /* not complete, or not there, yet */
 
   /* usage (-1 .. -19): this call did nothing; correct it and go on */
   FSCCL_ERR_INVALID_ARGUMENT = -1, /* a value is out of range, NULL, overlapping or inconsistent */
@@ -89,13 +90,14 @@ typedef enum fsccl_status {
   FSCCL_ERR_LINK = -40,
   FSCCL_ERR_PROTOCOL = -41, /* a peer, or somebody else, sent bytes that are not ours */
 
-  /* peer (-60 .. -79): another rank failed or disagrees; the communicator can only be destroyed */
+  /* peer (-60 .. -79): another rank failed or disagrees. The communicator starts no operation any more, unless the function's
+   * comment says that the error does not damage it; fsccl_comm_shrink(), _peer_state(), _async_error() and _destroy() still work */
   FSCCL_ERR_PEER_DEAD = -60,
   FSCCL_ERR_MISMATCH = -61, /* ranks disagree on an operation; the text holds both calls */
   FSCCL_ERR_AUTH = -62,     /* a peer could not prove that it belongs to the job */
   FSCCL_ERR_TIMEOUT = -63,  /* a deadline passed; the text names who was missing */
 
-  /* communicator (-80 .. -99): it can only be destroyed */
+  /* communicator (-80 .. -99): likewise */
   FSCCL_ERR_ABORTED = -80,
   FSCCL_ERR_COMM_FAILED = -81, /* an earlier operation failed; its error is in the text */
 
@@ -327,18 +329,18 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
 
 /*
  * Continues with the survivors: after a rank of `comm` has died or left, those that live make a communicator of themselves,
- * numbered in the order of their old ranks. Collective over the survivors, blocking until they agree who they are, at most to the
- * deadline. A rank that dies or destroys `comm` meanwhile is left out, too; one that is late is waited for. `comm` must have failed
- * on every survivor (abort it where some operations still go on); it stays as it is, to be destroyed. `config`: as with
- * fsccl_comm_split(). Pools and units belong to `comm`: make new ones, and fill them with fsccl_reshard(). Any thread; once at a
- * time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come;
- * FSCCL_ERR_PEER_DEAD, where this rank is itself held for dead by others.
+ * numbered in the order of their old ranks. Collective over the survivors, blocking until they agree who they are, at most for
+ * config->timeout_ms, or else that of `comm`. A rank that dies or destroys `comm` meanwhile is left out, too; one that is late is
+ * waited for. `comm` must have failed on every survivor (abort it where some operations still go on); it stays as it is, to be
+ * destroyed. `config`: as with fsccl_comm_split(). Pools and units belong to `comm`: make new ones, and fill them with
+ * fsccl_reshard(). Any thread; once at a time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come (all
+ * survivors may call again); FSCCL_ERR_PEER_DEAD, where other ranks consider this rank dead.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 
 /*
  * Ends every operation of `comm` on every rank with FSCCL_ERR_ABORTED, including those in which threads wait now. Any thread,
- * at any time, needs no cooperation. Returns at once. Afterwards only fsccl_comm_destroy() is useful.
+ * at any time, needs no cooperation. Returns at once. Afterwards `comm` can be shrunk and destroyed.
  */
 FSCCL_API fsccl_status_t fsccl_comm_abort(fsccl_comm_t comm);
 
@@ -384,10 +386,10 @@ typedef struct fsccl_pool_config {
   size_t size;
   fsccl_memory_t memory;
   int device;           /* for device memory */
-  uint64_t limit_bytes; /* the most this rank may reserve, in whole pages, shared slots counted on every rank; 0:
-                           FSCCL_POOL_LIMIT. Slots together keep below the smallest of the ranks' limits, so that a slot beyond it
-                           is refused on all of them (docs/memory.md: when there is room). On a GPU without either: 90 % of its
-                           free memory, shared by the ranks of `comm` that are on it */
+  uint64_t limit_bytes; /* the most memory that this rank may reserve, usable up to its last whole page. Every rank counts shared
+                           slots in full. All slots together stay within the smallest limit of the ranks: a slot that exceeds it
+                           is refused on every rank (docs/memory.md: when there is room). 0: FSCCL_POOL_LIMIT; if that is unset
+                           too, on a GPU 90 % of its free memory, shared by the ranks of `comm` that are on it */
   int record;           /* 1 (default): record the first step and plan from it; 0: only a declared schedule plans */
   const char* name;     /* for messages and metrics; copied; NULL: the library makes one */
   int dry_run; /* 1: a rehearsal. Units on this pool do all but bytes: addresses, plans, signals, statistics and counters are
@@ -559,8 +561,9 @@ typedef struct fsccl_event {
  * event when a unit would take a slot that it holds, or give back one that it does not (GRAD and REDUCE: reduce_grads, too).
  */
 FSCCL_API fsccl_status_t fsccl_pool_schedule(fsccl_pool_t pool, const fsccl_event_t* events, size_t count);
-/* Marks the end of a step. Same place in the order of collective calls on all ranks. It does not communicate; a step after a plan
- * that needs less memory it waits until every rank has released that, as fsccl_unit_grad() waits, and gives it back. */
+/* Marks the end of a step. Same place in the order of collective calls on all ranks. It does not communicate. When a new plan needs
+ * less memory than the old one, the call one step later waits until every rank has released the surplus, as fsccl_unit_grad()
+ * waits, and gives the surplus back. */
 FSCCL_API fsccl_status_t fsccl_pool_step(fsccl_pool_t pool);
 
 /* ----------------------------------------------------------------------------------------------------- units ---- */
@@ -717,7 +720,7 @@ FSCCL_API fsccl_status_t fsccl_unit_mark_changed(fsccl_unit_t unit);
  * by_parameter is FSCCL_ERR_NOT_AVAILABLE, and so is a stream that is being captured. The communicator's deadline counts from
  * when the stream has come to an operation; when it passes, or a peer dies, this rank's streams go on, with undefined contents,
  * and the next call returns the error. destroy waits for the unit's operations, and until peers have read its slots. A stream
- * that was named must live until another is, or the unit is destroyed.
+ * that was named must live as long as fsccl_pool_create() says: while other streams are used with the pool.
  */
 FSCCL_API fsccl_status_t fsccl_unit_set_stream(fsccl_unit_t unit, void* stream);
 /* Gives the parameters' slot back (see fsccl_keep_t). param(i) is invalid from here on. Does not communicate; waits for the
@@ -730,11 +733,12 @@ FSCCL_API fsccl_status_t fsccl_unit_reshard(fsccl_unit_t unit);
  * with one slot. A tied one is its owner's. */
 FSCCL_API fsccl_status_t fsccl_unit_release(fsccl_unit_t unit, size_t index);
 
-/* The whole gradient of parameter `index` in reduce_dtype, shaped and ordered as param(index), for the caller to write; the first
- * call of a step takes the slot (contents undefined) and it stays until reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen
+/* The whole gradient of parameter `index` in reduce_dtype, shaped and ordered as param(index), for the caller to write. The
+ * first call after fsccl_unit_reduce_grads() (or after creation) takes the slot, whose contents are then undefined; the unit keeps
+ * it until the next reduce_grads. FSCCL_ERR_INVALID_ARGUMENT for a frozen
  * parameter; a tied one gives its owner's. By parameter: takes the slot of this one alone. In host memory the call that takes a
  * slot waits for the unit's (by parameter: this one's) previous reduction, and until every rank is done with what was in the slot.
- * The wait ends with an error, and the shard_comm with it, when a rank that it waits for dies or leaves (FSCCL_ERR_PEER_DEAD), when
+ * The wait ends with an error, and the shard_comm fails, when a rank that it waits for dies or leaves (FSCCL_ERR_PEER_DEAD), when
  * somebody aborts the shard_comm (FSCCL_ERR_ABORTED) and after the deadline (FSCCL_ERR_TIMEOUT). FSCCL_ERR_OUT_OF_MEMORY as with
  * unshard. */
 FSCCL_API fsccl_status_t fsccl_unit_grad(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
@@ -976,8 +980,8 @@ FSCCL_API fsccl_status_t fsccl_send(const void* buffer, size_t count, fsccl_dtyp
                                     void* stream, fsccl_work_t* work);
 FSCCL_API fsccl_status_t fsccl_recv(void* buffer, size_t count, fsccl_dtype_t dtype, int peer, int tag, fsccl_comm_t comm,
                                     void* stream, fsccl_work_t* work);
-/* Returns whether `peer` has called fsccl_send() to this rank, and no fsccl_recv() has taken that message: FSCCL_OK, and the next
- * fsccl_recv() from `peer` receives it. FSCCL_IN_PROGRESS: no message is there, or a receive from `peer` is in flight. Else the
+/* Returns FSCCL_OK when a message from `peer` has arrived that no fsccl_recv() has taken: the next fsccl_recv() from `peer`
+ * receives it, whatever its tag. FSCCL_IN_PROGRESS: no message has arrived yet, or a receive from `peer` is in flight. Else the
  * communicator's error. For messages in host memory. Does not block, is not collective. */
 FSCCL_API fsccl_status_t fsccl_probe(int peer, fsccl_comm_t comm);
 /*
@@ -1030,24 +1034,25 @@ FSCCL_API fsccl_status_t fsccl_work_wait(fsccl_work_t work, int64_t timeout_ms);
 FSCCL_API fsccl_status_t fsccl_work_error(fsccl_work_t work);
 /*
  * Calls done(context, status) once, when the operation is complete (FSCCL_OK) or its communicator has failed or was aborted
- * (that error). Is it over already: before this function returns, in this thread (asked from inside another callback: in this
- * thread, when that one has returned). Else in whichever thread completes the operation: one that waits or tests, or the
- * library's service thread, which progresses it from now on; fsccl_comm_destroy() calls those that are left. So callbacks of
- * one communicator may run at once in several threads, and fsccl_work_wait() may return before a callback has: `context` must
- * live until done was called. Any number of callbacks per work. `done` must be short, must not throw and must not wait: not
- * for another thread, nor in a blocking function of this library (it may test works, submit operations with a work while
- * fewer than 64 are in flight, and abort). Destroying a communicator or pool in it is FSCCL_ERR_INVALID_STATE. Any thread.
- * Errors: those of the handle; done == NULL.
+ * (that error). If the operation is over already, `done` runs in this thread before this function returns (asked from inside
+ * another callback: in this thread, when that one has returned). Else it runs in whichever thread completes the operation:
+ * one that waits or tests, or the library's service thread, which progresses it from now on; fsccl_comm_destroy() calls
+ * those that are left. So callbacks of one communicator may run at once in several threads, and fsccl_work_wait() may
+ * return before a callback has: `context` must live until done was called. Any number of callbacks per work. `done` must be
+ * short, must not throw and must not wait: not for another thread, nor in a blocking function of this library (it may test
+ * works, submit operations with a work while fewer than 64 are in flight, and abort). Destroying a communicator or pool in
+ * it is FSCCL_ERR_INVALID_STATE. Any thread. Errors: those of the handle; done == NULL.
  */
 FSCCL_API fsccl_status_t fsccl_work_callback(fsccl_work_t work, void (*done)(void* context, fsccl_status_t status), void* context);
 /*
  * *fd: an eventfd (close-on-exec, nonblocking) that becomes readable when the operation is complete or has failed, at once if
- * it is over already; fsccl_work_test() then says which. The caller owns it and closes it, at any time. One descriptor more
- * belongs to the library until then. Each call makes another. Progress and threads as with fsccl_work_callback(). Errors:
- * those of the handle; fd == NULL; FSCCL_ERR_SYSTEM when the process has no descriptor left.
+ * it is over already; fsccl_work_test() then says which. The caller owns it and closes it, at any time. The library keeps a
+ * duplicate until the operation is over. Each call makes another. Progress and threads as with fsccl_work_callback().
+ * Errors: those of the handle; fd == NULL; FSCCL_ERR_LIMIT when the process has no descriptor left.
  */
 FSCCL_API fsccl_status_t fsccl_work_event_fd(fsccl_work_t work, int* fd);
-/* Says that the handle is no longer used. The operation goes on. NULL is allowed. */
+/* Does nothing today: a work stays valid until its communicator is destroyed. Call it when the handle is no longer used. NULL is
+ * allowed. */
 FSCCL_API fsccl_status_t fsccl_work_release(fsccl_work_t work);
 
 /* --------------------------------------------------------------------------------------------------- insight ---- */

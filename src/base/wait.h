@@ -56,7 +56,7 @@ Result<bool> wait_unless(const BreakCheck& broken, const Holds& holds, Deadline 
 // How soon a wait that nobody can wake notices a reason to end.
 inline constexpr int64_t kBreakCheckNs = 10'000'000;
 
-// For waits that nothing but the deadline can end.
+// For waits that only the condition or the deadline ends.
 inline constexpr auto kNothingBreaks = [] { return false; };
 
 // A pause between looks at something that nobody announces: first the core is given away a number of times, then the thread sleeps,

@@ -1,13 +1,13 @@
 // How far streams have got. A mark stands for all that a stream had been given when it was set; other streams wait for it, and so
 // can the host. Streams have numbers, and marks of one stream follow one another: who waits for one has waited for those before.
 //
-// A mark is an event of CUDA only where somebody may wait: while a pool knows one stream alone, to set a mark counts and no more.
+// A mark is an event of CUDA only where somebody may wait: while a pool knows one stream alone, set() only increments a counter.
 // Events are used again; of a stream whose marks stay open for long only the youngest kMostEvents have one, and an older mark is
 // then waited for by the next one that has: a little more than was asked for, and still nothing that was put on the stream later
 // than the wait. So a stream must live while others are used with the pool (PyTorch's live for ever); at the end it may be gone.
 //
-// A stream that is being captured gets no event: that would be the graph's, and who waits for it a part of the capture. Its marks
-// are open until the capture is over.
+// A stream that is being captured gets no event: the event would belong to the graph, and a stream that waits for it would join the
+// capture. The marks of such a stream are open until the capture is over.
 //
 // One thread at a time.
 #pragma once

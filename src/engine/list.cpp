@@ -112,9 +112,11 @@ Completion located(Operation& op) {
   bool direct = true;
   for (const Location& location : run.all) direct &= location.arena != kPrivate || run.engine.one_process();
   op.bindings = run.bindings.data();
-  op.complete = direct ? nullptr : next_window;
   op.plan = direct ? &run.entry->direct : &run.entry->windows[0];
-  if (!direct) return Completion::again;
+  if (!direct) {
+    op.complete = next_window;
+    return Completion::again;
+  }
   const ListShape& shape = run.entry->shape;
   const size_t tensors = shape.tensors.size();
   run.remotes.resize(2 * tensors * ranks);
@@ -134,6 +136,7 @@ Completion located(Operation& op) {
     }
     run.bindings[buffer].table = &run.remotes[buffer * ranks];
   }
+  op.complete = nullptr;  // not before: without one, an operation whose steps are over has completed
   return Completion::again;
 }
 
