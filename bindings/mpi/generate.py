@@ -46,7 +46,8 @@ def main():
     found = groups(sys.argv[1])
     source = ['/* Generated from symbols.txt. */', '#include <stdint.h>', '#define EXPORT __attribute__((visibility("default")))',
               'int fsccl_mpi_missing(const char* name);']
-    header = ['// Generated from symbols.txt: the numbers of the constants.', '#pragma once', '#include <cstdint>', 'namespace fsccl_mpi {']
+    header = ['// Generated from symbols.txt: the numbers of the constants.', '#pragma once', '#include <cstdint>',
+              'namespace fsccl_mpi {']
     for group in ('constants', 'errors', 'datatypes', 'operators', 'others'):
         kind = 'int' if group in ('constants', 'errors') else 'uintptr_t'
         for name, value in numbered(found[group]):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that MPITRAMPOLINE_LIB names when jaxlib is
-loaded, and looks nowhere later; so all of this comes before jax is imported. The ranks meet through JAX's coordination service:
+"""XLA's own collectives over FSCCL. jaxlib carries MPItrampoline, which loads the library that MPITRAMPOLINE_LIB names when jaxlib
+is loaded, and looks nowhere later; so all of this comes before jax is imported. The ranks meet through JAX's coordination service:
 rank, number of ranks and the unique id come from there, and no variable of a launcher is needed.
 """
 
@@ -28,15 +28,15 @@ _rounds = 0
 
 
 def use():
-    """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call changes nothing. Raises RuntimeError
-    where it cannot be done, and says what to do. Sets JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
+    """Makes JAX's CPU collectives run over FSCCL. Call it before jax is imported; a second call changes nothing. Raises
+    RuntimeError where it cannot be done, and says what to do. Sets JAX_CPU_COLLECTIVES_IMPLEMENTATION and MPITRAMPOLINE_LIB."""
     global _door  # pylint: disable=global-statement
     if _door is not None:
         return
     if "jaxlib" in sys.modules:
-        raise RuntimeError("fsccl_jax.use() comes too late: jaxlib is imported already, and it looks for a library for its collectives "
-                           "only then. Call fsccl_jax.use() before the first `import jax` (also of flax, optax or another package that "
-                           "imports it), or start the program with `python -m fsccl_jax program.py`.")
+        raise RuntimeError("fsccl_jax.use() comes too late: jaxlib is imported already, and it looks for a library for its "
+                           "collectives only then. Call fsccl_jax.use() before the first `import jax` (also of flax, optax or "
+                           "another package that imports it), or start the program with `python -m fsccl_jax program.py`.")
     library = str(libraries.path(LIBRARY))
     _check_variables(library)
     _check_jaxlib()
@@ -59,19 +59,19 @@ def counters():
 def _check_variables(library):
     chosen = os.environ.get(COLLECTIVES)
     if chosen not in (None, "", "mpi"):
-        raise RuntimeError(f"fsccl_jax.use(): {COLLECTIVES} is {chosen}, which asks JAX for other collectives: unset it, or do not call "
-                           "use()")
+        raise RuntimeError(f"fsccl_jax.use(): {COLLECTIVES} is {chosen}, which asks JAX for other collectives: unset it, or do not "
+                           "call use()")
     other = os.environ.get(TRAMPOLINE)
     if other and Path(other).resolve() != Path(library):
-        raise RuntimeError(f"fsccl_jax.use(): {TRAMPOLINE} is {other}, another MPI for this process, and only one can be used: unset it, "
-                           "or do not call use()")
+        raise RuntimeError(f"fsccl_jax.use(): {TRAMPOLINE} is {other}, another MPI for this process, and only one can be used: "
+                           "unset it, or do not call use()")
     for name in IN_THE_WAY:
         if os.environ.get(name):
-            raise RuntimeError(f"fsccl_jax.use(): {name} is {os.environ[name]}, with which jaxlib does not load FSCCL as it starts: "
-                               "unset it")
+            raise RuntimeError(f"fsccl_jax.use(): {name} is {os.environ[name]}, with which jaxlib does not load FSCCL as it "
+                               "starts: unset it")
     if (mode := os.environ.get("MPITRAMPOLINE_DLOPEN_MODE") or "dlopen") != "dlopen":
-        raise RuntimeError(f"fsccl_jax.use(): MPITRAMPOLINE_DLOPEN_MODE is {mode}, with which jaxlib loads a second copy of FSCCL that "
-                           "does not know this process: unset it")
+        raise RuntimeError(f"fsccl_jax.use(): MPITRAMPOLINE_DLOPEN_MODE is {mode}, with which jaxlib loads a second copy of FSCCL "
+                           "that does not know this process: unset it")
 
 
 def _check_jaxlib():
@@ -85,8 +85,8 @@ def _check_jaxlib():
             with open(folder / name, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
                 if text.find(TRAMPOLINE.encode()) >= 0:
                     return
-    raise RuntimeError(f"fsccl_jax.use(): the jaxlib in {folder} has no MPItrampoline in it, so it cannot load other collectives: install "
-                       "jaxlib 0.10 or newer from PyPI for Linux")
+    raise RuntimeError(f"fsccl_jax.use(): the jaxlib in {folder} has no MPItrampoline in it, so it cannot load other collectives: "
+                       "install jaxlib 0.10 or newer from PyPI for Linux")
 
 
 def _devices():
@@ -106,8 +106,8 @@ def _who(rank, ranks, why, capacity):
     """Called by MPI_Init, in the thread in which JAX makes its CPU backend."""
     try:
         if (devices := _devices()) > 1:
-            raise RuntimeError(f"this process has {devices} CPU devices, and XLA's MPI collectives support one: start a process for each "
-                               "device instead of --xla_force_host_platform_device_count or jax_num_cpu_devices")
+            raise RuntimeError(f"this process has {devices} CPU devices, and XLA's MPI collectives support one: start a process "
+                               "for each device instead of --xla_force_host_platform_device_count or jax_num_cpu_devices")
         rank[0], ranks[0] = _state().process_id, _state().num_processes
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
@@ -127,7 +127,8 @@ def _all_gather(_, mine, everybody, count):
         for rank in range(state.num_processes):
             part = state.client.blocking_key_value_get_bytes(name + str(rank), 600_000)
             if len(part) != count:
-                raise RuntimeError(f"process {rank} has sent {len(part)} bytes instead of {count}: is its fsccl_jax another version?")
+                raise RuntimeError(f"process {rank} has sent {len(part)} bytes instead of {count}: give all processes one "
+                                   "version of fsccl_jax")
             ctypes.memmove(everybody + rank * count, part, count)
         return 0
     except Exception as error:  # pylint: disable=broad-exception-caught
