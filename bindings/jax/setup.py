@@ -24,7 +24,7 @@ NEEDS = ('libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and th
          'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
          'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev. '
          'Or let FSCCL_JAX_LIBRARIES list the folders of libraries that are built already.')
-CARRIED = ('libfsccl.so.0', 'libfsccl_mpi.so')
+CARRIED = ('libfsccl.so.0', 'libfsccl_jax.so', 'libfsccl_mpi.so')
 
 
 def version():
@@ -62,7 +62,7 @@ def build_library(target):
         run('ninja', '-C', build)
         for path, name in needed_libraries(Path(build) / 'libfsccl.so.0'):
             shutil.copy(path, target / name)
-        carry([Path(build), Path(build) / 'bindings/mpi'], target)
+        carry([Path(build), Path(build) / 'bindings/jax', Path(build) / 'bindings/mpi'], target)
 
 
 def carry(folders, target):

@@ -4,11 +4,12 @@
   pip install ./bindings/jax
   python examples/jax/fsdp_train.py --ranks 2
   python examples/jax/fsdp_train.py --ranks 2 --form gspmd           the sharding is left to XLA
+  python examples/jax/fsdp_train.py --ranks 2 --form fused           FSCCL's own collectives, bfloat16 as bfloat16
   python examples/jax/fsdp_train.py --ranks 2 --model transformer    110 million parameters
   python examples/jax/fsdp_train.py --ranks 2 --collectives gloo
   mpirun -n 2 python examples/jax/fsdp_train.py                      srun likewise; JAX knows both
 
-One line concerns FSCCL: fsccl_jax.use(), before jax is imported.
+One line concerns FSCCL: fsccl_jax.use(), before jax is imported. --form fused calls it by itself instead (fused_form).
 """
 import argparse
 import json
@@ -26,8 +27,8 @@ DIGITS = pathlib.Path(__file__).resolve().parents[1] / "data/digits.csv"
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--collectives", choices=["fsccl", "gloo"], default="fsccl")
-    parser.add_argument("--form", choices=["shard_map", "gspmd", "replicated"], default="shard_map",
-                        help="gathers written out, a sharding from which XLA makes them, or whole parameters on every rank")
+    parser.add_argument("--form", choices=["shard_map", "fused", "gspmd", "replicated"], default="shard_map",
+                        help="gathers written out, FSCCL's own, a sharding from which XLA makes them, or whole parameters")
     parser.add_argument("--model", choices=["digits", "transformer"], default="digits")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="in which is computed")
     parser.add_argument("--layers", type=int, default=0)
@@ -63,7 +64,7 @@ def start(ranks):
 options = arguments()
 if options.ranks and options.rank < 0:
     sys.exit(start(options.ranks))
-if options.collectives == "fsccl":
+if options.collectives == "fsccl" and options.form != "fused":
     import fsccl_jax
     fsccl_jax.use()
 
@@ -150,7 +151,11 @@ def loss_of(model, layers, gathered, batch):
         def run(part, x, index=index):
             return model.apply(index, last, gathered(index, part), x)
         x = jax.checkpoint(run)(layer, x)
-    logits = jax.nn.log_softmax(x.astype(jnp.float32))
+    return loss_at(x, batch)
+
+
+def loss_at(logits, batch):
+    logits = jax.nn.log_softmax(logits.astype(jnp.float32))
     return -jnp.mean(jnp.take_along_axis(logits, batch[1][..., None], -1))
 
 
@@ -193,6 +198,31 @@ def flat_form(model, layers, mesh):
     return [put(flat(layer), NamedSharding(mesh, split)) for layer in layers], sharded
 
 
+def fused_form(model, layers, mesh):
+    """FSDP on FSCCL's own collectives, which need no use(): a layer's arrays are gathered in one call, in the dtype of the wire."""
+    import fsccl_jax  # pylint: disable=import-outside-toplevel
+    group = fsccl_jax.join(mesh)
+    split, last = fsccl_jax.fsdp.spec(group), len(layers) - 1
+    dealt = [fsccl_jax.fsdp.shard(group, layer) for layer in layers]
+    fused = [fsccl_jax.fsdp.Layer(group, lambda layer, x, index=index: model.apply(index, last, layer, x), shapes, f"layer {index}",
+                                  wire=options.dtype) for index, (_, shapes) in enumerate(dealt)]
+
+    def loss_over(parts, batch, token):
+        x = batch[0]
+        for layer, part in zip(fused, parts):
+            x, token = layer(part, x, token)
+        return loss_at(x, batch)
+
+    def step(parts, state, number, batch):
+        # The gradient of the token is the token of the end of backward.
+        loss, (gradients, token) = jax.value_and_grad(loss_over, argnums=(0, 2))(parts, batch, group.token())
+        sums, token = group.all_reduce(loss, token, "loss")
+        return *adam(parts, gradients, state, number), sums / group.ranks
+
+    sharded = jax.shard_map(step, mesh=mesh, in_specs=(split, split, P(), split), out_specs=(split, split, P()), check_vma=False)
+    return [shards for shards, _ in dealt], sharded
+
+
 def xla_form(model, layers, mesh, is_sharded):
     """XLA makes the collectives: from parameters that are split along their first dimension where that divides, or are whole."""
     whole = NamedSharding(mesh, P())
@@ -227,8 +257,8 @@ def main():
     say = print if jax.process_index() == 0 else lambda *_, **__: None
     say(f"{sum(array.size for layer in layers for array in layer.values()):,} parameters, {mesh.size} ranks, {options.form}, "
         f"{options.collectives}")
-    if options.form == "shard_map":
-        parameters, step = flat_form(model, layers, mesh)
+    if options.form in ("shard_map", "fused"):
+        parameters, step = {"shard_map": flat_form, "fused": fused_form}[options.form](model, layers, mesh)
     else:
         parameters, step = xla_form(model, layers, mesh, options.form == "gspmd")
     step = jax.jit(step, donate_argnums=(0, 1))

@@ -17,13 +17,15 @@ def test_a_program_runs_on_the_wheel_alone(tmp_path):
     assert wheel.name.startswith("fsccl_jax-") and "-py3-none-" in wheel.name
     place = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(place)
-    assert {file.name for file in (place / "fsccl_jax").glob("*.so*")} == {"libfsccl.so.0", "libfsccl_mpi.so"}
+    assert {file.name for file in (place / "fsccl_jax").glob("*.so*")} == {"libfsccl.so.0", "libfsccl_jax.so", "libfsccl_mpi.so"}
     outputs = r.run("""
         x = shard_map(lambda x: lax.psum(x, "ranks"))(split(np.ones(4, np.float32)))
-        print("total", float(x.addressable_shards[0].data[0]), fsccl_jax.__file__)
+        group = fsccl_jax.join(mesh)
+        y = shard_map(lambda x: group.all_reduce(x, group.token())[0])(x)
+        print("total", float(y.addressable_shards[0].data[0]), fsccl_jax.__file__)
         """, PYTHONPATH=str(place), FSCCL_JAX_LIBRARIES="")
     for output in outputs:
-        assert f"total 2.0 {place}" in output, output
+        assert f"total 4.0 {place}" in output, output
 
 
 def test_a_missing_library_is_named_when_the_wheel_is_built(tmp_path):

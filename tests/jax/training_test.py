@@ -25,8 +25,15 @@ def test_losses_of_two_ranks_are_gloos_bit_for_bit(form):
     assert float.fromhex(over_fsccl[-1]) < 0.5 * float.fromhex(over_fsccl[0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_losses_of_fsccls_own_collectives_are_those_of_xlas(dtype):
+    own, xlas = ([float.fromhex(value) for value in losses(2, form, collectives, "--dtype", dtype)]
+                 for form, collectives in (("fused", "fsccl"), ("shard_map", "gloo")))
+    assert own == xlas if dtype == "float32" else own == pytest.approx(xlas, rel=1e-2)
+
+
 @pytest.mark.parametrize("count", [3, 4])
-@pytest.mark.parametrize("form", ["shard_map", "gspmd"])
+@pytest.mark.parametrize("form", ["shard_map", "gspmd", "fused"])
 def test_losses_of_more_ranks_are_close_to_one_process(count, form):
     alone = [float.fromhex(value) for value in losses(1, "shard_map", "gloo")]
     together = [float.fromhex(value) for value in losses(count, form, "fsccl")]

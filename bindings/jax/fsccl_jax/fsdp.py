@@ -36,8 +36,8 @@ def spec(group):
 
 
 class Layer:
-    """Calls apply(parameters, x) with whole parameters. wire: the dtype in which parameters and gradients travel and apply() gets
-    them; None: as they are. keep: backward uses the parameters of forward, and does not gather them again."""
+    """Calls apply(parameters, x) with whole parameters. wire: the dtype in which parameters and gradients travel, and which apply()
+    takes; None: as they are. keep: backward uses the parameters of forward, and does not gather them again."""
 
     def __init__(self, group, apply, shapes, site, wire=None, keep=False):
         self.group, self.apply, self.site = group, apply, site

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSCCL's own collectives inside shard_map, through XLA's typed FFI: pytrees in one operation, 16-bit floats as they are, uneven parts.
+"""FSCCL's own collectives inside shard_map, through XLA's typed FFI: pytrees in one call, 16-bit floats as they are, uneven parts.
 
-    group = fsccl_jax.join(mesh)                                # collective over the processes, after jax.distributed.initialize()
-    def step(parts, batch):                                     # inside shard_map(..., mesh=mesh, check_vma=False)
+    group = fsccl_jax.join(mesh)                  # collective over the processes, after jax.distributed.initialize()
+    def step(parts, batch):                       # inside shard_map(..., mesh=mesh, check_vma=False)
         token = group.token()
         weights, token = group.all_gather(parts, token)
         ...
@@ -19,7 +19,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax._src import distributed
 
 from . import libraries
@@ -141,8 +140,8 @@ class Group:
     def _check_reduced(name, tree):
         for leaf in jax.tree.leaves(tree):
             if leaf.dtype.itemsize == 1 and jnp.issubdtype(leaf.dtype, jnp.floating):
-                raise TypeError(f"fsccl_jax.{name}: an array is of {leaf.dtype}: 8-bit floats are gathered and broadcast, not reduced; "
-                                "cast it to bfloat16 first")
+                raise TypeError(f"fsccl_jax.{name}: an array is of {leaf.dtype}: 8-bit floats are gathered and broadcast, not "
+                                "reduced; cast it to bfloat16 first")
 
     def _apply(self, function, name, tree, token, site, counts):
         leaves, structure = jax.tree.flatten(tree)
@@ -150,8 +149,8 @@ class Group:
             return tree, token
         counts = None if counts is None else tuple(int(count) for count in counts)
         if counts is not None and (len(counts) != self.ranks or min(counts) < 0):
-            raise ValueError(f"fsccl_jax.{name}: counts has {len(counts)} numbers {counts}: give one for each of the {self.ranks} ranks, "
-                             "0 or more")
+            raise ValueError(f"fsccl_jax.{name}: counts has {len(counts)} numbers {counts}: give one for each of the {self.ranks} "
+                             "ranks, 0 or more")
         for leaf in leaves:
             if name in ("all_reduce", "broadcast"):
                 continue
@@ -162,8 +161,8 @@ class Group:
                 raise ValueError(f"fsccl_jax.{name}: an array has {rows} rows, and counts {counts} ask for "
                                  f"{max(counts) if name == 'all_gather' else sum(counts)}")
             if counts is None and name != "all_gather" and rows % self.ranks:
-                raise ValueError(f"fsccl_jax.{name}: an array has {rows} rows, which is no multiple of {self.ranks} ranks: pad it, or "
-                                 "give counts")
+                raise ValueError(f"fsccl_jax.{name}: an array has {rows} rows, which is no multiple of {self.ranks} ranks: pad it"
+                                 f"{', or give counts' if name == 'reduce_scatter' else ''}")
         results, token = function(self, _site(name, site), counts, tuple(leaves), token)
         return jax.tree.unflatten(structure, results), token
 
@@ -171,8 +170,3 @@ class Group:
 def counters():
     """{name: number} of what the groups of this process have moved so far (fsccl_counters_t)."""
     return libraries.read_counters(_load().fsccl_jax_counters)
-
-
-def rows_of(counts, ranks, rows):
-    """How many rows each rank has of an array with `rows` in all."""
-    return np.asarray(counts) if counts is not None else np.full(ranks, rows // ranks)

@@ -38,7 +38,7 @@ def call(kind, group, site, counts, leaves, token, root=0):
     results = [jax.ShapeDtypeStruct(_shape(kind, leaf, group.ranks, counts), leaf.dtype) for leaf in leaves]
     run = jax.ffi.ffi_call(TARGET, (*results, jax.ShapeDtypeStruct((1,), jnp.float32)), has_side_effect=True)
     numbers = np.asarray([_counts(kind, leaf, group.ranks, counts) for leaf in leaves], np.int64).reshape(-1)
-    *values, token = run(*leaves, token, kind=np.int64(kind), group=np.int64(group.number), site=site, counts=numbers, op=np.int64(0),
+    *values, token = run(*leaves, token, kind=np.int64(kind), group=np.int64(group.number), site=site, counts=numbers,
                          root=np.int64(root))
     return tuple(values), token
 
@@ -49,8 +49,8 @@ def _back(kind, group, site, counts, cotangents, token, root=0):
     if kind in (REDUCE_SCATTER, ALL_REDUCE):
         for index in present:
             if cotangents[index].dtype.itemsize == 1:
-                raise TypeError(f"fsccl_jax: the gradient of \"{site}\" is of {cotangents[index].dtype}: 8-bit floats are not reduced. "
-                                "Gather them under jax.lax.stop_gradient, or cast before the gather")
+                raise TypeError(f"fsccl_jax: the gradient of \"{site}\" is of {cotangents[index].dtype}: 8-bit floats are not "
+                                "reduced. Gather them under jax.lax.stop_gradient, or cast before the gather")
     results = [None] * len(cotangents)
     if present:
         values, token = call(kind, group, site + " (transposed)", counts, [cotangents[index] for index in present], token, root)

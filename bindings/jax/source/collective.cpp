@@ -19,6 +19,7 @@ namespace {
 
 enum Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
 constexpr int kExecute = 3, kMetadata = 1;
+constexpr int64_t kDriveMs = 5;
 // Codes of absl::Status.
 constexpr int kInvalidArgument = 3, kDeadline = 4, kFailedPrecondition = 9, kInternal = 13, kUnavailable = 14;
 
@@ -113,6 +114,18 @@ void done(void* context, fsccl_status_t status) {
   hand_off([pending, status] { complete(pending, status); });
 }
 
+// Looks after a call for a moment itself, for a thread that runs sees the end sooner than one that has to be woken, on cores that
+// XLA keeps busy. Then the library's own thread goes on, and calls back.
+void drive(Pending* pending) {
+  const fsccl_work_t last = pending->works.back();
+  fsccl_status_t status = fsccl_work_wait(last, kDriveMs);
+  if (status == FSCCL_IN_PROGRESS) {
+    status = fsccl_work_callback(last, done, pending);
+    if (status == FSCCL_OK) return;
+  }
+  complete(pending, status);
+}
+
 struct Type {
   fsccl_dtype_t dtype;
   size_t parts;  // a complex number is two
@@ -201,15 +214,13 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
   const auto next = [&pending] { return &pending.works.emplace_back(nullptr); };
   fsccl_status_t status = fsccl_all_gather(&pending.mine, pending.sites.data(), sizeof(Site), FSCCL_UINT8, comm, nullptr, next());
   if (status < FSCCL_OK) return status;
-  fsccl_op_t op = FSCCL_SUM;
-  op.kind = static_cast<int32_t>(number(call.attributes, "op"));
   const int root = static_cast<int>(number(call.attributes, "root"));
   if (kind == kAllReduce || kind == kAllToAll) {
     for (size_t i = 0; i < types.size() && status >= FSCCL_OK; ++i) {
       const xla_ffi::Buffer& from = *call.arguments.buffers[i];
       void* to = call.results.buffers[i]->data;
       const size_t count = elements(from) * types[i].parts;
-      status = kind == kAllReduce ? fsccl_all_reduce(from.data, to, count, types[i].dtype, op, comm, nullptr, next())
+      status = kind == kAllReduce ? fsccl_all_reduce(from.data, to, count, types[i].dtype, FSCCL_SUM, comm, nullptr, next())
                                   : fsccl_all_to_all(from.data, to, count / static_cast<size_t>(pending.rank->ranks),
                                                      types[i].dtype, comm, nullptr, next());
     }
@@ -220,7 +231,7 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
     list.push_back({call.arguments.buffers[i]->data, call.results.buffers[i]->data, pending.counts[i].data(), types[i].dtype});
   }
   if (kind == kAllGather) return fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, next());
-  if (kind == kReduceScatter) return fsccl_reduce_scatter_list(list.data(), list.size(), op, comm, nullptr, next());
+  if (kind == kReduceScatter) return fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, comm, nullptr, next());
   for (size_t i = 0; i < list.size(); ++i) {
     const xla_ffi::Buffer& from = *call.arguments.buffers[i];
     const size_t bytes = elements(from) * types[i].parts * fsccl_dtype_size(types[i].dtype);
@@ -312,10 +323,7 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
   xla_ffi::FutureCreate args{sizeof(args), nullptr, nullptr};
   if (xla_ffi::Error* refused = api->future_create(&args)) return refused;
   call.future = pending->future = args.future;
-  const fsccl_work_t last = pending->works.back();
-  Pending* const handed = pending.release();
-  const fsccl_status_t asked = fsccl_work_callback(last, done, handed);
-  if (asked != FSCCL_OK) done(handed, asked);  // the group has left meanwhile
+  hand_off([handed = pending.release()] { drive(handed); });
   return nullptr;
 }
 
