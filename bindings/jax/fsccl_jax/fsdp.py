@@ -43,7 +43,7 @@ class Layer:
         self.group, self.apply, self.site = group, apply, site
         self.wire = None if wire is None else jnp.dtype(wire)
         if self.wire is not None and self.wire.itemsize == 1:
-            raise TypeError(f"fsccl_jax.fsdp.Layer: wire is {self.wire}, and gradients of 8-bit floats are not reduced: use bfloat16")
+            raise TypeError(f"fsccl_jax.fsdp.Layer: wire is {self.wire}, and 8-bit gradients are not reduced: use bfloat16")
         self.keep = keep
         self.shapes, self.structure = jax.tree.flatten(shapes)
 
