@@ -89,26 +89,27 @@ def test_gradients_are_those_of_lax():
     assert all("equal True" in output for output in outputs)
 
 
-def test_uneven_parts_and_their_transposes():
-    outputs = run("""
+@pytest.mark.parametrize("width", [2, 20_000])  # in one exchange, and by itself
+def test_uneven_parts_and_their_transposes(width):
+    outputs = run(f"width = {width}\n" + r.textwrap.dedent("""
         counts = [3, 0, 5]
         def both(x):
             token = group.token()
             whole, token = group.all_gather(x, token, counts=counts)
             part, token = group.reduce_scatter(whole, token, counts=counts)
             return whole, part
-        x = np.arange(3 * 5 * 2, dtype=np.float32).reshape(15, 2)
+        x = np.arange(3 * 5 * width, dtype=np.float32).reshape(15, width) % 1000
         whole, part = shard_map(both)(split(x))
         expected = np.concatenate([x[0:3], x[10:15]])
         assert np.array_equal(whole.addressable_shards[0].data, expected)
-        own = np.zeros((5, 2), np.float32)
+        own = np.zeros((5, width), np.float32)
         own[:counts[rank]] = 3 * x[5 * rank:5 * rank + counts[rank]]
         assert np.array_equal(part.addressable_shards[0].data, own)
         loss = lambda x: (group.all_gather(x, group.token(), counts=counts)[0] ** 2).sum()
         gradient = shard_map(jax.grad(loss))(split(x)).addressable_shards[0].data
         assert np.array_equal(gradient, 2 * own)
         print("equal")
-        """, 3)
+        """), 3)
     assert all("equal" in output for output in outputs)
 
 

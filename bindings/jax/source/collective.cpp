@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace {
 enum Kind { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kAllToAll };
 constexpr int kExecute = 3, kMetadata = 1;
 constexpr int64_t kDriveMs = 5;
+constexpr size_t kLargeBytes = 256 << 10;
 // Codes of absl::Status.
 constexpr int kInvalidArgument = 3, kDeadline = 4, kFailedPrecondition = 9, kInternal = 13, kUnavailable = 14;
 
@@ -226,18 +228,45 @@ fsccl_status_t submit(Pending& pending, const xla_ffi::Call& call, Kind kind, co
     }
     return status;
   }
+  // Small arrays go in one exchange. A list that does not fit one goes through slots, so a large array goes by itself, which is
+  // read where it lies. The counts decide, which all ranks have alike.
   std::vector<fsccl_tensor_t> list;
+  std::vector<size_t> large;
   for (size_t i = 0; i < types.size(); ++i) {
-    list.push_back({call.arguments.buffers[i]->data, call.results.buffers[i]->data, pending.counts[i].data(), types[i].dtype});
-  }
-  if (kind == kAllGather) return fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, next());
-  if (kind == kReduceScatter) return fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, comm, nullptr, next());
-  for (size_t i = 0; i < list.size(); ++i) {
     const xla_ffi::Buffer& from = *call.arguments.buffers[i];
-    const size_t bytes = elements(from) * types[i].parts * fsccl_dtype_size(types[i].dtype);
-    if (pending.rank->rank == root && list[i].recv != from.data) std::memcpy(list[i].recv, from.data, bytes);
+    const std::vector<size_t>& parts = pending.counts[i];
+    void* const to = call.results.buffers[i]->data;
+    const size_t size = fsccl_dtype_size(types[i].dtype);
+    if (kind == kBroadcast && pending.rank->rank == root && to != from.data) std::memcpy(to, from.data, parts[0] * size);
+    if (std::accumulate(parts.begin(), parts.end(), size_t{0}) * size > kLargeBytes) {
+      large.push_back(i);
+    } else {
+      list.push_back({from.data, to, parts.data(), types[i].dtype});
+    }
   }
-  return fsccl_broadcast_list(list.data(), list.size(), root, comm, nullptr, next());
+  if (!list.empty() && kind == kAllGather) status = fsccl_all_gather_list(list.data(), list.size(), comm, nullptr, next());
+  if (!list.empty() && kind == kReduceScatter) {
+    status = fsccl_reduce_scatter_list(list.data(), list.size(), FSCCL_SUM, comm, nullptr, next());
+  }
+  if (!list.empty() && kind == kBroadcast) status = fsccl_broadcast_list(list.data(), list.size(), root, comm, nullptr, next());
+  for (size_t place = 0; place < large.size() && status >= FSCCL_OK; ++place) {
+    const size_t i = large[place];
+    const void* const from = call.arguments.buffers[i]->data;
+    void* const to = call.results.buffers[i]->data;
+    const std::vector<size_t>& parts = pending.counts[i];
+    const bool even = std::equal(parts.begin() + 1, parts.end(), parts.begin());
+    const fsccl_dtype_t dtype = types[i].dtype;
+    if (kind == kAllGather) {
+      status = even ? fsccl_all_gather(from, to, parts[0], dtype, comm, nullptr, next())
+                    : fsccl_all_gather_v(from, to, parts.data(), nullptr, dtype, comm, nullptr, next());
+    } else if (kind == kReduceScatter) {
+      status = even ? fsccl_reduce_scatter(from, to, parts[0], dtype, FSCCL_SUM, comm, nullptr, next())
+                    : fsccl_reduce_scatter_v(from, to, parts.data(), dtype, FSCCL_SUM, comm, nullptr, next());
+    } else {
+      status = fsccl_broadcast(to, parts[0], dtype, root, comm, nullptr, next());
+    }
+  }
+  return status;
 }
 
 // The types and counts of the operands; "" or what is wrong with them.
