@@ -76,6 +76,7 @@ constexpr const char* kLaunchers =
     "These variables of others are looked at, or given another value where they are not set.\n\n"
     "| variables | what for |\n|---|---|\n"
     "| `FSCCL_TORCH_LIBRARY`, `FSCCL_TORCH_KEEP_BYTES` | of the package `fsccl_torch` ([pytorch.md](pytorch.md)) |\n"
+    "| `FSCCL_JAX_LIBRARIES` | of the package `fsccl_jax` ([jax.md](jax.md)) |\n"
     "| `CUDA_VISIBLE_DEVICES` | which GPUs there are |\n"
     "| `NCCL_HOSTID`, `NCCL_MULTI_RANK_GPU_ENABLE` | whether NCCL takes several ranks on one GPU ([gpu.md](gpu.md)) |\n"
     "| `NCCL_CUMEM_ENABLE`, `NCCL_WIN_ENABLE` | 0 on any rank: no windows of NCCL ([tuning.md](tuning.md)) |\n"

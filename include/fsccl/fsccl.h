@@ -333,8 +333,9 @@ FSCCL_API fsccl_status_t fsccl_comm_subset(fsccl_comm_t comm, const int* ranks, 
  * config->timeout_ms, or else that of `comm`. A rank that dies or destroys `comm` meanwhile is left out, too; one that is late is
  * waited for. `comm` must have failed on every survivor (abort it where some operations still go on); it stays as it is, to be
  * destroyed. `config`: as with fsccl_comm_split(). Pools and units belong to `comm`: make new ones, and fill them with
- * fsccl_reshard(). Any thread; once at a time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT, with the ranks that did not come (all
- * survivors may call again); FSCCL_ERR_PEER_DEAD, where other ranks consider this rank dead.
+ * fsccl_reshard(). Any thread; once at a time. Errors: FSCCL_ERR_INVALID_STATE, where `comm` has not failed; FSCCL_ERR_TIMEOUT,
+ * with the ranks that did not come (all survivors may call again); FSCCL_ERR_PEER_DEAD, where other ranks consider this rank
+ * dead.
  */
 FSCCL_API fsccl_status_t fsccl_comm_shrink(fsccl_comm_t comm, const fsccl_comm_config_t* config, fsccl_comm_t* result);
 

@@ -14,15 +14,16 @@
 namespace fsccl {
 namespace {
 
-// The FSCCL_* of the environment, in its order, without those that fsccl_torch reads itself. A program with more rights than its
-// user does not listen to it.
+// The FSCCL_* of the environment, in its order, without those that the Python packages read themselves. A program with more rights
+// than its user does not listen to it.
 std::vector<ConfigSetting> read_environment() {
   std::vector<ConfigSetting> settings;
   if (getauxval(AT_SECURE) != 0 || environ == nullptr) return settings;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const size_t equals = text.find('=');
-    if (!text.starts_with("FSCCL_") || text.starts_with("FSCCL_TORCH_") || equals == std::string_view::npos) continue;
+    const bool of_a_binding = text.starts_with("FSCCL_TORCH_") || text.starts_with("FSCCL_JAX_");
+    if (!text.starts_with("FSCCL_") || of_a_binding || equals == std::string_view::npos) continue;
     settings.push_back({std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)), 0});
   }
   return settings;

@@ -23,7 +23,7 @@ INSIDERS = ('tests/unit', 'tests/conformance', 'tests/fuzz', 'tests/sim', 'tests
 EXTRA = {'tests/multi': {'src/base', 'src/bootstrap'}, 'tests/stand_in': {'src/base', 'src/cuda'}}
 # The frame of the programs and their files of output (base/program.h).
 PROGRAMS = {'tools': {'src/base'}, 'perf': {'src/base'}}
-OUTSIDE = ('examples', 'tests', 'perf', 'tools')
+OUTSIDE = ('examples', 'tests', 'perf', 'tools', 'bindings')
 # First parts of the names of our headers; others in quotes are a library's (Highway wants it so), or beside the file.
 OURS = {'..', '.', 'fsccl', 'src', *OUTSIDE, *(name.split('/')[-1] for name in ORDER)}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)

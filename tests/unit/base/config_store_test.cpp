@@ -207,6 +207,7 @@ TEST(ProcessConfigDeathTest, UnknownNameWarnsOnce) {
       {
         setenv("FSCCL_TIMEOUT", "5", 1);
         setenv("FSCCL_TORCH_LIBRARY", "of the Python package", 1);
+        setenv("FSCCL_JAX_LIBRARIES", "likewise", 1);
         setenv("FSCCL_LOG_FILE", directory.path("log").c_str(), 1);
         std::exit(config_status().ok() && config_status().ok() && config_set("FSCCL_SPIN_US", "1").ok() ? 0 : 1);
       },

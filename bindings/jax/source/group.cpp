@@ -1,0 +1,124 @@
+// Joining and leaving groups, which Python does between programs of XLA.
+// SPDX-License-Identifier: Apache-2.0
+#include "group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace fsccl_jax {
+namespace {
+using Members = std::map<int, std::shared_ptr<Rank>>;  // by device ordinal
+std::mutex lock;
+std::map<int64_t, Members> groups;
+
+int tell(const std::string& text, char* why, size_t capacity) {
+  if (capacity > 0) {
+    const size_t bytes = std::min(capacity - 1, text.size());
+    std::memcpy(why, text.data(), bytes);
+    why[bytes] = 0;
+  }
+  return 1;
+}
+
+std::string create(Rank& rank, const fsccl_unique_id_t* id, const char* name) {
+  fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+  config.unique_id = id;
+  config.rank = rank.rank;
+  config.ranks = rank.ranks;
+  config.name = name;
+  const fsccl_status_t status = fsccl_comm_create(&config, &rank.comm);
+  return status == FSCCL_OK ? "" : last_error(status);
+}
+}  // namespace
+
+std::shared_ptr<Rank> find(int64_t group, int device) {
+  const std::lock_guard guard(lock);
+  const auto members = groups.find(group);
+  if (members == groups.end()) return nullptr;
+  const auto rank = members->second.find(device);
+  return rank == members->second.end() ? nullptr : rank->second;
+}
+
+std::string last_error(fsccl_status_t status) {
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  std::string text;
+  if (fsccl_last_error(&info) == FSCCL_OK && info.code == status) {
+    if (info.rank >= 0) text += "rank " + std::to_string(info.rank) + ": ";
+    text += std::string(info.operation) + ": " + info.text + " ";
+  }
+  return text + "[" + fsccl_status_string(status) + "]";
+}
+
+}  // namespace fsccl_jax
+
+extern "C" {
+using fsccl_jax::Members;
+using fsccl_jax::Rank;
+
+// Makes group `group` of `ranks` ranks. This process has `count` of them: the devices ordinals[i], as ranks numbers[i]. Blocks
+// until all ranks have come. 0, or 1 and the reason.
+FSCCL_API int fsccl_jax_join(const fsccl_unique_id_t* id, int64_t group, int ranks, int count, const int* ordinals,
+                             const int* numbers, const char* name, char* why, size_t capacity) {
+  Members members;
+  std::vector<std::string> reasons(static_cast<size_t>(count));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    auto rank = std::make_shared<Rank>();
+    rank->rank = numbers[i];
+    rank->ranks = ranks;
+    members[ordinals[i]] = rank;
+    threads.emplace_back(
+        [rank, id, name, &reason = reasons[static_cast<size_t>(i)]] { reason = fsccl_jax::create(*rank, id, name); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& reason : reasons) {
+    if (reason.empty()) continue;
+    for (auto& [device, rank] : members) {
+      if (rank->comm != nullptr) fsccl_comm_destroy(rank->comm);
+    }
+    return fsccl_jax::tell(reason, why, capacity);
+  }
+  const std::lock_guard guard(fsccl_jax::lock);
+  fsccl_jax::groups[group] = std::move(members);
+  return 0;
+}
+
+// Operations in flight are waited for by nobody: let the programs that use the group end before.
+FSCCL_API int fsccl_jax_leave(int64_t group, char* why, size_t capacity) {
+  Members members;
+  {
+    const std::lock_guard guard(fsccl_jax::lock);
+    const auto found = fsccl_jax::groups.find(group);
+    if (found == fsccl_jax::groups.end()) return 0;
+    members = std::move(found->second);
+    fsccl_jax::groups.erase(found);
+  }
+  int result = 0;
+  for (auto& [device, rank] : members) {
+    const fsccl_status_t status = fsccl_comm_destroy(rank->comm);
+    if (status != FSCCL_OK) result = fsccl_jax::tell(fsccl_jax::last_error(status), why, capacity);
+  }
+  return result;
+}
+
+FSCCL_API fsccl_status_t fsccl_jax_counters(fsccl_counters_t* counters) {
+  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t)) return FSCCL_ERR_INVALID_ARGUMENT;
+  fsccl_counters_t sum = FSCCL_COUNTERS_INIT;
+  const std::lock_guard guard(fsccl_jax::lock);
+  for (auto& [group, members] : fsccl_jax::groups) {
+    for (auto& [device, rank] : members) {
+      fsccl_counters_t one = FSCCL_COUNTERS_INIT;
+      if (fsccl_comm_counters(rank->comm, &one) != FSCCL_OK) continue;
+      sum.operations += one.operations;
+      sum.bytes_read += one.bytes_read;
+      sum.bytes_written += one.bytes_written;
+      sum.kernel_copies += one.kernel_copies;
+      sum.sleeps += one.sleeps;
+    }
+  }
+  *counters = sum;
+  return FSCCL_OK;
+}
+}

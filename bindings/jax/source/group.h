@@ -1,0 +1,29 @@
+// Groups of ranks that XLA's devices are: a communicator for each device of this process.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace fsccl_jax {
+
+struct Rank {
+  fsccl_comm_t comm = nullptr;
+  int rank = 0;
+  int ranks = 0;
+  std::mutex issue;                       // guards what follows; a call's operations are submitted together
+  std::map<std::string, uint64_t> calls;  // of each call site so far
+  std::string failed;                     // why no more operations are issued; "" while they are
+};
+
+// nullptr where `group` was not joined, or has left, or has no such device.
+std::shared_ptr<Rank> find(int64_t group, int device);
+
+// The calling thread's last error of the library, as a sentence with its name.
+std::string last_error(fsccl_status_t status);
+
+}  // namespace fsccl_jax

@@ -1,0 +1,228 @@
+// The table of communicators, how the first is made, and how others are made of it.
+// SPDX-License-Identifier: Apache-2.0
+#include "comms.h"
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "errors.h"
+#include "fsccl_mpi.h"
+#include "symbols.h"
+
+namespace fsccl_mpi {
+namespace {
+std::mutex lock;
+std::map<uintptr_t, std::shared_ptr<Comm>> comms;
+uintptr_t next = 16;  // above MPI's own handles
+bool begun = false, ended = false;
+fsccl_mpi_who_fn who = nullptr;
+fsccl_all_gather_fn meet = nullptr;
+std::string init_error;
+fsccl_counters_t gone = FSCCL_COUNTERS_INIT;  // of communicators that are freed
+
+void say(const std::string& text) {
+  std::fprintf(stderr, "libfsccl_mpi: %s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+void add(fsccl_counters_t& sum, const Comm& comm) {
+  fsccl_counters_t one = FSCCL_COUNTERS_INIT;
+  if (comm.comm == nullptr || fsccl_comm_counters(comm.comm, &one) != FSCCL_OK) return;
+  sum.operations += one.operations;
+  sum.bytes_read += one.bytes_read;
+  sum.bytes_written += one.bytes_written;
+  sum.kernel_copies += one.kernel_copies;
+  sum.sleeps += one.sleeps;
+}
+
+// The reason why the world cannot be made; "" and `config` filled in when it can.
+std::string where(fsccl_comm_config_t& config) {
+  std::array<char, 768> why{};
+  int rank = -1, ranks = 0;
+  if (who != nullptr && who(&rank, &ranks, why.data(), why.size() - 1) != 0) return why.data();
+  config.name = "mpi";
+  if (ranks > 0) {
+    config.rank = rank;
+    config.ranks = ranks;
+    config.all_gather = meet;
+    return "";
+  }
+  fsccl_launch_info_t launch = FSCCL_LAUNCH_INFO_INIT;
+  const fsccl_status_t status = fsccl_launcher(&launch);
+  if (status != FSCCL_OK) return last_error(status);
+  if (launch.launcher != nullptr) return "";
+  return "no launcher has started this process, so its rank is not known: set RANK, WORLD_SIZE and MASTER_PORT for each process, "
+         "or "
+         "start them with mpirun or srun, or call fsccl_jax.use(), which asks JAX";
+}
+
+// Both ranks of a pair learn of a difference that one of them sees: everybody gets everybody's key.
+std::string check_keys(Comm& comm, int key) {
+  std::vector<int> keys(static_cast<size_t>(comm.size));
+  const fsccl_status_t status = fsccl_all_gather(&key, keys.data(), 1, FSCCL_INT32, comm.comm, nullptr, nullptr);
+  if (status != FSCCL_OK) return last_error(status);
+  for (int rank = 0; rank < comm.size; ++rank) {
+    const int theirs = keys[static_cast<size_t>(rank)];
+    if (theirs != rank) {
+      return "rank " + std::to_string(rank) + " of a communicator of " + std::to_string(comm.size) + " was made for place " +
+             std::to_string(theirs) +
+             ". XLA made communicators in another order on the ranks, or has several devices in a process, which its MPI door "
+             "does not support: one device a process (no --xla_force_host_platform_device_count, no jax_num_cpu_devices above 1)";
+    }
+  }
+  return "";
+}
+
+uintptr_t keep(std::shared_ptr<Comm> comm) {
+  const std::lock_guard guard(lock);
+  comms[next] = std::move(comm);
+  return next++;
+}
+
+void fail(Comm& comm, const std::string& reason) {
+  comm.failed = reason;
+  comm.told = true;
+  say(reason);
+}
+}  // namespace
+
+int begin() {
+  auto world = std::make_shared<Comm>();
+  {
+    const std::lock_guard guard(lock);
+    if (begun) return refuse("MPI_Init was called before in this process: call it once");
+    begun = true;
+  }
+  fsccl_comm_config_t config = FSCCL_COMM_CONFIG_INIT;
+  std::string reason = where(config);
+  if (reason.empty()) {
+    const fsccl_status_t status = fsccl_comm_create(&config, &world->comm);
+    if (status != FSCCL_OK) reason = last_error(status);
+  }
+  if (reason.empty()) {
+    fsccl_comm_rank(world->comm, &world->rank);
+    fsccl_comm_size(world->comm, &world->size);
+  } else {
+    fail(*world, "MPI_Init: " + reason);
+  }
+  const std::lock_guard guard(lock);
+  init_error = world->failed;
+  comms[kCOMM_WORLD] = world;
+  return reason.empty() ? kSUCCESS : refuse(world->failed);
+}
+
+bool has_begun() {
+  const std::lock_guard guard(lock);
+  return begun;
+}
+
+bool has_ended() {
+  const std::lock_guard guard(lock);
+  return ended;
+}
+
+void end() {
+  std::map<uintptr_t, std::shared_ptr<Comm>> all;
+  {
+    const std::lock_guard guard(lock);
+    ended = true;
+    all.swap(comms);
+  }
+  for (auto& [handle, comm] : all) {  // the world last: others are made of it
+    if (handle != kCOMM_WORLD && comm->comm != nullptr) fsccl_comm_destroy(comm->comm);
+  }
+  const auto world = all.find(kCOMM_WORLD);
+  if (world != all.end() && world->second->comm != nullptr) fsccl_comm_destroy(world->second->comm);
+}
+
+std::shared_ptr<Comm> find(uintptr_t handle, const char* function, int* error) {
+  const std::lock_guard guard(lock);
+  const auto found = comms.find(handle);
+  if (found != comms.end()) return found->second;
+  const char* state = ended   ? "after MPI_Finalize"
+                      : begun ? "with a communicator that is freed, or was never made"
+                              : "before MPI_Init";
+  *error = refuse(std::string(function) + " was called " + state);
+  return nullptr;
+}
+
+int split(const std::shared_ptr<Comm>& parent, int color, int key, uintptr_t* result) {
+  if (color == kUNDEFINED) color = FSCCL_COLOR_NONE;
+  auto comm = std::make_shared<Comm>();
+  if (!parent->failed.empty()) {
+    comm->failed = parent->failed;
+  } else {
+    const std::lock_guard guard(parent->issue);
+    const fsccl_status_t status = fsccl_comm_split(parent->comm, color, key, nullptr, &comm->comm);
+    if (status != FSCCL_OK) fail(*comm, "MPI_Comm_split: " + last_error(status));
+  }
+  if (comm->failed.empty() && comm->comm == nullptr) {
+    *result = kCOMM_NULL;
+    return kSUCCESS;
+  }
+  if (comm->failed.empty()) {
+    fsccl_comm_rank(comm->comm, &comm->rank);
+    fsccl_comm_size(comm->comm, &comm->size);
+    const std::string reason = check_keys(*comm, key);
+    if (!reason.empty()) {
+      fail(*comm, "MPI_Comm_split: " + reason);
+      fsccl_comm_destroy(comm->comm);
+      comm->comm = nullptr;
+    }
+  }
+  const int code = comm->failed.empty() ? kSUCCESS : refuse(comm->failed);
+  *result = keep(std::move(comm));
+  return code;
+}
+
+int release(uintptr_t handle) {
+  std::shared_ptr<Comm> comm;
+  {
+    const std::lock_guard guard(lock);
+    const auto found = comms.find(handle);
+    if (found == comms.end()) {
+      return ended ? kSUCCESS : refuse("MPI_Comm_free was called with a communicator that is freed, or was never made");
+    }
+    comm = found->second;
+    comms.erase(found);
+    add(gone, *comm);
+  }
+  if (comm->comm == nullptr) return kSUCCESS;
+  const fsccl_status_t status = fsccl_comm_destroy(comm->comm);
+  return status == FSCCL_OK ? kSUCCESS : refuse("MPI_Comm_free: " + last_error(status));
+}
+
+int failure(Comm& comm, const char* function, fsccl_status_t status) {
+  const std::string text = std::string(function) + ": " + last_error(status);
+  if (!comm.told) {
+    comm.told = true;
+    say(text);
+  }
+  return refuse(text);
+}
+
+}  // namespace fsccl_mpi
+
+extern "C" {
+void fsccl_mpi_meet(fsccl_mpi_who_fn ask, fsccl_all_gather_fn all_gather) {
+  const std::lock_guard guard(fsccl_mpi::lock);
+  fsccl_mpi::who = ask;
+  fsccl_mpi::meet = all_gather;
+}
+
+const char* fsccl_mpi_init_error(void) {
+  const std::lock_guard guard(fsccl_mpi::lock);
+  return fsccl_mpi::init_error.c_str();  // written once, before anybody can ask with success
+}
+
+fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters) {
+  if (counters == nullptr || counters->size != sizeof(fsccl_counters_t)) return FSCCL_ERR_INVALID_ARGUMENT;
+  const std::lock_guard guard(fsccl_mpi::lock);
+  fsccl_counters_t sum = fsccl_mpi::gone;
+  for (auto& entry : fsccl_mpi::comms) fsccl_mpi::add(sum, *entry.second);
+  *counters = sum;
+  return FSCCL_OK;
+}
+}

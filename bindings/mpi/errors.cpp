@@ -1,0 +1,48 @@
+// The texts of the last errors, in a ring: a number is kFirst + a place in it.
+// SPDX-License-Identifier: Apache-2.0
+#include "errors.h"
+
+#include <array>
+#include <mutex>
+
+#include "symbols.h"
+
+namespace fsccl_mpi {
+namespace {
+constexpr int kFirst = kERR_LASTCODE + 1;
+constexpr int kKept = 256;
+constexpr size_t kLongest = 1023;  // MPI_MAX_ERROR_STRING with its zero is 1024 in MPItrampoline's ABI
+
+std::mutex lock;
+std::array<std::string, kKept> texts;
+int next = 0;
+}  // namespace
+
+std::string last_error(fsccl_status_t status) {
+  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
+  std::string text;
+  if (fsccl_last_error(&info) == FSCCL_OK && info.code == status) {
+    if (info.rank >= 0) text += "rank " + std::to_string(info.rank) + ": ";
+    text += std::string(info.operation) + ": " + info.text + " ";
+  }
+  return text + "[" + fsccl_status_string(status) + "]";
+}
+
+int refuse(const std::string& text) {
+  const std::lock_guard guard(lock);
+  const int place = next;
+  next = (next + 1) % kKept;
+  texts[static_cast<size_t>(place)] = "FSCCL: " + text;
+  return kFirst + place;
+}
+
+std::string text_of(int code) {
+  if (code == kSUCCESS) return "no error";
+  const std::lock_guard guard(lock);
+  if (code < kFirst || code >= kFirst + kKept || texts[static_cast<size_t>(code - kFirst)].empty()) {
+    return "FSCCL: " + std::to_string(code) + " is no error that it has returned";
+  }
+  return texts[static_cast<size_t>(code - kFirst)].substr(0, kLongest);
+}
+
+}  // namespace fsccl_mpi
