@@ -164,6 +164,16 @@ build_tree() { # FOLDER [meson option ...]
   build_targets "$1"
 }
 
+# JAX's wheels are for Python 3.11 and newer; Ubuntu 22.04 has it beside its own.
+prepare_jax() {
+  local version
+  for version in python3 python3.13 python3.12 python3.11; do
+    if have "$version" && "$version" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then return; fi
+  done
+  if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then install_packages python3-venv; return; fi
+  install_packages python3.11 python3.11-venv
+}
+
 configure_main_tree() {
   prepare_machine
   configure_tree "$root/build" "--prefix=$install_folder"
