@@ -13,9 +13,9 @@ constexpr int kFirst = kERR_LASTCODE + 1;
 constexpr int kKept = 256;
 constexpr size_t kLongest = 1023;  // MPI_MAX_ERROR_STRING with its zero is 1024 in MPItrampoline's ABI
 
-std::mutex lock;
+std::mutex texts_lock;
 std::array<std::string, kKept> texts;
-int next = 0;
+int next_text = 0;
 }  // namespace
 
 std::string last_error(fsccl_status_t status) {
@@ -29,16 +29,16 @@ std::string last_error(fsccl_status_t status) {
 }
 
 int refuse(const std::string& text) {
-  const std::lock_guard guard(lock);
-  const int place = next;
-  next = (next + 1) % kKept;
+  const std::lock_guard guard(texts_lock);
+  const int place = next_text;
+  next_text = (next_text + 1) % kKept;
   texts[static_cast<size_t>(place)] = "FSCCL: " + text;
   return kFirst + place;
 }
 
 std::string text_of(int code) {
   if (code == kSUCCESS) return "no error";
-  const std::lock_guard guard(lock);
+  const std::lock_guard guard(texts_lock);
   if (code < kFirst || code >= kFirst + kKept || texts[static_cast<size_t>(code - kFirst)].empty()) {
     return "FSCCL: " + std::to_string(code) + " is no error that it has returned";
   }
