@@ -53,7 +53,8 @@ def build_prefix(folder):
     tree, prefix = folder / 'tree', folder / 'prefix'
     run('meson', 'setup', tree, ROOT, '--buildtype=release', f'--prefix={prefix}', '--libdir=lib', '-Dtests=false',
         '-Dwerror=false', '-Dpkgconfig.relocatable=true', '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
-    run('ninja', '-C', tree, 'perf/fsccl-perf', 'tools/fsccl-info', 'tools/fsccl-trace')
+    run('ninja', '-C', tree, 'perf/fsccl-perf', 'tools/fsccl-info', 'tools/fsccl-trace',
+        *(f'tools/packaging/{name}.1' for name in PROGRAMS))
     run('meson', 'install', '-C', tree, '--no-rebuild', '--quiet')
     for line in run('ldd', prefix / 'lib/libfsccl.so.0').splitlines():
         name, _, path = line.strip().partition(' => ')

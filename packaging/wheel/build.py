@@ -82,9 +82,11 @@ def build_tree(given, build, tools, prefix):
     options = ['--prefix=/usr', '--libdir=lib', '-Dtests=false', '-Dwerror=false', '-Dcuda=disabled', '-Dpkgconfig.relocatable=true']
     if not (tree / 'build.ninja').is_file():
         run(meson, 'setup', tree, ROOT, '--cross-file', cross, *options, **changes)
-    run(ninja, '-C', tree, '-j', given.jobs, *PROGRAMS, **changes)
+    here = os.uname().machine == given.machine  # the manual pages come from programs that are run
+    pages = [f'tools/packaging/{Path(name).name}.1' for name in PROGRAMS if here]
+    run(ninja, '-C', tree, '-j', given.jobs, *PROGRAMS, *pages, **changes)
     shutil.rmtree(installed, ignore_errors=True)
-    strip = ['--strip'] if os.uname().machine == given.machine else []
+    strip = ['--strip'] if here else []
     run(meson, 'install', '-C', tree, '--no-rebuild', '--quiet', *strip, '--destdir', installed, **changes)
     shutil.copytree(prefix / 'licenses', installed / 'usr/share/fsccl/licenses')
     return tree, installed / 'usr'
