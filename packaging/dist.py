@@ -6,6 +6,7 @@ usage: packaging/dist.py BUILD_FOLDER [OUTPUT_FOLDER]
 """
 
 import hashlib
+import os
 import subprocess
 import sys
 import tarfile
@@ -23,7 +24,7 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     build, output = Path(sys.argv[1]), Path(sys.argv[-1] if len(sys.argv) == 3 else '.')
-    done = subprocess.run(['meson', 'dist', '-C', str(build), '--no-tests', '--allow-dirty', '--formats', 'xztar'], check=False)
+    done = subprocess.run([os.environ.get('MESON', 'meson'), 'dist', '-C', str(build), '--no-tests', '--allow-dirty', '--formats', 'xztar'], check=False)
     if done.returncode:
         sys.exit(f'meson dist ended with {done.returncode}')
     packed = max((build / 'meson-dist').glob('fsccl-*.tar.xz'), key=lambda path: path.stat().st_mtime)

@@ -36,12 +36,8 @@ def make_tools(folder, machine, glibc):
     host = f'{machine}-linux-gnu'
     tools = {'host': host}
     # -fno-sanitize: without it unoptimized code has traps of a sanitizer in it.
-    words = {
-        'c': f'cc -target {host}.{glibc} -fno-sanitize=undefined',
-        'cpp': f'c++ -target {host}.{glibc} -fno-sanitize=undefined',
-        'ar': 'ar',
-        'ranlib': 'ranlib',
-    }
+    words = {'c': f'cc -target {host}.{glibc} -fno-sanitize=undefined',
+             'cpp': f'c++ -target {host}.{glibc} -fno-sanitize=undefined', 'ar': 'ar', 'ranlib': 'ranlib'}
     for name, arguments in words.items():
         path = folder / f'zig-{name}'
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang {arguments} "$@"\n', encoding='utf-8')

@@ -129,51 +129,21 @@ def build_libsodium(tools, prefix, source, folder):
     """The portable code of every algorithm, without configure, which the archive's file lacks: FSCCL asks for hashes of short texts."""
     code = folder / 'src/libsodium'
     headers = code / 'include'
-    version = {
-        '@VERSION@': source.version,
-        '@SODIUM_LIBRARY_VERSION_MAJOR@': '10',
-        '@SODIUM_LIBRARY_VERSION_MINOR@': '3',
-        '@SODIUM_LIBRARY_MINIMAL_DEF@': '',
-    }
+    version = {'@VERSION@': source.version, '@SODIUM_LIBRARY_VERSION_MAJOR@': '10', '@SODIUM_LIBRARY_VERSION_MINOR@': '3',
+               '@SODIUM_LIBRARY_MINIMAL_DEF@': ''}
     text = (headers / 'sodium/version.h.in').read_text(encoding='utf-8')
     for word, value in version.items():
         text = text.replace(word, value)
     (headers / 'sodium/version.h').write_text(text, encoding='utf-8')
-    defines = [
-        'CONFIGURED=1',
-        'SODIUM_STATIC=1',
-        'NATIVE_LITTLE_ENDIAN=1',
-        '_GNU_SOURCE=1',
-        'HAVE_SYS_MMAN_H=1',
-        'HAVE_MLOCK=1',
-        'HAVE_MADVISE=1',
-        'HAVE_MMAP=1',
-        'HAVE_MPROTECT=1',
-        'HAVE_RAISE=1',
-        'HAVE_SYSCONF=1',
-        'HAVE_POSIX_MEMALIGN=1',
-        'HAVE_NANOSLEEP=1',
-        'HAVE_EXPLICIT_BZERO=1',
-        'HAVE_PTHREAD=1',
-        'HAVE_ATOMIC_OPS=1',
-        'HAVE_WEAK_SYMBOLS=1',
-        'HAVE_STDINT_H=1',
-        'HAVE_INTTYPES_H=1',
-    ]
+    defines = ['CONFIGURED=1', 'SODIUM_STATIC=1', 'NATIVE_LITTLE_ENDIAN=1', '_GNU_SOURCE=1', 'HAVE_SYS_MMAN_H=1',
+               'HAVE_MLOCK=1', 'HAVE_MADVISE=1', 'HAVE_MMAP=1', 'HAVE_MPROTECT=1', 'HAVE_RAISE=1', 'HAVE_SYSCONF=1',
+               'HAVE_POSIX_MEMALIGN=1', 'HAVE_NANOSLEEP=1', 'HAVE_EXPLICIT_BZERO=1', 'HAVE_PTHREAD=1', 'HAVE_ATOMIC_OPS=1',
+               'HAVE_WEAK_SYMBOLS=1', 'HAVE_STDINT_H=1', 'HAVE_INTTYPES_H=1']
     objects = []
     for number, file in enumerate(sorted(code.rglob('*.c'))):
         objects.append(folder / f'{number}-{file.stem}.o')
-        run(
-            tools['c'],
-            *FLAGS,
-            *(f'-D{name}' for name in defines),
-            f'-I{headers}',
-            f'-I{headers}/sodium',
-            '-c',
-            file,
-            '-o',
-            objects[-1],
-        )
+        run(tools['c'], *FLAGS, *(f'-D{name}' for name in defines), f'-I{headers}', f'-I{headers}/sodium', '-c', file, '-o',
+            objects[-1])
     run(tools['ar'], 'rcs', prefix / 'lib/libsodium.a', *objects)
     shutil.copy(headers / 'sodium.h', prefix / 'include/sodium.h')
     shutil.copytree(headers / 'sodium', prefix / 'include/sodium')

@@ -11,22 +11,13 @@ from pathlib import Path
 def environment(**changes):
     """This one without what chooses the package and the library of the tree."""
     own = ("PYTHONPATH", "FSCCL_TORCH_LIBRARY", "PYTEST_ADDOPTS", "LD_PRELOAD")
-    return {
-        **{name: value for name, value in os.environ.items() if name not in own},
-        **{name: str(value) for name, value in changes.items()},
-    }
+    return {**{name: value for name, value in os.environ.items() if name not in own},
+            **{name: str(value) for name, value in changes.items()}}
 
 
 def run(*command, **changes):
-    return subprocess.run(
-        [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=600,
-        env=environment(**changes),
-    )
+    return subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False, timeout=600, env=environment(**changes))
 
 
 def succeed(*command, **changes):

@@ -10,12 +10,10 @@ import sys
 from pathlib import Path
 
 # The name in meson.build: in Debian's control file and the Dockerfile, in Spack, in conda.
-NAMES = {
-    'fmt': ('libfmt-dev', 'fmt', 'fmt'), 'libsodium': ('libsodium-dev', 'libsodium', 'libsodium'),
-    'libhwy': ('libhwy-dev', 'highway', 'libhwy'),
-    'hwloc': ('libhwloc-dev', 'hwloc', 'libhwloc'), 'nlohmann_json': ('nlohmann-json3-dev', 'nlohmann-json', 'nlohmann_json'),
-    'ucx': ('libucx-dev', 'ucx', 'ucx'), 'CLI11': ('libcli11-dev', 'cli11', 'cli11'),
-}
+NAMES = {'fmt': ('libfmt-dev', 'fmt', 'fmt'), 'libsodium': ('libsodium-dev', 'libsodium', 'libsodium'),
+         'libhwy': ('libhwy-dev', 'highway', 'libhwy'),
+         'hwloc': ('libhwloc-dev', 'hwloc', 'libhwloc'), 'nlohmann_json': ('nlohmann-json3-dev', 'nlohmann-json', 'nlohmann_json'),
+         'ucx': ('libucx-dev', 'ucx', 'ucx'), 'CLI11': ('libcli11-dev', 'cli11', 'cli11')}
 SYSTEM = {'threads', 'dl'}
 
 

@@ -20,7 +20,6 @@ from bare import Environment, run, succeed
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(os.environ["FSCCL_TORCH_LIBRARY"])
-PACKAGES = [ROOT / "bindings/python", ROOT / "bindings/torch"]
 INSTALL_SECONDS = 30
 
 
@@ -30,31 +29,17 @@ def wheelhouse(tmp_path_factory):
     if given:
         return Path(given)
     folder = tmp_path_factory.mktemp("wheelhouse")
-    succeed(
-        shutil.which("meson") or "meson",
-        "install",
-        "-C",
-        LIBRARY.parent,
-        "--no-rebuild",
-        "--quiet",
-        "--destdir",
-        folder / "destination",
-    )
+    succeed(os.environ.get("MESON", "meson"), "install", "-C", LIBRARY.parent, "--no-rebuild", "--quiet", "--destdir",
+            folder / "destination")
     (header,) = folder.glob("destination/**/include/fsccl/fsccl.h")
-    succeed(
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        folder,
-        *PACKAGES,
-        FSCCL_WHEEL_PREFIX=header.parents[2],
-        FSCCL_WHEEL_TREE=LIBRARY.parent,
-    )
+    # Copies, because setuptools builds beside the sources, where another test may build at the same time.
+    left_out = shutil.ignore_patterns("build", "*.egg-info", "*.so*", "__pycache__")
+    packages = [shutil.copytree(ROOT / "bindings" / name, folder / "bindings" / name, ignore=left_out)
+                for name in ("python", "torch")]
+    for name in ("include", "tools", "LICENSE"):
+        (folder / name).symlink_to(ROOT / name)
+    succeed(sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation", "-w",
+            folder, *packages, FSCCL_WHEEL_PREFIX=header.parents[2], FSCCL_WHEEL_TREE=LIBRARY.parent)
     return folder
 
 
@@ -134,15 +119,8 @@ def test_compilers_find_it(bare, tmp_path):
     succeed(
         "cc", "-o", tmp_path / "program", tmp_path / "program.c", *flags, f"-Wl,-rpath,{prefix}/lib", "-Wl,--allow-shlib-undefined"
     )
-    succeed(
-        "cmake",
-        "-S",
-        tmp_path,
-        "-B",
-        tmp_path / "tree",
-        f"-DCMAKE_PREFIX_PATH={prefix}",
-        "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined",
-    )
+    succeed("cmake", "-S", tmp_path, "-B", tmp_path / "tree", f"-DCMAKE_PREFIX_PATH={prefix}",
+            "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined")
     succeed("cmake", "--build", tmp_path / "tree")
     for program in (tmp_path / "program", tmp_path / "tree/program"):
         assert succeed(program).strip() == "100"
@@ -166,19 +144,8 @@ def test_pip_leaves_the_torch_that_is_there(wheelhouse, tmp_path, there, version
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {there}\n")
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    said = succeed(
-        tmp_path / "venv/bin/python",
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--dry-run",
-        "--no-index",
-        "--find-links",
-        wheelhouse,
-        "fsccl-torch",
-        PYTHONPATH=tmp_path,
-    )
+    said = succeed(tmp_path / "venv/bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--dry-run",
+                   "--no-index", "--find-links", wheelhouse, "fsccl-torch", PYTHONPATH=tmp_path)
     assert f"Requirement already satisfied: torch in {tmp_path}" in said
     would = re.search("Would install (.*)", said)[1].replace("_", "-").split()
     assert sorted(would) == [f"fsccl-{version}", f"fsccl-torch-{version}"]
@@ -219,22 +186,8 @@ def test_a_system_without_glibc(bare, tmp_path):
 
 
 def test_musl_finds_no_wheel(bare, wheelhouse, tmp_path):
-    done = bare.run(
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "download",
-        "--no-index",
-        "--find-links",
-        wheelhouse,
-        "--only-binary=:all:",
-        "--platform",
-        "musllinux_1_2_x86_64",
-        "--no-deps",
-        "-d",
-        tmp_path,
-        "fsccl",
-    )
+    done = bare.run("-m", "pip", "--disable-pip-version-check", "download", "--no-index", "--find-links", wheelhouse,
+                    "--only-binary=:all:", "--platform", "musllinux_1_2_x86_64", "--no-deps", "-d", tmp_path, "fsccl")
     assert done.returncode != 0 and "No matching distribution found for fsccl" in done.stdout
 
 

@@ -13,15 +13,10 @@ import uuid
 from pathlib import Path
 
 # name of the dependency in meson.build: licence, how the library takes it. A dependency that is not here is an error: write it in.
-KNOWN = {
-    'fmt': ('MIT', 'linked'),
-    'libsodium': ('ISC', 'linked'),
-    'libhwy': ('Apache-2.0', 'linked'),
-    'hwloc': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
-    'ucx': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
-    'nlohmann_json': ('MIT', 'headers'),
-    'CLI11': ('BSD-3-Clause', 'headers, of the programs alone'),
-}
+KNOWN = {'fmt': ('MIT', 'linked'), 'libsodium': ('ISC', 'linked'), 'libhwy': ('Apache-2.0', 'linked'),
+         'hwloc': ('BSD-3-Clause', 'headers; the library is loaded when it is there'),
+         'ucx': ('BSD-3-Clause', 'headers; the library is loaded when it is there'), 'nlohmann_json': ('MIT', 'headers'),
+         'CLI11': ('BSD-3-Clause', 'headers, of the programs alone')}
 OTHERS = {'threads', 'dl', 'm'}  # of the system's C library
 TESTS = {'gtest', 'gmock', 'gtest_main', 'benchmark', 'fsccl'}  # of the tests and of perf/micro, which are not installed
 
@@ -29,16 +24,9 @@ TESTS = {'gtest', 'gmock', 'gtest_main', 'benchmark', 'fsccl'}  # of the tests a
 def component(found):
     name, version = found['name'], found['version']
     licence, use = KNOWN[name]
-    return {
-        'type': 'library',
-        'bom-ref': f'pkg:generic/{name.lower()}@{version}',
-        'name': name,
-        'version': version,
-        'purl': f'pkg:generic/{name.lower()}@{version}',
-        'scope': 'required' if use == 'linked' else 'optional',
-        'licenses': [{'license': {'id': licence}}],
-        'properties': [{'name': 'fsccl:use', 'value': use}],
-    }
+    return {'type': 'library', 'bom-ref': f'pkg:generic/{name.lower()}@{version}', 'name': name, 'version': version,
+            'purl': f'pkg:generic/{name.lower()}@{version}', 'scope': 'required' if use == 'linked' else 'optional',
+            'licenses': [{'license': {'id': licence}}], 'properties': [{'name': 'fsccl:use', 'value': use}]}
 
 
 def bill(folder):
@@ -56,15 +44,8 @@ def bill(folder):
         'specVersion': '1.6',
         'version': 1,
         'metadata': {
-            'component': {
-                'type': 'library',
-                'bom-ref': own,
-                'name': 'fsccl',
-                'version': project['version'],
-                'purl': own,
-                'supplier': {'name': 'The FSCCL authors'},
-                'licenses': [{'license': {'id': 'Apache-2.0'}}],
-            }
+            'component': {'type': 'library', 'bom-ref': own, 'name': 'fsccl', 'version': project['version'], 'purl': own,
+                          'supplier': {'name': 'The FSCCL authors'}, 'licenses': [{'license': {'id': 'Apache-2.0'}}]}
         },
         'components': components,
         'dependencies': [{'ref': own, 'dependsOn': [found['bom-ref'] for found in components]}],
