@@ -5,6 +5,7 @@ FSCCL_WHEEL_PREFIX names a folder that FSCCL is installed in with --libdir=lib (
 its build folder. Without them the library is built from the sources of this repository, with the shared libraries that it needs
 beyond those of every Linux system put beside it.
 """
+import json
 import os
 import re
 import shutil
@@ -53,8 +54,8 @@ def build_prefix(folder):
     tree, prefix = folder / 'tree', folder / 'prefix'
     run('meson', 'setup', tree, ROOT, '--buildtype=release', f'--prefix={prefix}', '--libdir=lib', '-Dtests=false',
         '-Dwerror=false', '-Dpkgconfig.relocatable=true', '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
-    run('ninja', '-C', tree, 'perf/fsccl-perf', 'tools/fsccl-info', 'tools/fsccl-trace',
-        *(f'tools/packaging/{name}.1' for name in PROGRAMS))
+    targets = json.loads((tree / 'meson-info/intro-targets.json').read_text(encoding='utf-8'))
+    run('ninja', '-C', tree, *(os.path.relpath(file, tree) for target in targets if target['installed'] for file in target['filename']))
     run('meson', 'install', '-C', tree, '--no-rebuild', '--quiet')
     for line in run('ldd', prefix / 'lib/libfsccl.so.0').splitlines():
         name, _, path = line.strip().partition(' => ')

