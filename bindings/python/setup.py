@@ -55,7 +55,8 @@ def build_prefix(folder):
     run('meson', 'setup', tree, ROOT, '--buildtype=release', f'--prefix={prefix}', '--libdir=lib', '-Dtests=false',
         '-Dwerror=false', '-Dpkgconfig.relocatable=true', '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
     targets = json.loads((tree / 'meson-info/intro-targets.json').read_text(encoding='utf-8'))
-    run('ninja', '-C', tree, *(os.path.relpath(file, tree) for target in targets if target['installed'] for file in target['filename']))
+    files = [os.path.relpath(file, tree) for target in targets if target['installed'] for file in target['filename']]
+    run('ninja', '-C', tree, *files)
     run('meson', 'install', '-C', tree, '--no-rebuild', '--quiet')
     for line in run('ldd', prefix / 'lib/libfsccl.so.0').splitlines():
         name, _, path = line.strip().partition(' => ')
