@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds libfsccl from the sources of this repository and puts it into the package, with the shared libraries that it needs
-beyond those of every Linux system, so that the wheel works where they are not installed.
+"""fsccl_torch is pure Python and takes its library from the package fsccl, so that a process has one libfsccl whatever uses it.
 
-FSCCL_TORCH_LIBRARY names a libfsccl.so that is built already; it is carried as it is, alone, instead.
+FSCCL_TORCH_LIBRARY names a libfsccl.so that is built already: the package then carries it, as it is, and does not depend on fsccl.
 """
 import os
 import re
 import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -17,84 +14,53 @@ from setuptools.command.build_py import build_py
 from setuptools.errors import SetupError
 
 FOLDER = Path(__file__).resolve().parent
-ROOT = FOLDER.parents[1]
-# The C and C++ runtime: torch needs it from the system as well.
-SYSTEM_LIBRARIES = re.compile(r'linux-vdso|ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so')
-NEEDS = ('libfsccl is built with g++ 12 or clang 14 or newer, pkg-config, and the development files of libfmt, libsodium, '
-         'Highway, hwloc and nlohmann-json. On Debian and Ubuntu: '
-         'apt install g++ pkg-config libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev. '
-         'Or let FSCCL_TORCH_LIBRARY name a libfsccl.so that is built already.')
+HEADER = FOLDER.parents[1] / 'include/fsccl/fsccl.h'
+CARRIED = os.environ.get('FSCCL_TORCH_LIBRARY')
 
 
 def version():
-    header = ROOT / 'include/fsccl/fsccl.h'
-    if not header.is_file():
-        raise SetupError(f'{header} is missing: fsccl_torch is built in a clone of FSCCL, pip install ./bindings/torch')
-    numbers = re.findall(r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read_text(encoding='utf-8'))
-    return '.'.join(numbers)
+    if not HEADER.is_file():
+        raise SetupError(f'{HEADER} is missing: fsccl_torch is built in a clone of FSCCL, '
+                         'pip install ./bindings/python ./bindings/torch')
+    return re.findall(r'#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', HEADER.read_text(encoding='utf-8'))
 
 
-def run(*command):
-    try:
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    except OSError as error:
-        raise SetupError(f'{command[0]} cannot be run: {error}. {NEEDS}') from error
-    if result.returncode != 0:
-        tail = '\n'.join(result.stdout.splitlines()[-25:])
-        raise SetupError(f'{tail}\n\n{" ".join(command)}: exit status {result.returncode}. {NEEDS}')
-    return result.stdout
-
-
-def needed_libraries(library):
-    """What the dynamic linker finds for the library, without what every system has."""
-    for line in run('ldd', str(library)).splitlines():
-        name, _, path = line.strip().partition(' => ')
-        if not SYSTEM_LIBRARIES.search(name):
-            yield Path(path.split(' (')[0]), name
-
-
-def build_library(target):
-    """Builds libfsccl into the folder. It looks for what it needs beside itself first."""
-    with tempfile.TemporaryDirectory() as build:
-        run('meson', 'setup', build, str(ROOT), '--buildtype=release', '-Dprograms=disabled', '-Dwerror=false',
-            '-Dcpp_link_args=-Wl,-rpath,$ORIGIN')
-        run('ninja', '-C', build)
-        library = Path(build) / 'libfsccl.so'
-        for path, name in needed_libraries(library):
-            shutil.copy(path, target / name)
-        shutil.copy(library, target / 'libfsccl.so')
+def dependencies():
+    """torch without a version, so that pip never replaces the torch that is there: the package itself says which versions it works
+    with. Before 1.0 a minor version of fsccl may change the API; from 1.0 on it only grows within a major version."""
+    major, minor, _ = version()
+    end = f'0.{int(minor) + 1}' if major == '0' else str(int(major) + 1)
+    return ['torch'] if CARRIED else ['torch', f'fsccl>={major}.{minor},<{end}']
 
 
 class BuildWithLibrary(build_py):
     def run(self):
+        if CARRIED and not Path(CARRIED).is_file():
+            raise SetupError(f'FSCCL_TORCH_LIBRARY is {CARRIED}, which is no file')
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)  # a module that is gone would be packed again
         super().run()
         target = (FOLDER if self.editable_mode else Path(self.build_lib)) / 'fsccl_torch'
-        target.mkdir(parents=True, exist_ok=True)
         for old in target.glob('*.so*'):
             old.unlink()
-        built = os.environ.get('FSCCL_TORCH_LIBRARY')
-        if not built:
-            build_library(target)
-        elif Path(built).is_file():
-            shutil.copy(built, target / 'libfsccl.so')
-        else:
-            raise SetupError(f'FSCCL_TORCH_LIBRARY is {built}, which is no file')
+        if CARRIED:
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CARRIED, target / 'libfsccl.so')
 
 
-class Platform(Distribution):
-    """The package holds a library of one platform, though no extension module."""
+class MaybePlatform(Distribution):
+    """With a library the package is of one platform, though it has no extension module."""
 
     def has_ext_modules(self):
-        return True
+        return bool(CARRIED)
 
 
-class PlatformWheel(bdist_wheel):
-    """One wheel serves every Python of the platform."""
+class AnyPython(bdist_wheel):
+    """One wheel serves every Python, and without a library every platform."""
 
     def get_tag(self):
-        return 'py3', 'none', super().get_tag()[2]
+        return 'py3', 'none', super().get_tag()[2] if CARRIED else 'any'
 
 
-setup(version=version(), distclass=Platform, cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': PlatformWheel})
+setup(version='.'.join(version()), install_requires=dependencies(), distclass=MaybePlatform,
+      cmdclass={'build_py': BuildWithLibrary, 'bdist_wheel': AnyPython})

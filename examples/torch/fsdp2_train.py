@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small transformer with FSDP2 on this file's own text, character by character, and prints loss and time of each step.
 
-  pip install ./bindings/torch
+  pip install ./bindings/python ./bindings/torch
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --fused
   torchrun --standalone --nproc-per-node 2 examples/torch/fsdp2_train.py --backend gloo

@@ -2,7 +2,7 @@
 """HSDP that outlives a rank: two replicas of a model, each sharded over some ranks; one rank is killed; the others go on with what
 they have in memory, sharded over all that are left, without a checkpoint.
 
-  pip install ./bindings/torch
+  pip install ./bindings/python ./bindings/torch
   python examples/torch/hsdp_survives.py --ranks 4 --victim 3
 
 It starts its ranks itself: torchrun ends them all when one has died. The last line says what the survivors have.

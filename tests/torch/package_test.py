@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel of fsccl_torch: what is in it, that it works where it is installed, and what its users read when something is wrong."""
+"""The wheel of fsccl_torch that carries a library, and both wheels built from the sources: what is in them, that they work where
+they are installed, and what their users read when something is wrong. tests/packaging has the wheels as users install them."""
 import ctypes
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "bindings/torch"
+LIBRARY_PACKAGE = ROOT / "bindings/python"
 LIBRARY = os.environ["FSCCL_TORCH_LIBRARY"]
 # Two ranks that name the backend and import nothing of it.
 TWO_RANKS = """
@@ -26,7 +28,7 @@ assert tensor.tolist() == [3.0] * 5, tensor
 dist.destroy_process_group()
 lines = (line.rstrip("\\n").split(maxsplit=5) for line in open("/proc/self/maps"))
 mapped = {pathlib.Path(line[5]) for line in lines if len(line) == 6}
-mapped = [path for path in mapped if ".so" in path.name and (path.name.startswith("libfsccl") or path.parent.name == "fsccl_torch")]
+mapped = [path for path in mapped if ".so" in path.name and ("libfsccl" in path.name or path.parent.parent.name == "fsccl")]
 print(json.dumps([sys.modules["fsccl_torch"].__file__, *map(str, mapped)]))
 """
 
@@ -49,8 +51,8 @@ def pip(*words, **changes):
     return done.stdout
 
 
-def build_wheel(folder, *words, **changes):
-    pip("wheel", "--no-deps", "-w", folder, *words, PACKAGE, **changes)
+def build_wheel(folder, *words, package=PACKAGE, **changes):
+    pip("wheel", "--no-deps", "-w", folder, *words, package, **changes)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -72,8 +74,8 @@ def header_version():
     return ".".join(re.findall(r"#define FSCCL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header))
 
 
-def run_two_ranks(installed, tmp_path, carried=("libfsccl.so",)):
-    """`carried`: how the names of the libraries begin that must come from the package, all of them and no others."""
+def run_two_ranks(installed, tmp_path, folder="fsccl_torch", carried=("libfsccl.so",)):
+    """`carried`: how the names of the libraries begin that must come from the package's folder, all of them and no others."""
     program = tmp_path / "program.py"
     program.write_text(TWO_RANKS)
     ranks = [subprocess.Popen([sys.executable, program, str(rank), tmp_path / "store"], stdout=subprocess.PIPE,
@@ -83,7 +85,7 @@ def run_two_ranks(installed, tmp_path, carried=("libfsccl.so",)):
         assert rank.returncode == 0, output
         package, *mapped = json.loads(output.splitlines()[-1])
         assert package == str(installed / "fsccl_torch/__init__.py")
-        assert {Path(path).parent for path in mapped} == {installed / "fsccl_torch"}, mapped
+        assert {Path(path).parent for path in mapped} == {installed / folder}, mapped
         names = sorted(Path(path).name for path in mapped)
         assert len(names) == len(carried) and all(map(str.startswith, names, sorted(carried))), names
 
@@ -109,13 +111,14 @@ def test_backend_is_found_by_its_name(installed, tmp_path):
 
 
 def test_wheel_built_from_the_sources(tmp_path):
-    wheel = build_wheel(tmp_path / "wheel")
+    wheels = [build_wheel(tmp_path / package.name, package=package) for package in (LIBRARY_PACKAGE, PACKAGE)]
+    assert wheels[1].name == f"fsccl_torch-{header_version()}-py3-none-any.whl"
     installed = tmp_path / "installed"
-    pip("install", "--no-deps", "--target", installed, wheel)
-    linked = run("ldd", installed / "fsccl_torch/libfsccl.so").stdout
+    pip("install", "--no-deps", "--target", installed, *wheels)
+    linked = run("ldd", installed / "fsccl/lib/libfsccl.so.0").stdout
     for name in ("libfmt", "libsodium", "libhwy"):
-        assert re.search(rf"{name}\S* => {re.escape(str(installed))}/fsccl_torch/{name}", linked), linked
-    run_two_ranks(installed, tmp_path, ("libfsccl.so", "libfmt", "libsodium", "libhwy"))
+        assert re.search(rf"{name}\S* => {re.escape(str(installed))}/fsccl/lib/{name}", linked), linked
+    run_two_ranks(installed, tmp_path, "fsccl/lib", ("libfsccl.so", "libfmt", "libsodium", "libhwy"))
 
 
 def test_editable_installation(tmp_path):
@@ -136,9 +139,16 @@ def test_build_with_a_library_that_is_not_there(tmp_path):
 
 
 def test_build_without_what_the_library_needs(tmp_path):
-    done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, PACKAGE, PKG_CONFIG_LIBDIR=tmp_path)
+    done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", tmp_path, LIBRARY_PACKAGE, PKG_CONFIG_LIBDIR=tmp_path)
     assert done.returncode != 0
-    assert "libfmt-dev libsodium-dev libhwy-dev libhwloc-dev nlohmann-json3-dev" in done.stdout
+    for name in ("libfmt-dev", "libsodium-dev", "libhwy-dev", "libhwloc-dev", "nlohmann-json3-dev", "libcli11-dev"):
+        assert name in done.stdout
+
+
+def test_build_with_a_folder_that_has_no_library(tmp_path):
+    done = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, LIBRARY_PACKAGE,
+               FSCCL_WHEEL_PREFIX=tmp_path)
+    assert done.returncode != 0 and f"FSCCL_WHEEL_PREFIX is {tmp_path}, and there is no lib/libfsccl.so.0 in it" in done.stdout
 
 
 def refusal(**changes):

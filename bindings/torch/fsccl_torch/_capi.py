@@ -7,11 +7,11 @@ lock, so that other Python threads run while one waits. Handles and addresses ar
 """
 
 import ctypes
-import os
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 
 from torch.distributed import DistBackendError
+
+from . import _library
 
 VERSION = (0, 1)  # major and minor of the header that the signatures below follow
 
@@ -203,19 +203,8 @@ _SIGNATURES = {
 }
 
 
-def path():
-    chosen = os.environ.get("FSCCL_TORCH_LIBRARY")
-    return Path(chosen) if chosen else Path(__file__).parent / "libfsccl.so"
-
-
 def _load():
-    found = path()
-    try:
-        library = ctypes.CDLL(str(found))
-    except OSError as error:
-        raise ImportError(f"fsccl_torch: cannot load libfsccl from {found}: {error}. Install the package with "
-                          "`pip install ./bindings/torch`, which builds and carries the library, or let FSCCL_TORCH_LIBRARY name "
-                          "a libfsccl.so.") from error
+    found, library = _library.load()
     try:
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
@@ -223,14 +212,15 @@ def _load():
         library.fsccl_status_string.argtypes, library.fsccl_status_string.restype = [c_int], c_char_p
     except AttributeError as error:
         raise ImportError(f"fsccl_torch: {found} is no libfsccl of version {VERSION[0]}.{VERSION[1]}: {error}. Install a library "
-                          "and a package of the same version.") from error
+                          "and a package of the same version: `pip install --upgrade fsccl fsccl-torch`.") from error
     number = c_int()
     library.fsccl_version(byref(number))
     theirs = divmod(number.value // 100, 100)
     # Before 1.0 a minor version may change the API; from 1.0 on it only grows within a major version.
     if theirs[0] != VERSION[0] or theirs[1] < VERSION[1] or (VERSION[0] == 0 and theirs[1] != VERSION[1]):
         raise ImportError(f"fsccl_torch: {found} is FSCCL {theirs[0]}.{theirs[1]}, this package is made for "
-                          f"{VERSION[0]}.{VERSION[1]}. Install a library and a package of the same version.")
+                          f"{VERSION[0]}.{VERSION[1]}. Install a library and a package of the same version: "
+                          "`pip install --upgrade fsccl fsccl-torch`.")
     return library, number.value
 
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The manual pages and completions: they say what the programs say, groff has nothing against them, and bash completes by them.
+
+usage: program_docs_test.py PAGE COMPLETION PROGRAM
+"""
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, f'{command}: {done.stdout}'
+    return done.stdout
+
+
+def said(text):
+    """The long options and the subcommands in the text of --help."""
+    commands = re.findall(r'^  ([a-z]+) {3,}\S', text.partition('Subcommands:')[2], re.MULTILINE)
+    return re.findall(r'^  (?:-\w,)?(--[\w-]+)', text, re.MULTILINE), commands
+
+
+def complete(completion, program, *words):
+    """What bash offers for the last of the words."""
+    listed = ' '.join(f"'{word}'" for word in (program, *words))
+    line = f'COMP_WORDS=({listed}); COMP_CWORD={len(words)}; _{program.replace("-", "_")}'
+    return run('bash', '-c', f'source {completion}; {line}; echo "${{COMPREPLY[@]}}"').split()
+
+
+def main():
+    page, completion, program = map(Path, sys.argv[1:])
+    text = page.read_text(encoding='utf-8').replace('\\-', '-')
+    options, commands = said(run(program, '--help'))
+    assert commands, 'no subcommand was found'
+    assert set(complete(completion, program.name, '')) == {*commands, *options, '-h'}
+    for command in commands:
+        assert f'.SS {program.name} {command}\n' in text, command
+        assert complete(completion, program.name, command[:-1]) == [word for word in commands if word.startswith(command[:-1])]
+        own, _ = said(run(program, command, '--help'))
+        for option in own:
+            assert f'\\fB{option}\\fR' in text, f'{command} {option}'
+            assert option in complete(completion, program.name, command, option), f'{command} {option}'
+    if program.name == 'fsccl-perf':
+        assert complete(completion, program.name, 'step', '--layout', '') == ['per_param', 'flat', 'ragged']
+        assert complete(completion, program.name, 'step', '--wire', 'f') == ['fp16', 'fp32']
+        assert complete(completion, program.name, 'step', '--ranks', '') == []
+    if shutil.which('groff'):
+        # A word that is longer than a line is no fault: lists of choices are.
+        assert run('groff', '-man', '-Tutf8', '-ww', '-Wbreak', '-z', page) == ''
+
+
+if __name__ == '__main__':
+    main()

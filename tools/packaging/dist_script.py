@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run by `meson dist` before it packs the sources: adds the bill of materials, and gives every file one time and the same rights,
+so that the archive of a commit is the same wherever it is packed. The time is that of the commit, or SOURCE_DATE_EPOCH.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bill_of_materials import bill
+
+
+def main():
+    try:
+        sources, build, target = (Path(os.environ[f'MESON_{name}']) for name in ('SOURCE_ROOT', 'BUILD_ROOT', 'DIST_ROOT'))
+    except KeyError as error:
+        sys.exit(f'dist_script.py: {error} is not set: run `meson dist`, which runs this')
+    (target / 'fsccl.cdx.json').write_text(bill(build), encoding='utf-8')
+    time = os.environ.get('SOURCE_DATE_EPOCH')
+    if not time:
+        command = ['git', '-C', str(sources), 'log', '-1', '--format=%ct']
+        time = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    for path in [*target.rglob('*'), target]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+        os.utime(path, (int(time), int(time)), follow_symlinks=False)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a program's manual page and its completion for bash, from what the program itself says with --help.
+
+usage: program_docs.py PROGRAM VERSION MANUAL_PAGE COMPLETION
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+COLUMN = 30  # where descriptions begin
+
+
+class Entry(NamedTuple):
+    """One line of a section: an option, a positional argument or a subcommand."""
+
+    names: list
+    value: str  # what follows the name: the value's kind, the words it admits, its default
+    text: str
+
+    @property
+    def words(self):
+        """The words that a value may be."""
+        found = re.search(r'\{([^{}]*)\}', self.value)
+        return found[1].split(',') if found else []
+
+
+class Help(NamedTuple):
+    about: str
+    usage: str
+    sections: dict  # name: list of Entry
+    footer: str
+
+
+def ask(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        sys.exit(f'program_docs.py: {" ".join(command)} ended with {done.returncode}:\n{done.stdout}')
+    return done.stdout
+
+
+def entries(lines):
+    """A name that is too long for its column has its description in the lines below."""
+    found, margin = [], ' ' * COLUMN
+    for at, line in enumerate(lines):
+        if line.startswith(margin):
+            found[-1] = found[-1]._replace(text=f'{found[-1].text} {line.strip()}'.strip())
+            continue
+        long = len(line) <= COLUMN or (at + 1 < len(lines) and lines[at + 1].startswith(margin))
+        name, text = (line.strip(), '') if long else (line[:COLUMN].strip(), line[COLUMN:].strip())
+        first, _, value = name.partition(' ')
+        found.append(Entry([re.sub(r'\{.*', '', word) for word in first.split(',')], value, text))
+    return found
+
+
+def parse(text, command):
+    head, found, usage = re.search(r'\A(.*?)^Usage: ([^\n]*)\n', text, re.DOTALL | re.MULTILINE), {}, ''
+    if not head or not head[1].strip():
+        sys.exit(f'program_docs.py: {command} --help is not text, then a line that begins with Usage:')
+    usage, rest, footer, section = head[2], text[head.end():].splitlines(), [], None
+    for line in rest:
+        title = re.fullmatch(r'(Positionals|Options|Subcommands):', line, re.IGNORECASE)
+        if title:
+            section = found.setdefault(title[1].capitalize(), [])
+        elif section is not None and line.startswith('  '):
+            section.append(line)
+        elif line.strip() or footer:
+            section = None
+            footer.append(line)
+    return Help(head[1].strip(), usage, {name: entries(lines) for name, lines in found.items()}, '\n'.join(footer).strip())
+
+
+def roff(text):
+    lines = text.replace('\\', '\\e').replace('-', '\\-').splitlines()
+    return '\n'.join(f'\\&{line}' if line[:1] in ".'" else line for line in lines)
+
+
+def options(help_text):
+    lines = []
+    for section in ('Positionals', 'Options'):
+        for entry in help_text.sections.get(section, []):
+            names = ', '.join(f'\\fB{roff(name)}\\fR' for name in entry.names)
+            lines += ['.TP', f'{names} {roff(entry.value)}'.strip(), roff(entry.text) or '\\&']
+    return lines
+
+
+def manual(name, version, top, commands):
+    summary = roff(re.split(r'\.\s|\.$', top.about)[0])
+    lines = [f'.TH {name.upper()} 1 "" "FSCCL {version}" "User Commands"', '.ad l', '.SH NAME', f'{roff(name)} \\- {summary}',
+             '.SH SYNOPSIS', f'.B {roff(top.usage)}', '.SH DESCRIPTION', roff(top.about), '.SH OPTIONS', *options(top)]
+    if commands:
+        lines.append('.SH COMMANDS')
+    for command, text in commands.items():
+        lines += [f'.SS {roff(name)} {roff(command)}', roff(text.about), '.PP', f'\\fB{roff(text.usage)}\\fR', *options(text)]
+        if text.footer:
+            lines += ['.PP', '.nf', roff(text.footer), '.fi']
+    if top.footer:
+        lines += ['.SH EXAMPLES', '.nf', roff(top.footer), '.fi']
+    lines += ['.SH ENVIRONMENT', f'\\fBfsccl\\-info config\\fR lists every variable with its value, its default and its meaning.',
+              '.SH AUTHORS', 'The FSCCL authors.']
+    return '\n'.join(lines) + '\n'
+
+
+def value_cases(command, text):
+    """Lines of a case over command and option: what completes the option's value."""
+    lines = []
+    for entry in text.sections.get('Options', []):
+        for name in entry.names if entry.value else []:
+            if entry.words:
+                how = f'fsccl_of "{" ".join(entry.words)}"'
+            elif re.search(r'\b(N|U?INT|FLOAT|SIZE)\b', entry.value):
+                how = 'COMPREPLY=()'
+            else:
+                how = 'COMPREPLY=($(compgen -f -- "$word"))'
+            lines.append(f'    "{command} {name}") {how}; return ;;')
+    return lines
+
+
+def completion(name, top, commands):
+    function = '_' + name.replace('-', '_')
+    known = {command: [word for entry in text.sections.get('Options', []) for word in entry.names]
+             for command, text in commands.items()}
+    cases = [line for command, text in [('', top), *commands.items()] for line in value_cases(command, text)]
+    lines = [f'# Completion of {name} for bash, made from the program\'s own --help.',
+             f'{function}() {{',
+             '  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command= at',
+             '  fsccl_of() { COMPREPLY=($(compgen -W "$1" -- "$word")); }',
+             '  for ((at = 1; at < COMP_CWORD; ++at)); do',
+             '    case ${COMP_WORDS[at]} in',
+             f'      {"|".join(commands) or "no-command"}) command=${{COMP_WORDS[at]}}; break ;;',
+             '    esac',
+             '  done',
+             '  case "$command $before" in', *cases, '  esac',
+             '  if [[ $command && $word != -* ]]; then COMPREPLY=($(compgen -f -- "$word")); return; fi',
+             '  case $command in',
+             *(f'    {command}) fsccl_of "{" ".join(words)}" ;;' for command, words in known.items()),
+             f'    *) fsccl_of "{" ".join([*commands, *(word for entry in top.sections["Options"] for word in entry.names)])}" ;;',
+             '  esac', '}', f'complete -o filenames -F {function} {name}']
+    return '\n'.join(lines) + '\n'
+
+
+def main():
+    if len(sys.argv) != 5:
+        sys.exit(__doc__)
+    program, version, page, completed = sys.argv[1:]
+    name = Path(program).name
+    top = parse(ask(program, '--help'), name)
+    commands = {entry.names[0]: parse(ask(program, entry.names[0], '--help'), f'{name} {entry.names[0]}')
+                for entry in top.sections.get('Subcommands', [])}
+    Path(page).write_text(manual(name, version, top, commands), encoding='utf-8')
+    Path(completed).write_text(completion(name, top, commands), encoding='utf-8')
+
+
+if __name__ == '__main__':
+    main()
