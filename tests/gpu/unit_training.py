@@ -6,9 +6,10 @@ host's, so tensors of the CPU lie in it, and the host waits for the stream befor
 Prints a line `loss NUMBER` for each step; exit status 77 and the reason where there is no GPU, or no kernels for it.
 """
 import ctypes
-import importlib.util
+import importlib
 import os
 import sys
+import types
 from pathlib import Path
 
 import torch
@@ -16,12 +17,11 @@ from llama import RATE, STEPS, Llama, batch, loss_of
 
 
 def load_capi():
-    """fsccl_torch's view of the C API, without the package, which registers a backend."""
-    path = Path(__file__).resolve().parents[2] / "bindings/torch/fsccl_torch/_capi.py"
-    spec = importlib.util.spec_from_file_location("fsccl_capi", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """fsccl_torch's view of the C API, without the rest of the package, which registers a backend."""
+    package = types.ModuleType("fsccl_capi")
+    package.__path__ = [str(Path(__file__).resolve().parents[2] / "bindings/torch/fsccl_torch")]
+    sys.modules[package.__name__] = package
+    return importlib.import_module("fsccl_capi._capi")
 
 
 c = load_capi()
