@@ -37,6 +37,13 @@ def test_pytorch_takes_the_functions(fsccl):
     assert fsccl.fsccl_torch_malloc(0, 0, None) is None  # an empty tensor
 
 
+def test_the_package_names_its_library():
+    """mem_pool() hands the name to PyTorch, which loads the library by it."""
+    from fsccl_torch import _capi
+    pluggable = torch.cuda.memory.CUDAPluggableAllocator(str(_capi.path()), "fsccl_torch_malloc", "fsccl_torch_free")
+    assert os.path.samefile(_capi.path(), LIBRARY) and pluggable.allocator() is not None
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the memory below is the host's")
 def test_blocks_come_from_the_allocator_of_the_device(fsccl):
     host, limit = Allocator(), Allocator()

@@ -221,7 +221,7 @@ def _load():
         raise ImportError(f"fsccl_torch: {found} is FSCCL {theirs[0]}.{theirs[1]}, this package is made for "
                           f"{VERSION[0]}.{VERSION[1]}. Install a library and a package of the same version: "
                           "`pip install --upgrade fsccl fsccl-torch`.")
-    return library, number.value
+    return found, library, number.value
 
 
 class FscclError(DistBackendError):
@@ -233,7 +233,12 @@ class FscclError(DistBackendError):
         self.code, self.rank, self.peer, self.sequence, self.operation = code, rank, peer, sequence, operation
 
 
-lib, library_version = _load()
+_path, lib, library_version = _load()
+
+
+def path():
+    """The file of the libfsccl that this process uses, for those that load it by its name."""
+    return _path
 
 
 def error(status):
