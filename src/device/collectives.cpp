@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "device/drain.h"
 #include "device/nccl_collectives.h"
 #include "unit/unit.h"
 
@@ -12,7 +13,7 @@ namespace fsccl {
 namespace {
 
 constexpr size_t kScratchBytes = 8;
-constexpr int64_t kLongestStartMs = 120'000, kCollectiveDrainMs = 10'000, kCollectiveNapNs = 100'000;
+constexpr int64_t kLongestStartMs = 120'000, kCollectiveNapNs = 100'000;
 
 // How it went on this rank; for the others.
 struct Outcome {
@@ -49,8 +50,7 @@ Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
   const auto over = [&] { return event.complete(); };
   const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
   if (in_time.ok()) return success();
-  if (wait_until(over, Deadline::in_ms(kCollectiveDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) == WaitEnd::held)
-    return success();
+  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) == WaitEnd::held) return success();
   return in_time.status().clone();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/drain.h"
+
 namespace fsccl {
 namespace {
 
@@ -9,7 +11,6 @@ namespace {
 constexpr uint64_t kSumHalfBytes = 64u << 20;
 constexpr uint64_t kLargestPiece = 8u << 20, kPieceAlignment = 256;
 constexpr size_t kMostTables = 64;
-constexpr int64_t kSumDrainMs = 10'000;
 
 }  // namespace
 
@@ -49,7 +50,7 @@ FoldedSum::~FoldedSum() {
   const cuda::Current current(request_.device);
   const cuda::Driver& driver = request_.device.driver();
   // A stream that does not end in time may still use the scratch: it is left to it.
-  const bool over = !side_ || side_->finish(Deadline::in_ms(kSumDrainMs)).code() != FSCCL_ERR_TIMEOUT;
+  const bool over = !side_ || side_->finish(Deadline::in_ms(kDrainMs)).code() != FSCCL_ERR_TIMEOUT;
   if (scratch_ && over) (void)driver.free(scratch_);  // waits for what uses it
 }
 

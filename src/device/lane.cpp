@@ -2,13 +2,13 @@
 
 #include "base/hash.h"
 #include "base/wait.h"
+#include "device/drain.h"
 #include "device/watchdog.h"
 
 namespace fsccl {
 namespace {
 
 constexpr int kWordsOfLane = 4;
-constexpr int64_t kLaneDrainMs = 10'000;
 constexpr int64_t kLaneNapNs = 50'000;
 
 }  // namespace
@@ -50,7 +50,7 @@ template <class Holds>
 void Lane::wait_for_streams(const Holds& holds) const {
   const auto failed = [this] { return !comm_.engine().intact().ok(); };
   if (wait_until(holds, Deadline::never(), failed, Naps(kLaneNapNs)) == WaitEnd::broken)
-    wait_until(holds, Deadline::in_ms(kLaneDrainMs), kNothingBreaks, Naps(kLaneNapNs));
+    wait_until(holds, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kLaneNapNs));
 }
 
 void Lane::note(const Outstanding& one) {

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "device/drain.h"
+
 namespace fsccl {
 namespace {
 
 // Of a half. Large enough that a piece takes longer than to begin it, small enough that pinning it costs nobody.
 constexpr uint64_t kHalfBytes = 4u << 20;
 constexpr size_t kPage = 4096;
-constexpr int64_t kDrainMs = 10'000;
 
 // What of a part lies in [begin, begin + count) of every part.
 uint64_t clip(const CallPart& part, uint64_t begin, uint64_t count) {
