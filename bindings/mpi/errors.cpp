@@ -18,16 +18,6 @@ std::array<std::string, kKept> texts;
 int next_text = 0;
 }  // namespace
 
-std::string last_error(fsccl_status_t status) {
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  std::string text;
-  if (fsccl_last_error(&info) == FSCCL_OK && info.code == status) {
-    if (info.rank >= 0) text += "rank " + std::to_string(info.rank) + ": ";
-    text += std::string(info.operation) + ": " + info.text + " ";
-  }
-  return text + "[" + fsccl_status_string(status) + "]";
-}
-
 int refuse(const std::string& text) {
   const std::lock_guard guard(texts_lock);
   const int place = next_text;

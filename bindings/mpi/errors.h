@@ -5,10 +5,11 @@
 
 #include <string>
 
+#include "../last_error.h"
+
 namespace fsccl_mpi {
 
-// The calling thread's last error of the library, as a sentence with its name.
-std::string last_error(fsccl_status_t status);
+using fsccl_bindings::last_error;
 
 // A number for `text`. The last 256 texts are kept; a caller asks for its own at once.
 int refuse(const std::string& text);

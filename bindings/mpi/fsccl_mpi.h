@@ -25,7 +25,7 @@ FSCCL_API void fsccl_mpi_meet(fsccl_mpi_who_fn who, fsccl_all_gather_fn all_gath
 /* Why MPI_Init has failed, "" when it has not (yet). XLA does not look at what MPI_Init returns. Any thread. */
 FSCCL_API const char* fsccl_mpi_init_error(void);
 
-/* What the operations of all communicators of this process have moved so far, those that are freed included. Any thread. */
+/* Gives the counters of all operations of this process so far, on freed communicators too. Any thread. */
 FSCCL_API fsccl_status_t fsccl_mpi_counters(fsccl_counters_t* counters);
 
 #ifdef __cplusplus

@@ -13,7 +13,7 @@
 
 using namespace fsccl_mpi;
 
-// What MPItrampoline's ABI 2 calls MPI_Status.
+// This is MPI_Status of MPItrampoline's ABI 2.
 struct MpiStatus {
   int theirs[6];
   int source, tag, error;

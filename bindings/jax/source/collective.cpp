@@ -336,7 +336,7 @@ xla_ffi::Error* execute(xla_ffi::Call& call) {
     const fsccl_status_t status = submit(*pending, call, kind, types);
     if (status < FSCCL_OK) {
       rank.failed = "FSCCL: \"" + name + "\": " + last_error(status);
-      // What was submitted before uses this call's memory: it ends, on all ranks, before this returns.
+      // Operations that were submitted before still use this call's memory: all ranks end them before this returns.
       fsccl_comm_abort(rank.comm);
       for (const fsccl_work_t work : pending->works) {
         if (work != nullptr) fsccl_work_wait(work, -1);

@@ -41,16 +41,6 @@ std::shared_ptr<Rank> find(int64_t group, int device) {
   return rank == members->second.end() ? nullptr : rank->second;
 }
 
-std::string last_error(fsccl_status_t status) {
-  fsccl_error_info_t info = FSCCL_ERROR_INFO_INIT;
-  std::string text;
-  if (fsccl_last_error(&info) == FSCCL_OK && info.code == status) {
-    if (info.rank >= 0) text += "rank " + std::to_string(info.rank) + ": ";
-    text += std::string(info.operation) + ": " + info.text + " ";
-  }
-  return text + "[" + fsccl_status_string(status) + "]";
-}
-
 }  // namespace fsccl_jax
 
 extern "C" {

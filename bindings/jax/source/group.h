@@ -9,6 +9,8 @@
 #include <mutex>
 #include <string>
 
+#include "../../last_error.h"
+
 namespace fsccl_jax {
 
 struct Rank {
@@ -23,7 +25,6 @@ struct Rank {
 // nullptr where `group` was not joined, or has left, or has no such device.
 std::shared_ptr<Rank> find(int64_t group, int device);
 
-// The calling thread's last error of the library, as a sentence with its name.
-std::string last_error(fsccl_status_t status);
+using fsccl_bindings::last_error;
 
 }  // namespace fsccl_jax
