@@ -133,7 +133,7 @@ class Hang : public ::testing::Test {
     return json.is_object() ? json : Json{{"cause", "unreadable"}};
   }
 
-  // Of a job that goes on: the first verdict for which `come` holds, or, after a time, the last one.
+  // The first verdict on a job that goes on for which `come` holds, or, after a time, the last one.
   template <typename Come>
   Json verdict_once(Come&& come) {
     const int64_t end = time(nullptr) + kLimitMs / 1000;

@@ -122,7 +122,7 @@ int count(const Bench& bench, int rank, int64_t rounds) {
   std::printf(
       "{\"case\": \"gather_2_ranks_one_gpu, recorded\", \"rank\": %d, \"kernels\": %llu, \"copies\": %zu, \"last_copies_us\": [",
       rank, static_cast<unsigned long long>(after.kernels - before.kernels), copies);
-  // Of the last gathers: begin, end and bytes, by which one sees what each waits for.
+  // Each of the last copies is printed with its begin, its end and its bytes: they show which copies wait for others.
   const size_t shown = std::min<size_t>(copies, 4 * kRanks);
   for (size_t i = after.copies.size() - shown; i < after.copies.size(); i++) {
     const fsccl::perf::TracedCopy& copy = after.copies[i];
