@@ -10,7 +10,7 @@
 #include "base/program.h"
 #include "command_line.h"
 #include "launch.h"
-#include "pool/pool_command.h"
+#include "perf/pool/pool_command.h"
 #include "session.h"
 
 namespace fsccl::perf {

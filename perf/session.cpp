@@ -8,7 +8,7 @@
 #include <ctime>
 
 #include "numbers.h"
-#include "pool/available.h"
+#include "perf/pool/available.h"
 
 namespace fsccl::perf {
 namespace {

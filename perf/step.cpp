@@ -9,7 +9,7 @@
 
 #include "numbers.h"
 #include "page_step.h"
-#include "pool/fsdp2_order.h"
+#include "perf/pool/fsdp2_order.h"
 #include "progress.h"
 #include "report.h"
 #include "step_schedule.h"

@@ -73,7 +73,7 @@ struct Point {
   Timing choice, best;          // best: the same plan where none is better
   std::vector<Timing> timings;  // of the forced ones
   double spread() const { return spread_of(choice, best); }
-  // The same plan, forced, may be faster only because nobody asks first where the buffers lie (engine/select.cpp).
+  // The same plan, forced, may be faster only because nobody asks first where the buffers lie (select/select.cpp).
   bool behind() const { return best.plan != chosen && better(best, choice); }
 };
 

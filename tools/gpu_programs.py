@@ -12,9 +12,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What tests/gpu/run runs, a program of each or several, in its order: what says most, then Python's tests, then the rest, where
 # ranks that are processes come before ranks that are threads.
 FIRST_TESTS = ['tests/unit/kernels/device_kernels_test', 'tests/gpu/gpu_unit_test', 'tests/gpu/gpu_collectives_test']
-OTHER_TESTS = ['tests/gpu/gpu_*_test', 'tests/unit/device/device_processes_test', 'tests/multi/device_units_processes_test',
+OTHER_TESTS = ['tests/gpu/gpu_*_test', 'tests/unit/pool/pool_device_processes_test',
+               'tests/multi/device_units_processes_test',
                'tests/conformance/conformance_device_units', 'tests/conformance/conformance_device_hsdp',
-               'tests/conformance/conformance_device', 'tests/conformance/conformance_device_pool', 'tests/unit/device/device_test']
+               'tests/conformance/conformance_device', 'tests/conformance/conformance_device_pool',
+               'tests/unit/pool/pool_device_test', 'tests/unit/comm/stream_watch_test']
 EXAMPLE, INFO = 'examples/gpu', 'tools/fsccl-info'
 MEASURED = ['perf/gpu/*_gpu', 'perf/gpu/gather/gather_gpu']
 FOR_PYTHON = ['perf/fsccl-perf']  # of torch_test.py

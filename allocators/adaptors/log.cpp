@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "allocators/adaptors/adaptors.h"
-#include "allocators/pool/allocation_log.h"
+#include "allocators/placement/allocation_log.h"
 
 namespace fsccl {
 namespace {

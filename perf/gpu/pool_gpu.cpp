@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "api/objects.h"
-#include "device/device_pool.h"
+#include "pool/device/device_pool.h"
 #include "perf/gpu/driver_pool.h"
 #include "perf/gpu/pool_steps.h"
 #include "perf/pool/rmm/peer.h"

@@ -4,10 +4,10 @@
 
 #include <cstring>
 
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 #include "base/hash.h"
-#include "engine/fingerprint.h"
-#include "engine/recorder.h"
+#include "plan/fingerprint.h"
+#include "record/recorder.h"
 #include "fsccl/transport.h"
 #include "plan/unit_plans.h"
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 #include "api/objects.h"
 #include "perf/pool/timing.h"
 

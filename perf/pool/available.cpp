@@ -1,4 +1,4 @@
-#include "pool/available.h"
+#include "perf/pool/available.h"
 
 #include "allocators/host/available_memory.h"
 

@@ -1,4 +1,4 @@
-#include "pool/caching_policy.h"
+#include "perf/pool/caching_policy.h"
 
 #include <iterator>
 

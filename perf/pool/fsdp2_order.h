@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "allocators/pool/step_schedule.h"
+#include "allocators/placement/step_schedule.h"
 #include "perf/model.h"
 
 namespace fsccl::perf {

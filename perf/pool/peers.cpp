@@ -1,4 +1,4 @@
-#include "pool/peers.h"
+#include "perf/pool/peers.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -12,10 +12,10 @@
 
 #include "numbers.h"
 #include "own_path.h"
-#include "pool/caching_policy.h"
-#include "pool/row.h"
-#include "pool/system_calls.h"
-#include "pool/timing.h"
+#include "perf/pool/caching_policy.h"
+#include "perf/pool/row.h"
+#include "perf/pool/system_calls.h"
+#include "perf/pool/timing.h"
 
 namespace fsccl::perf {
 namespace {

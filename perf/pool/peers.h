@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "pool/replay.h"
+#include "perf/pool/replay.h"
 
 namespace fsccl::perf {
 

@@ -1,12 +1,12 @@
-#include "pool/pool_command.h"
+#include "perf/pool/pool_command.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "pool/peers.h"
-#include "pool/rmm_pool.h"
-#include "pool/row.h"
+#include "perf/pool/peers.h"
+#include "perf/pool/rmm_pool.h"
+#include "perf/pool/row.h"
 
 namespace fsccl::perf {
 

@@ -1,14 +1,14 @@
-#include "pool/replay.h"
+#include "perf/pool/replay.h"
 
 #include <algorithm>
 #include <cstddef>
 
 #include "allocators/host/arena.h"
-#include "allocators/pool/backed_bytes.h"
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/backed_bytes.h"
+#include "allocators/placement/collective_region.h"
 #include "numbers.h"
-#include "pool/system_calls.h"
-#include "pool/timing.h"
+#include "perf/pool/system_calls.h"
+#include "perf/pool/timing.h"
 
 namespace fsccl::perf {
 namespace {

@@ -1,4 +1,4 @@
-#include "pool/rmm_pool.h"
+#include "perf/pool/rmm_pool.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "numbers.h"
-#include "pool/system_calls.h"
-#include "pool/timing.h"
+#include "perf/pool/system_calls.h"
+#include "perf/pool/timing.h"
 
 namespace fsccl::perf {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "perf/pool/rmm/peer.h"
-#include "pool/replay.h"
+#include "perf/pool/replay.h"
 
 namespace fsccl::perf {
 

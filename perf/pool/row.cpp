@@ -1,4 +1,4 @@
-#include "pool/row.h"
+#include "perf/pool/row.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "pool/replay.h"
+#include "perf/pool/replay.h"
 
 namespace fsccl::perf {
 

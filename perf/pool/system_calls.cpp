@@ -1,4 +1,4 @@
-#include "pool/system_calls.h"
+#include "perf/pool/system_calls.h"
 
 #include <signal.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "allocators/pool/step_schedule.h"
+#include "allocators/placement/step_schedule.h"
 
 namespace fsccl::perf {
 

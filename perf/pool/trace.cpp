@@ -1,4 +1,4 @@
-#include "pool/trace.h"
+#include "perf/pool/trace.h"
 
 #include <fmt/format.h>
 

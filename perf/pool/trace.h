@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "allocators/pool/step_schedule.h"
+#include "allocators/placement/step_schedule.h"
 
 namespace fsccl::perf {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "api/objects.h"
-#include "device/device_unit.h"
-#include "unit/unit.h"
+#include "unit/device/device_unit.h"
+#include "unit/host/unit.h"
 
 namespace fsccl {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "api/objects.h"
 #include "cuda/pointer.h"
-#include "device/collectives.h"
+#include "comm/device/collectives.h"
 
 namespace fsccl {
 

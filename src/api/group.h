@@ -2,7 +2,7 @@
 // them. So a thread that drives several communicators, or sends and receives in a ring, cannot deadlock on its own order.
 #pragma once
 #include "api/objects.h"
-#include "device/collectives.h"
+#include "comm/device/collectives.h"
 
 namespace fsccl {
 

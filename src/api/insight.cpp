@@ -6,10 +6,10 @@
 #include "base/config.h"
 #include "base/fork.h"
 #include "cuda/device.h"
-#include "device/collectives.h"
-#include "engine/explain.h"
-#include "engine/metrics.h"
-#include "engine/recorder.h"
+#include "comm/device/collectives.h"
+#include "comm/explain.h"
+#include "record/metrics.h"
+#include "record/recorder.h"
 #include "transports/transports.h"
 
 using namespace fsccl;

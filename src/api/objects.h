@@ -9,9 +9,9 @@
 #include "api/guard.h"
 #include "api/handle.h"
 #include "base/threads.h"
-#include "device/device_unit.h"
-#include "engine/communicator.h"
-#include "unit/unit.h"
+#include "unit/device/device_unit.h"
+#include "comm/communicator.h"
+#include "unit/host/unit.h"
 
 namespace fsccl {
 

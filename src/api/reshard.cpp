@@ -1,5 +1,5 @@
 // fsccl_reshard.
-#include "unit/reshard.h"
+#include "redistribute/reshard.h"
 #include "api/objects.h"
 #include "cuda/pointer.h"
 

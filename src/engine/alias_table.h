@@ -1,6 +1,6 @@
 // Addresses that are arena memory though they lie outside the arena's mapping: memory of the caller's own whose pages were
-// exchanged for pages of an arena (unit/import.h). Sorted, disjoint ranges. Readers take no lock: they read while the version is
-// even and stays the same, else again. (A reader that sees a new value sees the odd version that was stored before it: entries are
+// exchanged for pages of an arena (pool/host/import.h). Sorted, disjoint ranges. Readers take no lock: they read while the version
+// is even and stays the same, else again. (A reader that sees a new value sees the odd version that was stored before it: entries are
 // stored with release and loaded with acquire.)
 #pragma once
 #include <array>

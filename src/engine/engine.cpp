@@ -5,7 +5,7 @@
 #include "base/fetch.h"
 #include "base/hash.h"
 #include "engine/executor.h"
-#include "engine/message_names.h"
+#include "record/message_names.h"
 #include "engine/progress.h"
 
 namespace fsccl {

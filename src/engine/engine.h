@@ -27,11 +27,11 @@
 #include "engine/foresight.h"
 #include "engine/notify.h"
 #include "engine/operation.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 #include "engine/slot_ring.h"
 #include "engine/slot_stores.h"
 #include "engine/sums.h"
-#include "engine/tally.h"
+#include "record/tally.h"
 #include "fsccl/transport.h"
 
 namespace fsccl {

@@ -7,7 +7,7 @@
 
 #include "base/fetch.h"
 #include "base/wait.h"
-#include "engine/message_names.h"
+#include "record/message_names.h"
 
 namespace fsccl {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/wait.h"
 #include "engine/executor.h"
-#include "engine/metrics.h"
+#include "record/metrics.h"
 #include "engine/progress.h"
 
 namespace fsccl {

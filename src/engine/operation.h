@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/futex.h"
 #include "engine/arena_table.h"
-#include "engine/fingerprint.h"
+#include "plan/fingerprint.h"
 #include "kernels/kernels.h"
 #include "plan/plan.h"
 

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "base/round_up.h"
-#include "engine/fingerprint.h"
+#include "plan/fingerprint.h"
 #include "fsccl/transport.h"
 #include "kernels/crc32c.h"
 

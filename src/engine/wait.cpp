@@ -8,7 +8,7 @@
 #include "base/futex.h"
 #include "bootstrap/job.h"
 #include "engine/executor.h"
-#include "engine/message_names.h"
+#include "record/message_names.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

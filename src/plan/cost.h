@@ -1,4 +1,4 @@
-// What the steps of plans take on this machine, as measured when a communicator starts (engine/calibration.h), and from that what a
+// What the steps of plans take on this machine, as measured when a communicator starts (select/calibration.h), and from that what a
 // whole plan will take. Two ranks stand for all: the root, or whoever has most to do, and the one after it, as one of the others;
 // their steps are followed on two clocks that meet at the signals, so that rounds in which one rank is ahead of the other overlap
 // as they do in fact. Times in nanoseconds. The same on all ranks of a communicator: they must choose alike.

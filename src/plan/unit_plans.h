@@ -6,8 +6,8 @@
 //   broadcast   i: shard of parameter i (inout)
 //
 // Between hosts a unit's plans are those of the ranks of one host, with what other hosts have of it going through this host's slots
-// (UnitShape::holds; unit/unit_hosts.cpp puts them together): each gathers in them what its own ranks hold, or passes on what has
-// come from others, or leaves in them its host's part of a sum.
+// (UnitShape::holds; unit/host/unit_hosts.cpp puts them together): each gathers in them what its own ranks hold, or passes on what
+// has come from others, or leaves in them its host's part of a sum.
 #pragma once
 #include <vector>
 

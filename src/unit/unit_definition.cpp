@@ -103,16 +103,6 @@ Result<ShardPlaces> place(const UnitSpec& spec, const Layout& layout, const Allo
 
 }  // namespace
 
-Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes) {
-  CollectiveCall call;
-  call.op = OpCode::all_gather;
-  call.input = mine;
-  call.output = all;
-  call.count = bytes;
-  fsccl_status_t state;
-  return comm.collectives().run(call, true, &state);
-}
-
 Result<UnitDefinition> UnitDefinition::make(UnitSpec& spec) {
   UnitDefinition made;
   const size_t count = spec.params.size();

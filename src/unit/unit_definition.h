@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/communicator.h"
+#include "comm/communicator.h"
+#include "comm/consensus.h"
 #include "layout/layout.h"
 #include "plan/unit_plans.h"
 
@@ -39,9 +40,6 @@ struct UnitSpec {
   };
   std::vector<Param> params;
 };
-
-// All ranks' `bytes` bytes, in rank order. Blocking.
-Status gather(Communicator& comm, const void* mine, void* all, uint64_t bytes);
 
 // What follows from a definition, alike on all ranks.
 struct UnitDefinition {

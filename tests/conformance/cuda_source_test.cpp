@@ -9,7 +9,7 @@
 
 #include "capture.h"
 #include "refusing_source.h"
-#include "tests/unit/device/on_device.h"
+#include "tests/unit/on_device.h"
 
 namespace fsccl::testing {
 namespace {

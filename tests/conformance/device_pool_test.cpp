@@ -8,7 +8,7 @@
 
 #include "cuda/pointer.h"
 #include "support.h"
-#include "tests/unit/device/on_device.h"
+#include "tests/unit/on_device.h"
 
 namespace fsccl::testing {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "engine/fingerprint.h"
+#include "plan/fingerprint.h"
 #include "support.h"
 
 namespace fsccl::testing {

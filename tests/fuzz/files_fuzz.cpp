@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "bootstrap/unique_id.h"
-#include "engine/tuning_file.h"
+#include "select/tuning_file.h"
 #include "fuzz.h"
-#include "pool/trace.h"
+#include "perf/pool/trace.h"
 #include "topo/discover.h"
 #include "topo/file.h"
 

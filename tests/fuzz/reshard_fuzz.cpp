@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "fuzz.h"
-#include "unit/reshard_claims.h"
+#include "redistribute/reshard_claims.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include "base/config_store.h"
 #include "base/config_value.h"
 #include "bootstrap/hostlist.h"
-#include "engine/rules.h"
+#include "select/rules.h"
 #include "fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {

@@ -11,7 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/recording.h"
+#include "record/recording.h"
 #include "fuzz.h"
 #include "tools/memory_page.h"
 #include "tools/memory_snapshot.h"

@@ -27,9 +27,9 @@ def made_build(folder):
              rpath)
     compiled(folder, build / 'perf/gpu/pool_gpu', 'int other(void); int main(void) { return other(); }', f'-L{others}', '-lother',
              f'-Wl,-rpath,{others}')
-    compiled(folder, build / 'tests/unit/device/nccl_mover_test', 'int main(void) { return 0; }')
+    compiled(folder, build / 'tests/unit/pool/pool_device_test', 'int main(void) { return 0; }')
     (build / 'source').write_text('', encoding='utf-8')
-    names = ['perf/gpu/pool_gpu', 'tests/unit/kernels/device_kernels_test', 'tests/unit/device/nccl_mover_test']
+    names = ['perf/gpu/pool_gpu', 'tests/unit/kernels/device_kernels_test', 'tests/unit/pool/pool_device_test']
     (build / 'build.ninja').write_text('\n'.join(['rule cpp_LINKER', '  command = touch $out',
                                                   *(f'build {name}: cpp_LINKER source' for name in names), '']), encoding='utf-8')
     subprocess.run(['ninja', '-C', build], check=True, stdout=subprocess.DEVNULL)

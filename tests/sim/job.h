@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/collective.h"
+#include "comm/collective.h"
 #include "program.h"
 #include "setting.h"
 #include "transports/sim/network.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/list.h"
+#include "comm/list.h"
 #include "transports/sim/world.h"
 
 namespace fsccl::sim {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/select.h"
+#include "select/select.h"
 #include "transports/sim/network.h"
 
 namespace fsccl::sim {

@@ -9,8 +9,9 @@ import re
 import harness
 
 PUBLIC = 'include/fsccl'
-ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout', 'src/plan', 'allocators', 'src/bootstrap',
-         'transports', 'src/engine', 'src/unit', 'src/device', 'src/api']
+ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout',
+         'src/plan', 'allocators', 'src/bootstrap', 'transports', 'src/select', 'src/record',
+         'src/engine', 'src/comm', 'src/pool', 'src/unit', 'src/redistribute', 'src/api']
 ALLOWED = {name: set(ORDER[:index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
 ALLOWED['allocators'] = {PUBLIC, 'src/base', 'src/cuda', 'allocators'}
 ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/cuda', 'src/kernels', 'src/plan', 'transports'}
@@ -85,7 +86,7 @@ SAMPLES = [
     ('relative', {'src/unit/a.h': '', 'src/base/b.cpp': '#include "../unit/a.h"\n'}, 'src/base may not include'),
     ('angle brackets', {'src/api/a.h': '', 'src/plan/b.h': '#  include <api/a.h>\n'}, 'src/plan may not include'),
     ('transport', {'src/engine/a.h': '', 'transports/shm/b.cpp': '#include "engine/a.h"\n'}, 'transports may not include'),
-    ('allocator', {'src/plan/a.h': '', 'allocators/pool/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
+    ('allocator', {'src/plan/a.h': '', 'allocators/placement/b.cpp': '#include "plan/a.h"\n'}, 'allocators may not include'),
     ('example', {'src/base/a.h': '', 'examples/b.c': '#include "../src/base/a.h"\n'}, 'examples may not include'),
     ('test from outside', {'src/base/a.h': '', 'tests/abi/b.cpp': '#include "base/a.h"\n'}, 'tests may not include'),
     ('program', {'src/base/byte_size.h': '', 'perf/b.cpp': '#include "base/byte_size.h"\n'}, None),

@@ -1,4 +1,4 @@
-#include "allocators/pool/allocation_log.h"
+#include "allocators/placement/allocation_log.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

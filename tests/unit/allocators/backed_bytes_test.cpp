@@ -1,4 +1,4 @@
-#include "allocators/pool/backed_bytes.h"
+#include "allocators/placement/backed_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

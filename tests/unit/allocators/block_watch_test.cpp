@@ -1,4 +1,4 @@
-#include "allocators/pool/block_watch.h"
+#include "allocators/placement/block_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 
 #include <gtest/gtest.h>
 

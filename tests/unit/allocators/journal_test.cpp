@@ -1,4 +1,4 @@
-#include "allocators/pool/journal.h"
+#include "allocators/placement/journal.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Several steps that a region knows at once.
-#include "allocators/pool/known_steps.h"
+#include "allocators/placement/known_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "allocators/pool/planner.h"
+#include "allocators/placement/planner.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 #include "step_events.h"
 
 namespace fsccl {

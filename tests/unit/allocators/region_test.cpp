@@ -1,4 +1,4 @@
-#include "allocators/pool/region.h"
+#include "allocators/placement/region.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "allocators/pool/step_valid.h"
+#include "allocators/placement/step_valid.h"
 #include "region_driver.h"
 
 namespace fsccl {

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
-#include "allocators/pool/planner.h"
-#include "allocators/pool/step_schedule.h"
+#include "allocators/placement/planner.h"
+#include "allocators/placement/step_schedule.h"
 
 namespace fsccl {
 

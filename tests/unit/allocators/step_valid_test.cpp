@@ -1,4 +1,4 @@
-#include "allocators/pool/step_valid.h"
+#include "allocators/placement/step_valid.h"
 
 #include <gtest/gtest.h>
 

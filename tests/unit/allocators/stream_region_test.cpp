@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 #include "step_events.h"
 #include "stream_step.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "allocators/pool/step_schedule.h"
+#include "allocators/placement/step_schedule.h"
 
 namespace fsccl {
 

@@ -10,10 +10,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/collective.h"
+#include "comm/collective.h"
 #include "plan/collectives.h"
 #include "transports/tcp/tcp.h"
-#include "wrapped_channel.h"
+#include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "plan/collectives.h"
-#include "wrapped_channel.h"
+#include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {

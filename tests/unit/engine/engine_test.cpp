@@ -8,10 +8,10 @@
 #include <cstring>
 #include <future>
 
-#include "engine/collective.h"
+#include "comm/collective.h"
 #include "engine/executor.h"
 #include "plan/collectives.h"
-#include "wrapped_channel.h"
+#include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/collective.h"
-#include "wrapped_channel.h"
+#include "comm/collective.h"
+#include "tests/unit/wrapped_channel.h"
 
 namespace fsccl {
 namespace {

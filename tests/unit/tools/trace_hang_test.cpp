@@ -58,7 +58,7 @@ TEST(TraceHang, SuspectsOfWhomNobodyWaitsAreNamed) {
   EXPECT_THAT(verdict.guilty, ElementsAre(6));
 }
 
-// Times as far apart as the reader of recordings lets through (engine/recording.cpp), and more of them than 64 bits hold.
+// Times as far apart as the reader of recordings lets through (record/recording.cpp), and more of them than 64 bits hold.
 TEST(TimelinePage, SumsOfLongWaits) {
   Rank zero(0);
   for (uint64_t i = 1; i <= 4; i++)

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "../engine/wrapped_channel.h"
+#include "tests/unit/wrapped_channel.h"
 #include "base/fd.h"
 
 namespace fsccl {

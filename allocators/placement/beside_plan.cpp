@@ -1,0 +1,87 @@
+// What the collective region does with a step that leaves its plan: requests are placed near the plan, so that most of what follows
+// finds its place free and the pool hardly grows.
+#include <algorithm>
+#include <utility>
+
+#include "allocators/placement/collective_region.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kPlanMargin = 32;   // one part in so many above what was needed is taken rather than to be in the plan's way
+constexpr uint64_t kStableWeight = 8;  // how much worse it is to push a stable key from its place
+constexpr size_t kMostExpected = 256;  // slots to come that are looked at
+
+}  // namespace
+
+// A request of a deviating step. It stays near the plan: what the plan has for the same occurrence of the key, if that is free and
+// large enough; else where it is in the way of least that the plan has still to place, within a margin above what was needed so
+// far.
+std::optional<uint64_t> CollectiveRegion::place_beside_plan(const Event& event) {
+  const StepSchedule& step = known_.plan().steps[current_];
+  std::optional<uint64_t> planned;
+  std::optional<uint32_t> at;
+  const auto takes = step.takes.find(event.key);
+  const uint32_t nth = occurrence_[event.key];
+  if (takes != step.takes.end() && nth < takes->second.size()) {
+    at = takes->second[nth];
+    reached_ = std::max(reached_, *at);
+    if (step.events[*at].bytes >= event.bytes) planned = step.offset[*at];
+  }
+  std::optional<uint64_t> last;
+  if (event.stable && last_offset_.contains(event.key)) last = last_offset_.at(event.key);
+  // Within a step a stable key stays where it is, even if that is not where the plan has it.
+  std::optional<uint64_t> first = planned, second = last;
+  if (nth > 0 && last) std::swap(first, second);
+  std::optional<uint64_t> offset;
+  for (const std::optional<uint64_t>& wanted : {first, second}) {
+    if (!offset && wanted && region_.take(*wanted, event.bytes)) offset = wanted;
+  }
+  if (!offset) {
+    const uint64_t needed = std::max({peak_, live_ + event.bytes, plan_bytes()});
+    const uint64_t limit = std::min(std::max(most_extent_, needed + needed / kPlanMargin), addresses_);
+    const auto homes = known_.plan().homes.find(event.bytes);
+    const std::optional<uint64_t> place =
+        least_harm(region_, event.bytes, most_extent_, limit,
+                   homes == known_.plan().homes.end() ? std::vector<uint64_t>() : homes->second, expected_beside(event, at));
+    if (place && region_.take(*place, event.bytes)) offset = place;
+  }
+  if (!offset) offset = region_.alloc(event.bytes, kAlignment);
+  if (!offset) return std::nullopt;
+  ++(planned == offset ? hits_ : misses_);
+  return offset;
+}
+
+// What the plan will place while the request is there: as long as the plan has it, or for the rest of the step. A stable key wants
+// its place in all its occurrences.
+std::vector<ExpectedSlot> CollectiveRegion::expected_beside(const Event& event, std::optional<uint32_t> at) const {
+  std::vector<std::pair<uint32_t, uint32_t>> windows;
+  const StepSchedule& step = known_.plan().steps[current_];
+  const auto count = static_cast<uint32_t>(step.events.size());
+  if (!at) {
+    windows.emplace_back(reached_, count);
+  } else if (event.stable) {
+    for (const uint32_t take : step.takes.at(event.key)) windows.emplace_back(std::max(take, *at), step.until[take]);
+  } else {
+    windows.emplace_back(*at, step.until[*at]);
+  }
+  std::vector<ExpectedSlot> expected;
+  for (const auto& [from, to] : windows) {
+    for (uint32_t i = from; i < to && expected.size() < kMostExpected; ++i) {
+      const Event& other = step.events[i];
+      if (!other.takes() || other.key == event.key || held_.contains(other.key)) continue;
+      expected.push_back(
+          {.begin = step.offset[i], .end = step.offset[i] + other.bytes, .weight = other.stable ? kStableWeight : 1});
+    }
+  }
+  return expected;
+}
+
+// From here on the step is not the planned one. What it did so far was.
+void CollectiveRegion::deviate() {
+  following_ = false;
+  events_.clear();
+  for (size_t i = 0; i < next_; ++i) note(known_.plan().steps[current_].events[i]);
+}
+
+}  // namespace fsccl

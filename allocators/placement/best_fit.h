@@ -1,0 +1,26 @@
+// Packing by best fit: items one by one, each in the best gap among those already placed that it meets, for several orders of the
+// items, until the target is reached or the effort is spent. Effort is counted in neighbours looked at.
+#pragma once
+#include "allocators/placement/slot_conflicts.h"
+
+namespace fsccl {
+
+class BestFit {
+ public:
+  explicit BestFit(const PackingProblem& problem);
+  // Keeps what it finds in `best` when that is smaller. `effort` becomes what is left of it.
+  void try_orders(Packing& best, int64_t& effort);
+
+ private:
+  enum class Fit : uint8_t { kTightest, kLowest };
+  void make_orders();
+  Packing pack(const std::vector<uint32_t>& order, Fit fit, int64_t& effort);
+  uint64_t place(uint32_t index, const Packing& packing, Fit fit);
+
+  const PackingProblem& problem_;
+  const std::vector<PackingItem>& items_;
+  std::vector<std::vector<uint32_t>> orders_;
+  std::vector<std::pair<uint64_t, uint64_t>> busy_;
+};
+
+}  // namespace fsccl

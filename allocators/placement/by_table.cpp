@@ -1,0 +1,107 @@
+// What the collective region does while steps go by tables (step_table.h), one a known step: from one table to another where steps
+// part, into a table when a step has left everything as it found it, and out of it when an event deviates. While a table is active,
+// the search structures are as they were at a step boundary: at any of them, since each step by a table ends as it began.
+#include <algorithm>
+
+#include "allocators/placement/collective_region.h"
+#include "base/hash.h"
+
+namespace fsccl {
+
+// From the row on, what the step before gave back, if it went by the active table. Later positions than these are noted later.
+void CollectiveRegion::note_table_before(size_t row) {
+  if (!std::exchange(table_before_, false)) return;
+  for (; row < table_.size(); ++row) note_row(row);
+}
+
+void CollectiveRegion::note_row(size_t row) {
+  const StepTable::Row& at = table_[row];
+  if (at.event.op == StepOp::kGiveBack) given_back_.set(at.offset, at.offset + at.event.bytes, positions_[row]);
+}
+
+// The step so far is also the beginning of this one.
+void CollectiveRegion::change_table(size_t step) {
+  note_table_before(next_);
+  std::swap(table_, tables_[current_]);
+  current_ = step;
+  std::swap(table_, tables_[current_]);
+  find_early();
+}
+
+// When bytes that the active table takes first were given back last: in another step, or long ago.
+void CollectiveRegion::find_early() {
+  for (const StepTable::Early& early : table_.early()) {
+    const StepTable::Row& row = table_[early.row];
+    positions_[row.freed_by] = given_back_.latest(row.offset, row.offset + row.event.bytes);
+  }
+}
+
+bool CollectiveRegion::goes_by_another_table(const Event& event) {
+  if (table_.empty()) return false;
+  const std::optional<size_t> step = known_.plan().next(current_, next_, event);
+  if (!step || tables_[*step].empty()) return false;
+  change_table(*step);
+  return true;
+}
+
+// True when the step is over as a table says.
+bool CollectiveRegion::end_table_step() {
+  const std::optional<size_t> step = next_ == table_.size() ? current_ : known_.plan().ends(current_, next_);
+  if (!step || (*step != current_ && tables_[*step].empty())) return false;
+  if (*step != current_) change_table(*step);
+  hits_ = hits();
+  hash_ = hash();
+  next_ = 0;
+  table_before_ = true;
+  for (const StepTable::Early& early : table_.early()) positions_[table_[early.row].freed_by] = positions_[early.freed_by];
+  known_.came(current_);
+  return true;
+}
+
+// A step has gone by the plan. One that began and ended alike does so each time; tables are for steps that all begin alike.
+void CollectiveRegion::enter_table() {
+  uint64_t held = 0;
+  for (const auto& [key, slot] : held_) held ^= mix_in_order(mix_in_order(key, slot.offset), slot.bytes);
+  std::vector<uint64_t> state = differences_;
+  state.push_back(held);
+  if (as_before_ && table_state_ != state) {
+    tables_.assign(tables_.size(), {});
+    table_state_ = state;
+  }
+  if (table_state_ != state || (tables_[current_].empty() && !as_before_)) return;
+  if (tables_[current_].empty()) {
+    StepTable table;  // whole, or none where memory is short
+    table.build(known_.plan().steps[current_], held_, most_events_);
+    positions_.resize(std::max(positions_.size(), most_events_ + table.early().size()));
+    tables_[current_] = std::move(table);
+  }
+  std::swap(table_, tables_[current_]);
+  table_before_ = false;
+  find_early();
+}
+
+// Tells the search structures what the last steps did: of the one before, what was not done again in this one; of this one, all.
+void CollectiveRegion::leave_table() {
+  if (table_.empty()) return;
+  live_ = live();
+  hits_ = hits();
+  hash_ = hash();
+  step_events_ = next_;
+  note_table_before(next_);
+  for (size_t i = 0; i < next_; ++i) {
+    const StepTable::Row& row = table_[i];
+    if (row.event.op == StepOp::kGiveBack) {
+      const HeldSlot was = held_.at(row.event.key);
+      held_.erase(row.event.key);
+      free_bytes(was);
+      note_row(i);
+      continue;
+    }
+    if (row.event.takes()) occupy(row.event, row.offset);
+    follow(row.event);
+    if (row.event.takes()) held_.at(row.event.key).offset = row.offset;
+  }
+  std::swap(table_, tables_[current_]);
+}
+
+}  // namespace fsccl

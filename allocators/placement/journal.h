@@ -1,0 +1,212 @@
+// What happened to a pool's memory, and by whom: counters for each kind, unit and stream; what is live now; if it was asked for,
+// the last events in a ring that was made with the journal, and a log (allocation_log.h). The pool reports every slot and block
+// after it was granted and before its bytes can be granted anew, so that events of one address are in order.
+//
+// Slots are named, taken and given back by one thread at a time, that of the pool's program; all else is for any thread, under the
+// lock. While steps repeat, the program takes no lock either: it adds to one word of the slot (LiveSlot::events), and whoever asks
+// for figures counts what the words say since they were counted last. Peaks need no counting then: that a step repeats means that
+// all it holds at once was held before; only when blocks were taken, or an event was none of a step that repeats, the program looks
+// at the peak until a whole step is over. Where events or a log are kept, or somebody asks just now, the program takes the lock.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "allocators/placement/allocation_log.h"
+#include "allocators/placement/node_memory.h"
+#include "base/status.h"
+
+namespace fsccl {
+
+enum class UseKind : uint8_t { kParameters, kGradients, kShards, kBlock, kImport };
+const char* name_of(UseKind kind);
+
+struct MemoryUse {
+  UseKind kind{};
+  std::string unit;  // empty: no unit's
+  uint64_t stream = 0;
+  uint64_t live = 0, peak = 0;  // bytes
+  uint64_t allocations = 0, frees = 0;
+  uint64_t allocated = 0;  // bytes, in all
+};
+
+// Of a pool: shared slots, own slots, blocks.
+inline constexpr size_t kPoolParts = 3, kSlotParts = 2;
+
+enum class JournalAction : uint8_t { kTaken, kGivenBack, kRefused, kGrown, kReleased, kStep };
+struct JournalEvent {
+  int64_t time_us = 0;  // since 1970
+  uint64_t address = 0, bytes = 0;
+  uint64_t requested = 0;  // taken: of the bytes; refused: what was free
+  uint64_t stream = 0;
+  uint32_t use = 0;  // whose; grown, released: number of the part
+  JournalAction action{};
+};
+struct LiveMemory {
+  uint64_t address = 0, bytes = 0, requested = 0;
+  uint32_t use = 0;
+};
+struct PoolPart {
+  uint64_t address = 0, bytes = 0;  // from its beginning to the last that exist
+};
+
+// The whole journal at one moment.
+struct JournalCopy {
+  std::vector<MemoryUse> uses;
+  std::vector<LiveMemory> live;  // by address
+  std::array<PoolPart, kPoolParts> parts;
+  std::vector<JournalEvent> events;
+  uint64_t lost = 0;  // events before those
+  int64_t time_us = 0;
+};
+
+class Journal {
+ public:
+  struct Owner {  // of a block
+    UseKind kind = UseKind::kBlock;
+    std::string_view unit{};
+    uint64_t stream = 0;
+  };
+
+  // `history`: how many events are kept. `log_path`: empty for none.
+  static Result<std::unique_ptr<Journal>> open(size_t history, const std::string& log_path);
+
+  class Slot;
+  // A unit says what its key is for, before it takes a slot with it, and takes that back when it has none; until then the slot is
+  // where it is. `part` is the pool's part that it lies in: a key can have one slot in each.
+  void name_slot(uint64_t key, UseKind kind, const std::string& unit);
+  void forget_slot(uint64_t key);
+  Slot& slot(uint64_t key);  // of nobody, if nobody said who it is
+  void slot_taken(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested);
+  void slot_given_back(Slot& slot, size_t part);
+  void slot_refused(uint64_t key, uint64_t bytes, uint64_t free);
+  // The same of a step that repeats: it holds at no time what no step has held before. `live`: bytes of slots in that part, with
+  // what was taken and without what was given back.
+  void slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested, uint64_t live);
+  void slot_given_back_again(Slot& slot, size_t part, uint64_t live);
+
+  void block_taken(const Owner& owner, uint64_t address, uint64_t bytes, uint64_t requested);
+  void block_given_back(uint64_t address, uint64_t stream = 0);
+  void block_refused(const Owner& owner, uint64_t bytes, uint64_t free);
+
+  // Memory of the system, at the end of what a part has.
+  void grown(size_t part, uint64_t part_address, uint64_t bytes);
+  void released(size_t part, uint64_t bytes);
+  // Anywhere in it; afterwards it reaches so far.
+  void changed(size_t part, uint64_t part_address, uint64_t reach, JournalAction action, uint64_t offset, uint64_t bytes);
+  void step();
+
+  uint64_t live_in_slots() const {
+    return slots_live_[0].load(std::memory_order_relaxed) + slots_live_[1].load(std::memory_order_relaxed);
+  }
+  uint64_t live_peak() const;  // the most bytes live at once
+  std::vector<MemoryUse> uses() const;
+  JournalCopy copy() const;
+
+ private:
+  // A slot of a key in one part. What the program writes without the lock is atomic, the word last.
+  struct LiveSlot {
+    std::atomic<uint64_t> events{0};  // how often it was taken and given back: odd while it is held
+    std::atomic<uint64_t> address{0};
+    uint64_t bytes = 0, requested = 0;
+    uint64_t counted = 0;  // of the events, those that the use's figures know
+    bool alone = false;    // no slot of its use lies in another part
+  };
+  // Of slots, or of blocks.
+  struct Use {
+    UseKind kind{};
+    std::string unit;
+    uint64_t stream = 0;
+    uint64_t live = 0, peak = 0, allocations = 0, frees = 0, allocated = 0;
+    std::vector<Slot*> slots;
+    uint32_t parts = 0;  // that they were taken in, a bit each
+  };
+
+ public:
+  class Slot {
+    friend class Journal;
+    uint32_t use_number = 0;
+    Use* use = nullptr;
+    std::array<LiveSlot, kSlotParts> live;
+  };
+
+ private:
+  Journal() = default;
+  // Under the lock, as all that follows.
+  uint32_t use_of(const Owner& owner, bool slots);
+  void name(Slot& slot, UseKind kind, const std::string& unit);
+  void leave(Slot& slot);
+  void use_in(Use& use, size_t part);
+  Slot& named(uint64_t key);
+  void count(Use& use, LiveSlot& slot, uint64_t events) const;
+  void count(Use& use) const;
+  std::vector<LiveMemory> count_all() const;  // returns the slots that are held
+  void take(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory);
+  void give_back(Use& use, std::atomic<uint64_t>& live, const LiveMemory& memory, uint64_t stream);
+  void note_peak();
+  void ask_for_peak() { asked_.fetch_or(kPeakNow | kPeakNext, std::memory_order_relaxed); }
+  std::vector<MemoryUse> list_uses() const;
+  void refuse(uint32_t use, uint64_t bytes, uint64_t free);
+  void note(JournalAction action, const LiveMemory& memory, uint64_t stream, int64_t time_us);
+  bool watched() const { return capacity_ || log_; }
+  int64_t time_us() const;
+
+  mutable std::mutex mutex_;
+  // What the program must do besides: look at the peak, in this step and in the next one; and take the lock, once for each who
+  // wants that.
+  static constexpr uint32_t kPeakNow = 1, kPeakNext = 2, kLock = 4;
+  mutable std::atomic<uint32_t> asked_{0};
+  std::array<std::atomic<uint64_t>, kSlotParts> slots_live_{};  // bytes, by part; each, as that of blocks, is written
+  std::atomic<uint64_t> blocks_live_{0};                        // by one thread at a time
+  std::atomic<uint64_t> live_peak_{0};
+  mutable std::deque<Use> uses_;
+  struct Earlier {  // also of keys that only look at a name
+    using is_transparent = void;
+    using Key = std::tuple<bool, UseKind, std::string_view, uint64_t>;
+    bool operator()(const Key& a, const Key& b) const { return a < b; }
+  };
+  std::map<std::tuple<bool, UseKind, std::string, uint64_t>, uint32_t, Earlier> use_numbers_;  // bool: of slots
+  mutable std::unordered_map<uint64_t, Slot> slots_;
+  NodeMemory nodes_;
+  std::pmr::unordered_map<uint64_t, LiveMemory> blocks_{nodes_.get()};
+  std::array<PoolPart, kPoolParts> parts_{};
+
+  std::unique_ptr<JournalEvent[]> ring_;
+  size_t capacity_ = 0;
+  uint64_t events_ = 0;      // that were ever noted
+  int64_t clock_ahead_ = 0;  // microseconds since 1970 when the monotonic clock is at 0
+  std::unique_ptr<AllocationLog> log_;
+};
+
+// What of a use lies in two parts is counted at once: its peak may be new.
+inline void Journal::slot_taken_again(Slot& slot, size_t part, uint64_t address, uint64_t bytes, uint64_t requested,
+                                      uint64_t live) {
+  LiveSlot& of = slot.live[part];
+  const uint32_t asked = asked_.load(std::memory_order_relaxed);
+  if (asked >= kLock || of.requested != requested || !of.alone) [[unlikely]]
+    return slot_taken(slot, part, address, bytes, requested);
+  of.address.store(address, std::memory_order_release);
+  of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slots_live_[part].store(live, std::memory_order_relaxed);
+  if (asked) [[unlikely]]
+    note_peak();
+}
+
+inline void Journal::slot_given_back_again(Slot& slot, size_t part, uint64_t live) {
+  LiveSlot& of = slot.live[part];
+  if (asked_.load(std::memory_order_relaxed) >= kLock) [[unlikely]]
+    return slot_given_back(slot, part);
+  of.events.store(of.events.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  slots_live_[part].store(live, std::memory_order_relaxed);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,27 @@
+// Known steps as the requests of one packing problem: they are laid one behind the other on one time line that repeats. As each may
+// follow each, a slot whose work may go on beyond the end of its step must meet the beginning of all of them: if there is such a
+// slot, the line holds every pair of steps; else each step once. Slots that are held between steps stay where they are.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "allocators/placement/planner.h"
+#include "allocators/placement/step_schedule.h"
+
+namespace fsccl {
+
+struct StepRequests {
+  struct Place {
+    size_t step;
+    int64_t event;  // that takes it; -1: it is held when the step begins
+  };
+  std::vector<SlotRequest> list;
+  std::vector<Place> place;  // per request
+  int64_t events = 0;        // of the whole line
+};
+
+// Of a plan whose steps have their events, and are compared.
+StepRequests step_requests(const JointPlan& plan, const HeldSlots& held);
+
+}  // namespace fsccl

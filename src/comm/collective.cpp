@@ -1,0 +1,265 @@
+#include "comm/collective.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "base/count_text.h"
+#include "bootstrap/job.h"
+#include "engine/at_once.h"
+#include "comm/hierarchy.h"
+
+namespace fsccl {
+namespace {
+
+bool parted(OpCode op) { return op == OpCode::all_gather_v || op == OpCode::reduce_scatter_v; }
+bool one_buffer(OpCode op) { return op == OpCode::broadcast || op == OpCode::send; }
+// Every rank needs something of every other one.
+bool mutual(OpCode op) {
+  return op == OpCode::all_gather || op == OpCode::all_gather_v || op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v ||
+         op == OpCode::all_reduce || op == OpCode::all_to_all;
+}
+bool rooted(OpCode op) { return op == OpCode::broadcast || op == OpCode::reduce || op == OpCode::gather || op == OpCode::scatter; }
+
+uint64_t hash_of(const std::vector<uint64_t>& values, uint64_t hash) {
+  for (const uint64_t value : values) hash = mix_hash(hash, value);
+  return hash;
+}
+
+}  // namespace
+
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise) {
+  for (uint32_t i = 0; i < plan.buffers.size(); i++)
+    if (plan.buffers[i].published) settings->published[settings->publishes++] = i;
+  if (settings->publishes) settings->otherwise = &otherwise;
+}
+
+Collectives::Collectives(Engine& engine, const CollectiveOptions& options) : engine_(engine), options_(options) {}
+
+Party Collectives::party() const { return {engine_.ranks(), engine_.slot_bytes(), engine_.mirrored(), options_.select}; }
+
+Shape Collectives::shape_of(const CollectiveCall& call) const {
+  Shape shape;
+  shape.rank = engine_.rank();
+  shape.ranks = engine_.ranks();
+  shape.count = call.count;
+  shape.dtype = call.dtype;
+  shape.root = call.root;
+  shape.slot_bytes = engine_.slot_bytes();
+  shape.mirrored = engine_.mirrored();
+  if (!call.counts) return shape;
+  shape.counts.assign(call.counts, call.counts + shape.ranks);
+  shape.count = std::accumulate(shape.counts.begin(), shape.counts.end(), uint64_t{0});
+  if (call.displacements) {
+    shape.displacements.assign(call.displacements, call.displacements + shape.ranks);
+    return shape;
+  }
+  shape.displacements.resize(shape.counts.size());
+  std::exclusive_scan(shape.counts.begin(), shape.counts.end(), shape.displacements.begin(), uint64_t{0});
+  return shape;
+}
+
+std::unique_ptr<Collectives::Entry> Collectives::make_entry(const CollectiveCall& call, const Shape& shape) const {
+  auto entry = std::make_unique<Entry>();
+  Selection selection = select(call.op, shape, options_.select);
+  entry->plan = std::move(selection.plan);
+  entry->otherwise = std::move(selection.otherwise);
+  entry->by_hosts = hierarchy_ && hierarchy_->choose(call, shape).by_hosts;
+  announce_flat(call, shape);
+  entry->counts = shape.counts;
+  entry->displacements = shape.displacements;
+  count_bytes(entry->plan, &entry->bytes_read, &entry->bytes_written);
+
+  if (one_buffer(call.op)) {
+    entry->output_bytes = shape.count * shape.size();
+  } else if (entry->plan.buffers.size() >= 2) {
+    entry->input_bytes = entry->plan.buffers[0].bytes;
+    entry->output_bytes = entry->plan.buffers[1].bytes;
+    // Where one buffer holds a part of each rank and the other this rank's, the latter may be its place in the former.
+    const auto own = static_cast<int64_t>(shape.part(shape.rank).begin * shape.size());
+    const bool gathers = call.op == OpCode::all_gather || call.op == OpCode::all_gather_v || call.op == OpCode::gather;
+    const bool scatters = call.op == OpCode::reduce_scatter || call.op == OpCode::reduce_scatter_v || call.op == OpCode::scatter;
+    entry->in_place = gathers ? own : scatters ? -own : call.op == OpCode::all_to_all ? INT64_MAX : 0;
+  }
+  if (entry->plan.buffers.size() > 2 && !entry->plan.buffers[2].slot)
+    entry->scratch = std::make_unique_for_overwrite<std::byte[]>(entry->plan.buffers[2].bytes);
+  OperationSettings& settings = entry->settings;
+  set_plans(&settings, entry->plan, entry->otherwise);
+  settings.reads = selection.reads;
+  settings.foresees = settings.publishes && mutual(call.op);
+  if (entry->bytes_read + entry->bytes_written >= options_.streaming_bytes) settings.stores = Stores::streaming;
+  // A message's tag and a factor come with the call.
+  const bool alike = call.op != OpCode::send && call.reduction.kind != FSCCL_OP_PREMUL_SUM;
+  entry->small = alike && small_enough(entry->plan);
+  entry->small_otherwise = alike && settings.foresees && small_enough(entry->otherwise);
+  settings.in_cache = entry->input_bytes + entry->output_bytes <= options_.cache_bytes;
+  entry->fingerprint.op = call.op;
+  entry->fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  entry->fingerprint.count = shape.count;
+  entry->fingerprint.root = call.root;
+  entry->fingerprint.history = hash_of(shape.counts, 0);
+  if (!reduces(call.op)) return entry;
+  entry->fingerprint.kind = static_cast<uint8_t>(call.reduction.kind);
+  settings.kind = static_cast<fsccl_op_kind_t>(call.reduction.kind);
+  if (settings.kind == FSCCL_OP_AVG) settings.divisor = engine_.ranks();
+  return entry;
+}
+
+// Where a rule wants a call to go by hosts that cannot. Not on the ranks of one host of several, or one rank of each: those carry
+// out what goes by hosts.
+void Collectives::announce_flat(const CollectiveCall& call, const Shape& shape) const {
+  const Rule* const rule = options_.select.rule(rule_of_hosts, call.op, call_bytes(call.op, shape));
+  const auto [hosts, per_host] = options_.select.spread;
+  const bool nothing_to_move = shape.count == 0;
+  if (!rule || rule->way != Way::by_hosts || nothing_to_move || (hierarchy_ && hierarchy_->takes(call))) return;
+  const Job* const job = engine_.options().job;
+  if (hosts == 1 && engine_.ranks() > 1 && job && job->size() == engine_.ranks())
+    announce_ignored(*rule, call.op, "all ranks are on one host");
+  else if (hosts > 1 && per_host != 1)
+    announce_ignored(*rule, call.op, "these ranks, the number of elements or the settings do not allow to go by hosts");
+}
+
+Result<const Collectives::Entry*> Collectives::entry_for(const CollectiveCall& call, const Key& key) {
+  if ((entries_.size() >= kMostEntries || parted_entries_.size() >= kMostEntries) && engine_.completed() == engine_.submitted()) {
+    entries_.clear();
+    parted_entries_.clear();
+    recent_.fill({});
+  }
+  FSCCL_TRY(check_call(call));
+  if (parted(call.op)) return parted_entry_for(call);
+  std::unique_ptr<Entry>& entry = entries_[key];
+  if (!entry) entry = make_entry(call, shape_of(call));
+  return static_cast<const Entry*>(entry.get());
+}
+
+Result<const Collectives::Entry*> Collectives::parted_entry_for(const CollectiveCall& call) {
+  Shape shape = shape_of(call);
+  const uint64_t hash = hash_of(shape.displacements, hash_of(shape.counts, key_of(call).rest));
+  for (auto [found, end] = parted_entries_.equal_range(hash); found != end; ++found) {
+    const Entry& entry = *found->second;
+    if (entry.fingerprint.op == call.op && entry.fingerprint.dtype == call.dtype && entry.counts == shape.counts &&
+        entry.displacements == shape.displacements && (!reduces(call.op) || entry.fingerprint.kind == call.reduction.kind))
+      return &entry;
+  }
+  FSCCL_TRY(check_parts(shape));
+  return static_cast<const Entry*>(parted_entries_.emplace(hash, make_entry(call, shape))->second.get());
+}
+
+// Parts must not overlap, nor overflow.
+Status Collectives::check_parts(const Shape& shape) const {
+  std::vector<Shape::Part> parts;
+  for (int q = 0; q < shape.ranks; q++) {
+    const Shape::Part part = shape.part(q);
+    if (part.count >> 58 || part.begin >> 58)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts[{}] is {} at displacement {}: beyond the address space", q,
+                  count_text(part.count), count_text(part.begin));
+    if (part.count) parts.push_back(part);
+  }
+  std::sort(parts.begin(), parts.end(), [](const Shape::Part& a, const Shape::Part& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < parts.size(); i++)
+    if (parts[i - 1].begin + parts[i - 1].count > parts[i].begin)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "the parts at displacements {} ({} elements) and {} overlap", parts[i - 1].begin,
+                  parts[i - 1].count, parts[i].begin);
+  return success();
+}
+
+Status Collectives::check_call(const CollectiveCall& call) const {
+  if (call.op == OpCode::barrier) return success();
+  const auto ranks = static_cast<uint64_t>(engine_.ranks());
+  if (!dtype_valid(call.dtype))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "dtype {} is not a fsccl_dtype_t", static_cast<int>(call.dtype));
+  uint64_t bytes = 0;
+  if (call.count >> 60 || __builtin_mul_overflow(call.count * dtype_size(call.dtype), ranks, &bytes) || bytes >> 47)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "count {} times {} ranks of {} overflows the address space", count_text(call.count),
+                ranks, dtype_name(call.dtype));
+  if (parted(call.op) && !call.counts) return fail(FSCCL_ERR_INVALID_ARGUMENT, "counts is NULL: it holds one count per rank");
+  if (rooted(call.op) && (call.root < 0 || call.root >= engine_.ranks()))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "root {} is not a rank: they are 0 .. {}", call.root, engine_.ranks() - 1);
+  if (reduces(call.op)) {
+    const int kind = call.reduction.kind;
+    if (kind < FSCCL_OP_SUM || kind > FSCCL_OP_PREMUL_SUM)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "operator {} is not a fsccl_op_kind_t", kind);
+    if (!reduce_supported(call.dtype, call.dtype, static_cast<fsccl_op_kind_t>(kind)) ||
+        (kind == FSCCL_OP_PREMUL_SUM && !dtype_float(call.dtype)))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} cannot be reduced with this operator{}", dtype_name(call.dtype),
+                  dtype_bytes_only(call.dtype)  ? ": fp8 values are only moved; cast them first"
+                  : kind == FSCCL_OP_PREMUL_SUM ? ": fsccl_premul_sum() needs a floating-point type"
+                                                : "");
+  }
+  return success();
+}
+
+Status Collectives::bad_buffers(const CollectiveCall& call, const Entry& entry) const {
+  if ((entry.output_bytes && !call.output) || (entry.input_bytes && !call.input))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "a buffer is NULL though count is {}", entry.fingerprint.count);
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "send and recv overlap, and not in the in-place form that fsccl.h names for {}",
+              op_name(call.op));
+}
+
+// Whether every rank of this communicator maps the arena. Arena ids are never reused, so the answer never changes.
+bool Collectives::common(uint32_t arena) {
+  for (const auto& [id, answer] : common_)
+    if (id == arena) return answer;
+  const bool answer = engine_.options().arenas->reaches(arena, engine_.options().members);
+  common_.emplace_back(arena, answer);
+  return answer;
+}
+
+Location Collectives::locate(const void* buffer, uint64_t bytes) {
+  if (bytes == 0) return {};
+  Location location;
+  if (engine_.options().arenas->locate(buffer, bytes, &location) && common(location.arena)) return location;
+  return {reinterpret_cast<uint64_t>(buffer), kPrivate};
+}
+
+Status Collectives::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
+  const Key key = key_of(call);
+  Recent& recent = recent_[(key.count ^ key.count >> 12 ^ key.rest << 2 ^ key.rest >> 8) % kRecent];
+  const Entry* found = recent.entry;
+  if (!(recent.key == key && found)) [[unlikely]] {
+    FSCCL_ASSIGN(found, entry_for(call, key));
+    if (!call.counts) recent = {key, found};
+  }
+  const Entry& entry = *found;
+  const auto in = reinterpret_cast<intptr_t>(call.input), out = reinterpret_cast<intptr_t>(call.output);
+  const bool overlap = in < out + static_cast<int64_t>(entry.output_bytes) && out < in + static_cast<int64_t>(entry.input_bytes);
+  if ((entry.output_bytes && !out) || (entry.input_bytes && !in) || (overlap && in - out != entry.in_place)) [[unlikely]]
+    return bad_buffers(call, entry);
+  if (entry.by_hosts && hierarchy_->takes(call)) [[unlikely]]
+    return hierarchy_->run(call, wait, state);
+
+  auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* const output = static_cast<std::byte*>(call.output);
+  const std::array<std::byte*, 3> buffers{one_buffer(call.op) ? output : input, output, entry.scratch.get()};
+  const auto location = [&](uint32_t i) {
+    const uint32_t buffer = entry.settings.published[i];
+    return locate(buffers[buffer], entry.plan.buffers[buffer].bytes);
+  };
+  if ((entry.small || entry.small_otherwise) && wait && !call.prepare && engine_.may_run_at_once()) {
+    const bool foreseen = entry.settings.foresees && engine_.foresees_unreachable();
+    if (foreseen ? entry.small_otherwise : entry.small) {
+      SmallCall small{foreseen ? &entry.otherwise : &entry.plan, &entry.settings, &entry.fingerprint, buffers};
+      if (entry.settings.publishes) small.asks = &entry.plan;
+      for (uint32_t i = 0; i < entry.settings.publishes; i++) small.published[i] = location(i);
+      engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+      return engine_.run_at_once(small, state);
+    }
+  }
+  Operation* op = nullptr;
+  FSCCL_TRY(engine_.acquire(&op, entry.settings, entry.fingerprint));
+  op->plan = &entry.plan;
+  for (size_t i = 0; i < buffers.size(); i++) op->inline_bindings[i].base = buffers[i];
+  if (call.op == OpCode::send) op->fingerprint.history = static_cast<uint32_t>(call.tag);
+  if (entry.settings.kind == FSCCL_OP_PREMUL_SUM) {
+    op->premul = call.reduction.scale;
+    uint64_t bits;
+    std::memcpy(&bits, &op->premul, sizeof bits);
+    op->fingerprint.history = mix_hash(op->fingerprint.history, bits);
+  }
+  for (uint32_t i = 0; i < entry.settings.publishes; i++) op->inline_bindings[entry.settings.published[i]].location = location(i);
+  if (call.prepare) [[unlikely]]
+    call.prepare(*op, call.prepare_context);
+  engine_.tally().moved(entry.bytes_read, entry.bytes_written);
+  return engine_.submit(*op, wait, state);
+}
+
+}  // namespace fsccl

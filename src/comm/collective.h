@@ -1,0 +1,127 @@
+// Plain collectives on any memory: from a call to an operation. The plans of a call (operation, counts, dtype, root) are made at
+// its first use and kept. What a call adds is where the buffers are. Which way the bytes go:
+//   tiny              in the signals
+//   small             through slots, in one exchange
+//   large, in arenas  straight between the ranks' buffers
+//   large, elsewhere  through slots in rounds, or, where that measured faster, read by the kernel (process_vm_readv)
+// The last two begin alike: with the enter signal each rank says where its buffers are, and once all have entered all know whether
+// every buffer can be touched. After some calls where not, the next begin with slots (foresight.h).
+#pragma once
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <unordered_map>
+
+#include "base/hash.h"
+#include "engine/engine.h"
+#include "select/select.h"
+#include "plan/collectives.h"
+
+namespace fsccl {
+
+class Hierarchy;
+struct Party;
+
+struct CollectiveCall {
+  OpCode op = OpCode::barrier;
+  const void* input = nullptr;
+  void* output = nullptr;
+  uint64_t count = 0;
+  fsccl_dtype_t dtype = FSCCL_UINT8;
+  fsccl_op_t reduction = FSCCL_SUM;
+  int root = -1;
+  // The v forms: per rank. displacements may be null: end to end.
+  const size_t* counts = nullptr;
+  const size_t* displacements = nullptr;
+  int tag = 0;  // send
+  // Sees the operation before it is submitted, to give it a gate or hooks. May be null.
+  void (*prepare)(Operation& op, const void* context) = nullptr;
+  const void* prepare_context = nullptr;
+};
+
+struct CollectiveOptions {
+  SelectOptions select;
+  topo::LinkClass link{};        // between the farthest ranks
+  const char* path = nullptr;    // of the transport's ways, the one between those; null: it has no choice
+  uint64_t streaming_bytes = 0;  // from this working set on, stores bypass the caches
+  uint64_t cache_bytes = 0;      // of a core's own cache
+};
+
+class Collectives {
+ public:
+  Collectives(Engine& engine, const CollectiveOptions& options);
+
+  // Checks, submits. See Engine::submit for `wait` and `state`.
+  Status run(const CollectiveCall& call, bool wait, fsccl_status_t* state);
+  // Whether the arguments are of a collective at all; buffers are not looked at, nor the parts of the v forms.
+  Status check_call(const CollectiveCall& call) const;
+  // `call` with these counts and displacements of what this rank receives; its own are of what it sends.
+  Status all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
+                      fsccl_status_t* state);
+
+  // Everything about a call but its buffers and its scale, made once.
+  struct Entry {
+    Plan plan, otherwise;
+    OperationSettings settings;
+    Fingerprint fingerprint;
+    uint64_t bytes_read = 0, bytes_written = 0;
+    uint64_t input_bytes = 0, output_bytes = 0;
+    int64_t in_place = 0;  // input - output where the two may overlap
+    std::vector<uint64_t> counts, displacements;
+    std::unique_ptr<std::byte[]> scratch;         // of the plan: operations run one after the other
+    bool by_hosts = false;                        // if the call can
+    bool small = false, small_otherwise = false;  // at_once.h; of `plan`, and of the other one where it is foreseen
+  };
+  // Calls that it takes and chooses to go by hosts from now on; before the first one.
+  void by_hosts(Hierarchy* hierarchy) { hierarchy_ = hierarchy; }
+  Party party() const;
+  Hierarchy* hierarchy() const { return hierarchy_; }
+  // The candidates and what was measured, as JSON (fsccl.h).
+  Result<std::string> explain(std::string_view operation, uint64_t bytes) const;
+  Engine& engine() { return engine_; }
+  const CollectiveOptions& options() const { return options_; }
+  // How peers find a buffer of this rank.
+  Location locate(const void* buffer, uint64_t bytes);
+
+ private:
+  struct Key {
+    uint64_t count = ~uint64_t{0};
+    uint64_t rest = 0;  // operation, dtype, operator, root
+    bool operator==(const Key&) const = default;
+  };
+  static Key key_of(const CollectiveCall& call) {
+    const auto byte = [](auto value) { return std::min<uint64_t>(static_cast<uint32_t>(value), 255); };  // 255: nothing valid
+    return {call.count, uint64_t{static_cast<uint8_t>(call.op)} | byte(call.dtype) << 8 | byte(call.reduction.kind) << 16 |
+                            uint64_t{static_cast<uint32_t>(call.root)} << 32};
+  }
+  struct KeyHash {
+    size_t operator()(const Key& key) const { return mix_hash(key.count, key.rest); }
+  };
+  static constexpr size_t kRecent = 64, kMostEntries = 4096;
+
+  [[gnu::cold]] Status bad_buffers(const CollectiveCall& call, const Entry& entry) const;
+  Result<const Entry*> entry_for(const CollectiveCall& call, const Key& key);
+  Result<const Entry*> parted_entry_for(const CollectiveCall& call);
+  Status check_parts(const Shape& shape) const;
+  Shape shape_of(const CollectiveCall& call) const;
+  std::unique_ptr<Entry> make_entry(const CollectiveCall& call, const Shape& shape) const;
+  void announce_flat(const CollectiveCall& call, const Shape& shape) const;
+  bool common(uint32_t arena);
+
+  Engine& engine_;
+  Hierarchy* hierarchy_ = nullptr;
+  const CollectiveOptions options_;
+  struct Recent {
+    Key key;
+    const Entry* entry = nullptr;
+  };
+  std::array<Recent, kRecent> recent_;
+  std::unordered_map<Key, std::unique_ptr<Entry>, KeyHash> entries_;
+  std::unordered_multimap<uint64_t, std::unique_ptr<Entry>> parted_entries_;  // of the v forms, by hash
+  std::vector<std::pair<uint32_t, bool>> common_;                             // arenas seen, and whether every rank here maps them
+};
+
+// Which buffers of a plan travel with the enter signal, and the plan that runs where those cannot be touched.
+void set_plans(OperationSettings* settings, const Plan& plan, const Plan& otherwise);
+
+}  // namespace fsccl

@@ -1,0 +1,128 @@
+// A communicator on this rank: its job (who, where), its channel and engine, and its collectives. Those
+// made from it share the job.
+#pragma once
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/collective.h"
+#include "engine/engine.h"
+#include "comm/hierarchy.h"
+#include "comm/job_context.h"
+#include "comm/list.h"
+#include "record/metrics.h"
+#include "select/paths.h"
+
+namespace fsccl {
+
+struct CommunicatorOptions {
+  int64_t timeout_ms = 0;                // 0: configured
+  std::string name;                      // empty: numbered
+  std::vector<int> known_as;             // in messages; empty: their numbers here
+  Engine* works_for = nullptr;           // of another communicator, with which this one fails, and that with it
+  Deadline made_by = Deadline::never();  // if that is before its timeout
+};
+
+// What a layer above keeps with a communicator; it goes first.
+class Companion {
+ public:
+  virtual ~Companion() = default;
+};
+
+class Communicator {
+ public:
+  // Collective, blocking.
+  static Result<std::unique_ptr<Communicator>> create(const JoinRequest& request, const CommunicatorOptions& options);
+  // Null when this rank has no color.
+  Result<std::unique_ptr<Communicator>> split(int color, int key, const CommunicatorOptions& options);
+  // Of these ranks of this communicator, this rank among them, in this order; called by them alone. Any thread.
+  Result<std::unique_ptr<Communicator>> subset(const std::vector<int>& ranks, uint64_t tag, const CommunicatorOptions& options);
+  // Of the ranks that are left, this one among them, in the order of their ranks; this communicator has failed. Collective over
+  // them, blocking; one thread at a time.
+  Result<std::unique_ptr<Communicator>> shrink(const CommunicatorOptions& options);
+  // Likewise, of ranks that work for this communicator: it fails with it, this one with the part, and its messages have the numbers
+  // of this one. Destroyed before it.
+  Result<std::unique_ptr<Communicator>> part(const std::vector<int>& ranks, uint64_t tag, const char* what);
+  bool one_host() const;
+  bool is_here(int rank) const;  // on this host
+  std::vector<int> ranks_here() const;
+  // Where there are several hosts. The first call is collective over all ranks, blocking.
+  Result<Hosts*> hosts();
+  fsccl_peer_state_t peer_state(int rank) const;
+  // The communicator of two on which `from` (its rank 0) sends to `to`; this rank is one of them. Blocks for nobody; must be
+  // destroyed before this one.
+  Result<std::unique_ptr<Communicator>> pair(int from, int to);
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int job_rank(int rank) const { return members_[static_cast<size_t>(rank)]; }
+  const std::vector<int>& members() const { return members_; }
+  int64_t timeout_ms() const { return timeout_ms_; }
+  Deadline deadline() const { return Deadline::in_ms(timeout_ms_); }
+  const std::string& name() const { return name_; }
+  uint64_t tag() const { return tag_; }  // the same on all members, another for every communicator of the job
+  JobContext& context() { return *context_; }
+  Engine& engine() { return *engine_; }
+  Collectives& collectives() { return *collectives_; }
+  Lists& lists() { return lists_; }
+  // Rank in this communicator of a rank of the job, -1 if it is not a member.
+  int rank_of(int job_rank) const;
+
+  std::atomic<int> dependents{0};  // pools and units made on it
+  std::unique_ptr<Companion> companion;
+  std::shared_ptr<void> attached;  // of a layer above: goes with this communicator (unit/device/inboxes.h)
+
+ private:
+  Communicator() = default;
+  // The ranks meet, and measure unless they have a parent, which has done so. `survives`: the parent has failed.
+  static Result<std::unique_ptr<Communicator>> open(std::shared_ptr<JobContext> context, std::vector<int> members, uint64_t name,
+                                                    const CommunicatorOptions& options, Communicator* parent,
+                                                    bool survives = false);
+  // shrink.cpp
+  uint64_t meeting() const;
+  void will_not_shrink() noexcept;
+  Result<Job::Agreed> agree_who_is_left(Deadline deadline);
+  Result<std::unique_ptr<Communicator>> gather_survivors(CommunicatorOptions options, Deadline deadline);
+  struct Exchange;
+  fsccl_transport_request_t request(Exchange& exchange, const CommunicatorOptions& options, const std::vector<int32_t>& pids,
+                                    bool reads, bool known) const;
+  Status form_hosts();
+  void start(EngineOptions engine, const Costs& costs, std::shared_ptr<const std::vector<Rule>> rules, Engine* works_for = nullptr);
+  void tell(MetricSamples& samples, std::string_view id) const;
+  Costs typical_costs_of(int farthest) const;
+  Paths find_paths(const Meeting& meeting, uint32_t* tick) const;
+
+  std::shared_ptr<JobContext> context_;
+  std::vector<int> members_;  // job ranks, by rank
+  int rank_ = 0;
+  uint64_t tag_ = 0;
+  bool oversubscribed() const { return ranks_per_core_ > 1; }
+  double ranks_per_core_ = 0;  // of the host where that is most, here or in what it was made from
+  Paths paths_{};              // as found here, or by what it was made from
+  uint64_t splits_ = 0;
+  std::mutex subsets_mutex_;
+  std::map<uint64_t, uint64_t> subsets_;  // calls of subset(), by first rank and tag
+  // How far shrink() has got: what the last round decided, and what this rank has made of it. Kept when the deadline passes, for
+  // others may go on with it.
+  struct Shrinking {
+    uint64_t round = 0;
+    std::optional<std::vector<int32_t>> failed;  // ranks of the job without which it was tried; none yet
+    std::unique_ptr<Communicator> made;
+    Status problem;  // why not
+  } shrinking_;
+  int64_t timeout_ms_ = 0;
+  std::string name_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<Hosts> hosts_;          // of several hosts, once somebody has asked
+  std::unique_ptr<Hierarchy> hierarchy_;  // of several hosts
+  Lists lists_;
+  std::unique_ptr<MetricsSource> metrics_;  // of the engine
+};
+
+}  // namespace fsccl

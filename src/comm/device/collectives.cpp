@@ -1,0 +1,370 @@
+#include "comm/device/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/json_writer.h"
+#include "base/log.h"
+#include "comm/device/drain.h"
+#include "comm/device/nccl_collectives.h"
+#include "comm/consensus.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kScratchBytes = 8;
+constexpr int64_t kLongestStartMs = 120'000, kCollectiveNapNs = 100'000;
+
+// How it went on this rank; for the others.
+struct Outcome {
+  int32_t code = FSCCL_OK;
+  uint8_t reaches = 0;
+  char text[251] = "";  // what went wrong; if nothing did, what switches windows off
+};
+
+}  // namespace
+
+DeviceCollectives& DeviceCollectives::of(Communicator& comm) {
+  if (!comm.companion) comm.companion.reset(new DeviceCollectives(comm));
+  return static_cast<DeviceCollectives&>(*comm.companion);
+}
+
+DeviceCollectives::~DeviceCollectives() {
+  watch_.reset();
+  exchanges_.reset();
+  bool over = true;
+  for (std::unique_ptr<nccl::Communicator>* one : {&copier_, &nccl_}) {
+    if (*one && comm_.engine().failed()) (*one)->end(comm_.engine().failure());
+    if (*one) over &= (*one)->finish();
+    one->reset();
+  }
+  if (!over) (void)folded_.release();  // what frees memory waits for the device
+  folded_.reset();
+  if (!scratch_ || !over) return;
+  const cuda::Current current(*device_);
+  (void)device_->driver().free(scratch_);
+}
+
+Status DeviceCollectives::finish(const cuda::OwnedEvent& event) const {
+  const cuda::Current current(*device_);
+  const auto over = [&] { return event.complete(); };
+  const Result<bool> in_time = wait_unless([this] { return lost(); }, over, Deadline::never(), Naps(kCollectiveNapNs));
+  if (in_time.ok()) return success();
+  if (wait_until(over, Deadline::in_ms(kDrainMs), kNothingBreaks, Naps(kCollectiveNapNs)) == WaitEnd::held) return success();
+  return in_time.status().clone();
+}
+
+Status DeviceCollectives::check_captures(int ordinal, const std::vector<DeviceCall>& calls) const {
+  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  const cuda::Current current(*device);
+  size_t captured = 0;
+  for (const DeviceCall& call : calls) {
+    FSCCL_ASSIGN(const bool capturing, device->capturing(call.stream));
+    if (!capturing) continue;
+    captured++;
+    if (!prepared() && !comm_.engine().options().inside)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{}: the stream is being captured, and the first call of communicator {} on a GPU starts NCCL, or finds that it "
+                  "is not there: call one before the capture",
+                  op_name(call.op), comm_.name());
+    if (way(call) == Way::staged || exchanges_)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{} goes {} here, which a graph cannot capture (fsccl_explain says why): call it outside of the capture",
+                  op_name(call.op), way(call) == Way::staged ? "through host memory" : "by UCX");
+    if (way(call) == Way::folded)
+      return fail(FSCCL_ERR_NOT_AVAILABLE,
+                  "{} of {} is summed in memory of communicator {}, which a graph's replays would share with other calls: sum "
+                  "float32, or call it outside of the capture",
+                  op_name(call.op), dtype_name(call.dtype), comm_.name());
+  }
+  if (captured && captured < calls.size())
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "{} of {} calls of a group on communicator {} are on streams that are being captured: NCCL takes all of them into "
+                "graphs, or none. Put them into groups of their own",
+                captured, calls.size(), comm_.name());
+  return success();
+}
+
+Status DeviceCollectives::prepare(int ordinal) {
+  if (comm_.engine().failed()) return comm_.engine().failure();
+  if (device_ && device_->ordinal() != ordinal)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "communicator {} works with device {}, and this is memory of device {}: split one off for another device",
+                comm_.name(), device_->ordinal(), ordinal);
+  if (device_) return success();
+  FSCCL_ASSIGN(const cuda::Device* device, cuda::Device::open(ordinal));
+  // The two of a message have one way between them, and what answers it may be messages of the caller's.
+  if (!comm_.engine().options().inside) FSCCL_TRY(agree(*device));
+  device_ = device;
+  return success();
+}
+
+// Every rank comes to every exchange, whatever went wrong on it, so that all know and none waits.
+Status DeviceCollectives::agree(const cuda::Device& device) {
+  const DeviceTerms mine = device_terms(device, comm_.rank());
+  std::vector<DeviceTerms> terms(static_cast<size_t>(comm_.size()));
+  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  std::vector<uint64_t> hosts;
+  for (int rank = 0; rank < comm_.size(); rank++) hosts.push_back(comm_.context().job().member(comm_.job_rank(rank)).host);
+  FSCCL_ASSIGN(decision_, decide(terms, hosts));
+  if (decision_.nccl) FSCCL_TRY(agree_on_nccl(device, terms));
+  if (decision_.nccl) return success();
+  FSCCL_TRY(agree_on_exchanges(device, hosts));
+  FSCCL_LOG(kInfo, "communicator {}: device memory goes {}: {}", comm_.name(), exchanges_ ? "by UCX" : "through host memory",
+            decision_.why);
+  return success();
+}
+
+Status DeviceCollectives::agree_on_nccl(const cuda::Device& device, const std::vector<DeviceTerms>& terms) {
+  device_ = &device;
+  const Status started = start_nccl(terms[0].id);
+  device_ = nullptr;
+  Outcome own;
+  own.code = started.code();
+  own.reaches = peers_reachable(device, terms);
+  (started.ok() ? nccl::windows_off() : started.text()).copy(own.text, sizeof own.text - 1);
+  std::vector<Outcome> outcomes(terms.size());
+  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  decision_.facts.peer_access = true;
+  for (size_t rank = 0; rank < outcomes.size(); rank++) {
+    decision_.facts.peer_access &= outcomes[rank].reaches != 0;
+    outcomes[rank].text[sizeof outcomes[rank].text - 1] = '\0';
+    if (outcomes[rank].code == FSCCL_OK) {
+      std::string& off = decision_.facts.windows_off;
+      if (outcomes[rank].text[0] && off.empty()) off = fmt::format("rank {}: {}", rank, outcomes[rank].text);
+      continue;
+    }
+    if (!decision_.why.empty()) continue;
+    decision_.why = fmt::format("NCCL did not start on rank {}: {}", rank, outcomes[rank].text);
+    decision_.nccl = false;
+  }
+  features_ = nccl::features_of(decision_.facts);
+  if (decision_.nccl) return success();
+  watch_.reset();
+  if (nccl_) nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why));
+  nccl_.reset();
+  if (decision_.asked == DeviceTransport::kNccl) return fail(FSCCL_ERR_NOT_AVAILABLE, "{}", decision_.why);
+  FSCCL_LOG(kWarn, "communicator {}: device memory does not go by NCCL: {}", comm_.name(), decision_.why);
+  return success();
+}
+
+// Where NCCL is not what moves bytes.
+Status DeviceCollectives::agree_on_exchanges(const cuda::Device& device, const std::vector<uint64_t>& hosts) {
+  if (!tries_exchange(decision_, &why_not_exchanges_)) return success();
+  const cuda::Current current(device);
+  const ExchangeTerms mine = exchange_terms();
+  std::vector<ExchangeTerms> terms(hosts.size());
+  FSCCL_TRY(gather(comm_, &mine, terms.data(), sizeof mine));
+  why_not_exchanges_ = obstacle_to_exchange(terms, hosts, decision_.asked);
+  if (why_not_exchanges_.empty()) {
+    Result<std::unique_ptr<Exchanges>> made = Exchanges::create(comm_, device, [this] { return lost(); });
+    if (!made.ok() && comm_.engine().failed()) return made.take_status();
+    bool lasting = false;
+    FSCCL_ASSIGN(why_not_exchanges_, agree_on(made.ok() ? success() : made.take_status(), &lasting));
+    if (why_not_exchanges_.empty()) exchanges_ = made.take();
+  }
+  if (!exchanges_ && decision_.asked == DeviceTransport::kUcx)
+    return fail(FSCCL_ERR_NOT_AVAILABLE, "FSCCL_DEVICE_TRANSPORT is ucx, which cannot be used: {}", why_not_exchanges_);
+  return success();
+}
+
+Result<std::unique_ptr<nccl::Communicator>> DeviceCollectives::open_nccl(const cuda::Device& device, const nccl::UniqueId& id,
+                                                                         bool copy_engines) {
+  std::string why;
+  nccl::Communicator::Request request;
+  request.library = nccl::library(&why);
+  request.device = &device;
+  request.id = id;
+  request.rank = comm_.rank();
+  request.ranks = comm_.size();
+  request.copy_engines = copy_engines;
+  // Kernels of all ranks on it run at once, and of the two communicators of each: they wait for each other.
+  if (decision_.ranks_on_gpu > 1) request.most_ctas = std::max(1, device.multiprocessors() / (2 * decision_.ranks_on_gpu));
+  request.can_revoke = nccl::features_of(decision_.facts).revoke.usable;
+  request.timeout_ms = comm_.timeout_ms();
+  // Who cannot start waits for the others in the next exchange: theirs ends well before that wait does.
+  request.start_ms = std::min(comm_.timeout_ms() / 2, kLongestStartMs);
+  request.lost = [this] { return lost(); };
+  request.refused = [this](const Status& reason) { comm_.engine().fail_all(reason.error()); };
+  return nccl::Communicator::create(std::move(request));
+}
+
+Status DeviceCollectives::start_nccl(const nccl::UniqueId& id) {
+  FSCCL_ASSIGN(nccl_, open_nccl(*device_, id, false));
+  const cuda::Current current(*device_);
+  if (!scratch_) FSCCL_TRY(device_->check("cuMemAlloc", device_->driver().allocate(&scratch_, kScratchBytes)));
+  StreamWatch::Hooks hooks;
+  hooks.look = [this] {
+    Status trouble = lost();
+    if (trouble.ok()) trouble = nccl_->look();
+    const std::lock_guard lock(copier_mutex_);
+    return trouble.ok() && copier_ ? copier_->look() : std::move(trouble);
+  };
+  hooks.end = [this](const Status& why_ended) {
+    comm_.engine().fail_all(why_ended.error());  // first: who is let go may abort, and peers hear one reason
+    nccl_->end(why_ended);
+    const std::lock_guard lock(copier_mutex_);
+    if (copier_) copier_->end(why_ended);
+  };
+  hooks.describe_late = [this] { return fmt::format("a collective on device memory of communicator {}", comm_.name()); };
+  FSCCL_ASSIGN(watch_, StreamWatch::create(*device_, comm_.timeout_ms(), std::move(hooks)));
+  return success();
+}
+
+// A peer's GPU that this process does not see may be reached or not: NCCL refuses the window then.
+bool DeviceCollectives::peers_reachable(const cuda::Device& device, const std::vector<DeviceTerms>& terms) const {
+  std::string why;
+  const cuda::Driver& driver = device.driver();
+  for (int ordinal = 0; ordinal < cuda::device_count(&why); ordinal++) {
+    int other = 0, own = 0, can = 0;
+    unsigned char uuid[16] = {};
+    if (ordinal == device.ordinal() || driver.device_get(&other, ordinal) != cuda::kSuccess ||
+        driver.device_get(&own, device.ordinal()) != cuda::kSuccess || driver.device_uuid(uuid, other) != cuda::kSuccess)
+      continue;
+    const bool is_peer = std::any_of(terms.begin(), terms.end(),
+                                     [&](const DeviceTerms& one) { return std::memcmp(one.device, uuid, sizeof uuid) == 0; });
+    if (is_peer && (driver.can_access_peer(&can, own, other) != cuda::kSuccess || !can)) return false;
+  }
+  return true;
+}
+
+DeviceCollectives::Way DeviceCollectives::way(const DeviceCall& call) const {
+  const bool nccl = decision_.nccl && not_by_nccl(call).empty();
+  if (!nccl && (!exchanges_ || call.op == OpCode::barrier)) return Way::staged;
+  const Way moves = nccl ? Way::nccl : Way::exchanged;
+  if (!reduces(call.op)) return moves;
+  const bool narrow = dtype_size(call.dtype) == 2;
+  const bool asked = decision_.by_placement || narrow || exchanges_;
+  // A scaled sum of wider floats is rounded at each product, which the kernel does not do.
+  const bool folds = foldable(call) && (narrow || call.reduction.kind != FSCCL_OP_PREMUL_SUM) && decision_.kernels;
+  if ((call.op == OpCode::reduce_scatter || call.op == OpCode::all_reduce) && folds && asked) return Way::folded;
+  if (!nccl) return Way::staged;
+  const bool ordered = call.reduction.kind == FSCCL_OP_MIN || call.reduction.kind == FSCCL_OP_MAX;  // whatever the order
+  return decision_.by_placement && dtype_float(call.dtype) && !ordered ? Way::staged : Way::nccl;
+}
+
+Status DeviceCollectives::run_staged(const DeviceCall& call) {
+  if (!staging_) {
+    FSCCL_ASSIGN(staging_, Staging::create(comm_, *device_));
+  }
+  return staging_->run(call);
+}
+
+Status DeviceCollectives::run_folded(const DeviceCall& call) {
+  if (!folded_) {
+    FSCCL_ASSIGN(folded_, FoldedSum::create({*device_, comm_.size(), [this] { return lost(); },
+                                             [this](const DeviceCall& one) { return move({&one}); }}));
+  }
+  return call.op == OpCode::all_reduce ? all_reduce_folded(call) : folded_->reduce_scatter(call, epilogue_of(call, comm_.size()));
+}
+
+// Each rank sums its part, in its place in the result, and the parts are gathered there.
+Status DeviceCollectives::all_reduce_folded(const DeviceCall& call) {
+  constexpr uint64_t kUnit = 64;  // elements; parts begin where lines of memory do
+  const auto ranks = static_cast<uint64_t>(comm_.size());
+  const uint64_t count = call.sends[0].count, part = (count + ranks - 1) / ranks;
+  const uint64_t step = (part + kUnit - 1) / kUnit * kUnit;
+  DeviceCall scatter = call;
+  scatter.op = OpCode::reduce_scatter;
+  scatter.even = false;
+  scatter.sends.clear();
+  for (uint64_t q = 0; q < ranks; q++) {
+    const uint64_t begin = std::min(q * step, count);
+    scatter.sends.push_back({begin, std::min(step, count - begin)});
+  }
+  const CallPart own = scatter.sends[static_cast<size_t>(comm_.rank())];
+  scatter.receives = {own};
+  FSCCL_TRY(folded_->reduce_scatter(scatter, epilogue_of(call, comm_.size())));
+  DeviceCall parts = scatter;
+  parts.op = OpCode::all_gather;
+  parts.input = call.output + own.begin * call.element();
+  parts.receives = scatter.sends;
+  parts.sends = {{0, own.count}};
+  return move({&parts});
+}
+
+// NCCL makes an average by multiplying each contribution with the rounded inverse of the number of ranks: of seven times 3 it makes
+// 3.0000002. With a power of two that is exact.
+bool DeviceCollectives::divides(const DeviceCall& call) const {
+  const bool wide = call.dtype == FSCCL_FLOAT32 || call.dtype == FSCCL_FLOAT64, exact = (comm_.size() & (comm_.size() - 1)) == 0;
+  return reduces(call.op) && call.reduction.kind == FSCCL_OP_AVG && wide && !exact && decision_.kernels;
+}
+
+// The sum that NCCL leaves on this rank.
+Status DeviceCollectives::divide(const DeviceCall& call) const {
+  if (call.op == OpCode::reduce && call.root != comm_.rank()) return success();
+  const bool part = call.op == OpCode::reduce_scatter;
+  const uint64_t count = part ? call.receives[0].count : call.sends[0].count;
+  const auto at = reinterpret_cast<cuda::DevicePointer>(part ? call.to(0) : call.output);
+  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(*device_));
+  return kernels->divide(at, count, call.dtype, comm_.size(), call.stream);
+}
+
+std::function<Status()> DeviceCollectives::issue(nccl::Communicator& by, Calls calls) {
+  return [this, &by, calls = std::move(calls)] {
+    const cuda::Current current(*device_);
+    for (const DeviceCall* call : calls) {
+      DeviceCall as_nccl = *call;
+      if (divides(*call)) as_nccl.reduction = FSCCL_SUM;
+      FSCCL_TRY(enqueue(by, as_nccl, features_.all_to_all.usable, scratch_));
+    }
+    return success();
+  };
+}
+
+Status DeviceCollectives::move(const Calls& calls) {
+  return exchanges_ ? exchanges_->run(calls) : nccl_->group(issue(*nccl_, calls));
+}
+
+bool DeviceCollectives::can_gather_in_place(const std::byte* memory, uint64_t bytes) const {
+  const nccl::Communicator* const by = copier_ ? copier_.get() : nccl_.get();
+  return !by || !by->touches_window(memory, bytes) || by->in_window(memory, bytes);
+}
+
+Status DeviceCollectives::gather_in_place(const DeviceCall& call) {
+  if (!copier_) return run(std::span(&call, 1));
+  const cuda::Current current(*device_);
+  FSCCL_TRY(copier_->group(issue(*copier_, {&call})));
+  return follow(call.stream);
+}
+
+std::string DeviceCollectives::explain() const {
+  if (!prepared()) return "";
+  std::string text;
+  JsonWriter json([&](std::string_view piece) { text += piece; });
+  const auto feature = [&](const char* name, const nccl::Feature& one) {
+    json.key(name);
+    json.begin_map();
+    json.key("usable");
+    json.truth(one.usable);
+    json.entry("why", one.why);
+    json.end_map();
+  };
+  const bool folds = !staged() && decision_.kernels;
+  json.begin_map();
+  json.entry("transport", decision_.nccl ? "nccl" : exchanges_ ? "ucx" : "staged");
+  json.entry("why", decision_.nccl ? "all ranks can use NCCL" : decision_.why);
+  if (!decision_.nccl) json.entry("ucx", exchanges_ ? "all ranks have one for memory of GPUs" : why_not_exchanges_);
+  json.entry("gpu", device_->name());
+  json.entry("messages", "staged");
+  json.entry("sums_of_16_bit_floats", staged() || (exchanges_ && !folds) ? "by the host, in fp32"
+                                      : folds                            ? "exchanged, then by this library's kernel, in fp32"
+                                              : "by NCCL, rounded at each step: this library has no kernels for a GPU here");
+  json.entry("sums_of_wider_floats", exchanges_ && folds      ? "exchanged, then by this library's kernel, in rank order"
+                                     : !decision_.nccl        ? "by the host"
+                                     : decision_.by_placement ? "in rank order (FSCCL_REPRODUCIBLE=placement)"
+                                                              : "by NCCL, in the order of its rings and trees");
+  if (decision_.nccl) {
+    json.entry("version", nccl::version_text(decision_.facts.version));
+    feature("windows", features_.windows);
+    feature("copy_engine_all_gather", features_.copy_gather);
+    feature("all_to_all", features_.all_to_all);
+    feature("revoke", features_.revoke);
+  }
+  json.end_map();
+  json.finish();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+}  // namespace fsccl

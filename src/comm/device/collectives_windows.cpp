@@ -1,0 +1,110 @@
+// Symmetric memory for NCCL: a window on the slots, and a communicator beside the usual one whose all-gathers are the copy
+// engines'. Where NCCL refuses, all goes on without; but it keeps an error of a communicator for good, so another one takes its
+// place.
+#include "comm/device/collectives.h"
+
+#include "comm/consensus.h"
+
+namespace fsccl {
+namespace {
+
+constexpr int64_t kIdleNapNs = 1'000'000;
+
+// How it went on this rank; for the others.
+struct WindowOutcome {
+  int32_t code = FSCCL_OK;
+  char text[252] = "";
+};
+
+}  // namespace
+
+// How it went on all ranks: "" if it went well, else who could not and why. *lasting: some rank's NCCL has an error, not a no.
+Result<std::string> DeviceCollectives::agree_on(const Status& mine, bool* lasting) {
+  WindowOutcome own;
+  own.code = mine.code();
+  if (!mine.ok()) mine.text().copy(own.text, sizeof own.text - 1);
+  std::vector<WindowOutcome> outcomes(static_cast<size_t>(comm_.size()));
+  FSCCL_TRY(gather(comm_, &own, outcomes.data(), sizeof own));
+  std::string why;
+  *lasting = false;
+  for (size_t rank = 0; rank < outcomes.size(); rank++) {
+    WindowOutcome& one = outcomes[rank];
+    if (one.code == FSCCL_OK) continue;
+    *lasting |= one.code != FSCCL_ERR_NOT_AVAILABLE;
+    one.text[sizeof one.text - 1] = '\0';
+    if (why.empty()) why = fmt::format("rank {}: {}", rank, one.text);
+  }
+  return why;
+}
+
+// Of rank 0, to all; zeros where it could not make one.
+Result<nccl::UniqueId> DeviceCollectives::share_id() {
+  nccl::UniqueId mine{};
+  if (comm_.rank() == 0) {
+    const Result<nccl::UniqueId> id = nccl::Communicator::make_id(nccl_->library());
+    if (id.ok()) mine = id.value();
+  }
+  std::vector<nccl::UniqueId> ids(static_cast<size_t>(comm_.size()));
+  FSCCL_TRY(gather(comm_, &mine, ids.data(), sizeof mine));
+  return ids[0];
+}
+
+// Every rank comes to every exchange.
+Status DeviceCollectives::open_window(cuda::DevicePointer memory, uint64_t bytes) {
+  if (!nccl_ || (!features_.windows.usable && !features_.copy_gather.usable)) return success();
+  window_users_[memory]++;
+  auto* const begin = reinterpret_cast<void*>(memory);
+  bool lasting = false;
+  std::string why;
+  if (features_.windows.usable && !nccl_->in_window(begin, bytes)) {
+    FSCCL_ASSIGN(why, agree_on(nccl_->register_window(begin, bytes), &lasting));
+    if (!why.empty()) {
+      features_.windows = features_.copy_gather = {false, why};
+      return lasting ? restart_nccl(why) : success();
+    }
+  }
+  if (!features_.copy_gather.usable || (copier_ && copier_->in_window(begin, bytes))) return success();
+  FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
+  FSCCL_ASSIGN(why, agree_on(make_copier(memory, bytes, id), &lasting));
+  if (why.empty()) return success();
+  features_.copy_gather = {false, why};
+  std::unique_lock lock(copier_mutex_);
+  const std::unique_ptr<nccl::Communicator> ended = std::move(copier_);
+  lock.unlock();
+  if (ended) ended->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why));
+  return success();
+}
+
+// In the place of one that has an error for good, when what it has put on streams is over.
+Status DeviceCollectives::restart_nccl(const std::string& why) {
+  const auto idle = [this] { return watch_->idle(); };
+  FSCCL_TRY(wait_unless([this] { return lost(); }, idle, Deadline::never(), Naps(kIdleNapNs)).take_status());
+  FSCCL_ASSIGN(const nccl::UniqueId id, share_id());
+  watch_.reset();
+  folded_.reset();
+  nccl_->end(fail(FSCCL_ERR_NOT_AVAILABLE, "{}", why));
+  nccl_.reset();
+  bool lasting = false;
+  FSCCL_ASSIGN(const std::string again, agree_on(start_nccl(id), &lasting));
+  if (again.empty()) return success();
+  return fail(FSCCL_ERR_NOT_AVAILABLE, "NCCL refused a window ({}), and does not start again: {}", why, again);
+}
+
+void DeviceCollectives::close_window(cuda::DevicePointer memory) {
+  const auto users = window_users_.find(memory);
+  if (users == window_users_.end() || --users->second) return;
+  window_users_.erase(users);
+  if (nccl_) nccl_->close_window(reinterpret_cast<void*>(memory));
+  if (copier_) copier_->close_window(reinterpret_cast<void*>(memory));
+}
+
+Status DeviceCollectives::make_copier(cuda::DevicePointer memory, uint64_t bytes, const nccl::UniqueId& id) {
+  if (!copier_) {
+    FSCCL_ASSIGN(auto made, open_nccl(*device_, id, true));
+    const std::lock_guard lock(copier_mutex_);
+    copier_ = std::move(made);
+  }
+  return copier_->register_window(reinterpret_cast<void*>(memory), bytes);
+}
+
+}  // namespace fsccl

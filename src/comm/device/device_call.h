@@ -1,0 +1,52 @@
+// A collective on memory of a GPU, in the one form that all ways of running it take: parts of the input and of the output, in
+// elements, by rank. Where an operation has one part for all it is one.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cuda/device.h"
+#include "comm/collective.h"
+#include "comm/list.h"
+
+namespace fsccl {
+
+struct CallPart {
+  uint64_t begin = 0, count = 0;  // elements
+};
+
+struct DeviceCall {
+  OpCode op = OpCode::barrier;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  fsccl_dtype_t dtype = FSCCL_UINT8;
+  fsccl_op_t reduction = FSCCL_SUM;
+  int root = -1;
+  int tag = 0;
+  std::vector<CallPart> sends, receives;
+  bool even = true;  // the parts are as long as each other, end to end, on all ranks
+  cuda::Stream stream = nullptr;
+
+  uint64_t element() const { return dtype_size(dtype); }
+  const std::byte* from(size_t part) const { return input + sends[part].begin * element(); }
+  std::byte* to(size_t part) const { return output + receives[part].begin * element(); }
+};
+
+// Of a call that Collectives::check_call has passed; of all_to_all_v counts are those of what is sent.
+DeviceCall device_call(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, int rank, int ranks,
+                       cuda::Stream stream);
+// A list's, one after the other.
+std::vector<DeviceCall> device_calls(const ListCall& list, int rank, int ranks, cuda::Stream stream);
+
+// What a call that only moves sends and receives, in turns of all ranks: in turn t to the rank t further on, and from the one t
+// before; in turn 0 to itself. Null: nothing, or no elements.
+struct Turn {
+  int to, from;
+  const CallPart *out, *in;
+};
+Turn turn_of(const DeviceCall& call, int turn, int rank, int ranks);
+
+// No buffer is missing that has elements.
+Status check_buffers(const DeviceCall& call);
+
+}  // namespace fsccl

@@ -1,0 +1,188 @@
+#include "comm/device/nccl_collectives.h"
+
+#include <algorithm>
+
+#include "kernels/kernels.h"
+
+namespace fsccl {
+namespace {
+
+using nccl::Operator;
+using nccl::Type;
+
+// What is only moved is bytes. NCCL has no 16-bit integers, and no bool: that is a byte that is 0 or 1.
+struct Elements {
+  Type type;
+  uint64_t scale;  // how many of `type` one element is
+};
+Elements moved(fsccl_dtype_t dtype) {
+  const uint64_t bytes = dtype_size(dtype);
+  if (bytes % 4 == 0) return {Type::uint32, bytes / 4};
+  return bytes == 2 ? Elements{Type::float16, 1} : Elements{Type::uint8, bytes};
+}
+
+Type folded(fsccl_dtype_t dtype) {
+  switch (dtype) {
+    case FSCCL_INT8:
+      return Type::int8;
+    case FSCCL_INT32:
+      return Type::int32;
+    case FSCCL_UINT32:
+      return Type::uint32;
+    case FSCCL_INT64:
+      return Type::int64;
+    case FSCCL_UINT64:
+      return Type::uint64;
+    case FSCCL_FLOAT16:
+      return Type::float16;
+    case FSCCL_BFLOAT16:
+      return Type::bfloat16;
+    case FSCCL_FLOAT32:
+      return Type::float32;
+    case FSCCL_FLOAT64:
+      return Type::float64;
+    default:
+      return Type::uint8;
+  }
+}
+
+Operator operator_of(fsccl_dtype_t dtype, int kind) {
+  if (dtype == FSCCL_BOOL) return kind == FSCCL_OP_SUM || kind == FSCCL_OP_MAX ? nccl::kMaximum : nccl::kMinimum;
+  constexpr Operator kOperators[] = {nccl::kSum, nccl::kAverage, nccl::kMinimum, nccl::kMaximum, nccl::kProduct};
+  return kOperators[kind];
+}
+
+// One scale of a sum, as NCCL wants it: in the type of the elements.
+class Reduction {
+ public:
+  Reduction(nccl::Communicator& comm, const DeviceCall& call) : comm_(comm), type_(folded(call.dtype)) {
+    if (!reduces(call.op)) return;
+    if (call.reduction.kind != FSCCL_OP_PREMUL_SUM) {
+      how_ = operator_of(call.dtype, call.reduction.kind);
+      return;
+    }
+    double scale = 0;
+    const auto wide = static_cast<float>(call.reduction.scale);
+    if (call.dtype == FSCCL_FLOAT64) {
+      scale = call.reduction.scale;
+    } else {
+      (void)cast(&scale, call.dtype, &wide, FSCCL_FLOAT32, 1, Stores::cached);
+    }
+    const nccl::Library& library = comm.library();
+    status_ =
+        comm.check("ncclRedOpCreatePreMulSum", library.make_scaled_sum(&how_, &scale, type_, nccl::kScalarOnHost, comm.handle()));
+    made_ = status_.ok();
+  }
+  ~Reduction() {  // NCCL has taken over what the calls need of it
+    if (made_) (void)comm_.library().destroy_operator(how_, comm_.handle());
+  }
+  Reduction(const Reduction&) = delete;
+  Status take_status() { return std::move(status_); }
+  Operator how() const { return how_; }
+  Type type() const { return type_; }
+
+ private:
+  nccl::Communicator& comm_;
+  Type type_;
+  Operator how_ = nccl::kSum;
+  bool made_ = false;
+  Status status_;
+};
+
+Status gather_parts(nccl::Communicator& comm, const DeviceCall& call) {
+  const nccl::Library& library = comm.library();
+  const Elements unit = moved(call.dtype);
+  if (call.even)
+    return comm.check("ncclAllGather", library.all_gather(call.input, call.output, call.sends[0].count * unit.scale, unit.type,
+                                                          comm.handle(), call.stream));
+  for (int q = 0; q < comm.ranks(); q++) {
+    const uint64_t count = call.receives[static_cast<size_t>(q)].count * unit.scale;
+    if (!count) continue;
+    std::byte* const to = call.to(static_cast<size_t>(q));
+    FSCCL_TRY(comm.check("ncclBroadcast", library.broadcast(q == comm.rank() ? call.input : to, to, count, unit.type, q,
+                                                            comm.handle(), call.stream)));
+  }
+  return success();
+}
+
+Status reduce_parts(nccl::Communicator& comm, const DeviceCall& call, const Reduction& reduction) {
+  const nccl::Library& library = comm.library();
+  if (call.even)
+    return comm.check("ncclReduceScatter", library.reduce_scatter(call.input, call.output, call.receives[0].count, reduction.type(),
+                                                                  reduction.how(), comm.handle(), call.stream));
+  for (int q = 0; q < comm.ranks(); q++) {
+    const auto part = static_cast<size_t>(q);
+    if (!call.sends[part].count) continue;
+    // Who is not the root has nothing to receive into; its input serves, which NCCL leaves alone.
+    void* const to = q == comm.rank() ? call.output : const_cast<std::byte*>(call.from(part));
+    FSCCL_TRY(comm.check("ncclReduce", library.reduce(call.from(part), to, call.sends[part].count, reduction.type(),
+                                                      reduction.how(), q, comm.handle(), call.stream)));
+  }
+  return success();
+}
+
+Status send(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
+  const Elements unit = moved(call.dtype);
+  return comm.check("ncclSend", comm.library().send(call.input + part.begin * call.element(), part.count * unit.scale, unit.type,
+                                                    peer, comm.handle(), call.stream));
+}
+Status receive(nccl::Communicator& comm, const DeviceCall& call, const CallPart& part, int peer) {
+  const Elements unit = moved(call.dtype);
+  return comm.check("ncclRecv", comm.library().recv(call.output + part.begin * call.element(), part.count * unit.scale, unit.type,
+                                                    peer, comm.handle(), call.stream));
+}
+
+}  // namespace
+
+std::string not_by_nccl(const DeviceCall& call) {
+  if (!reduces(call.op)) return "";
+  if (call.dtype == FSCCL_INT16 || call.dtype == FSCCL_UINT16) return "NCCL does not reduce 16-bit integers";
+  return "";
+}
+
+Status enqueue_exchange(nccl::Communicator& comm, const DeviceCall& call) {
+  for (int turn = 0; turn < comm.ranks(); turn++) {
+    const Turn one = turn_of(call, turn, comm.rank(), comm.ranks());
+    if (one.out) FSCCL_TRY(send(comm, call, *one.out, one.to));
+    if (one.in) FSCCL_TRY(receive(comm, call, *one.in, one.from));
+  }
+  return success();
+}
+
+Status enqueue(nccl::Communicator& comm, const DeviceCall& call, bool has_all_to_all, cuda::DevicePointer scratch) {
+  const nccl::Library& library = comm.library();
+  Reduction reduction(comm, call);
+  FSCCL_TRY(reduction.take_status());
+  const Elements unit = moved(call.dtype);
+  const uint64_t count = call.sends.empty() ? 0 : call.sends[0].count;
+  const uint64_t whole = std::max(count, call.receives.empty() ? 0 : call.receives[0].count);
+  if (call.op == OpCode::barrier) {
+    auto* const word = reinterpret_cast<void*>(scratch);
+    return comm.check("ncclAllReduce", library.all_reduce(word, word, 1, Type::int32, nccl::kSum, comm.handle(), call.stream));
+  }
+  if (call.even && !whole) return success();
+  switch (call.op) {
+    case OpCode::all_gather:
+      return gather_parts(comm, call);
+    case OpCode::reduce_scatter:
+      return reduce_parts(comm, call, reduction);
+    case OpCode::all_reduce:
+      return comm.check("ncclAllReduce", library.all_reduce(call.input, call.output, count, reduction.type(), reduction.how(),
+                                                            comm.handle(), call.stream));
+    case OpCode::reduce:
+      return comm.check("ncclReduce", library.reduce(call.input, call.output, count, reduction.type(), reduction.how(), call.root,
+                                                     comm.handle(), call.stream));
+    case OpCode::broadcast:
+      return comm.check("ncclBroadcast", library.broadcast(call.output, call.output, whole * unit.scale, unit.type, call.root,
+                                                           comm.handle(), call.stream));
+    case OpCode::all_to_all:
+      if (call.even && has_all_to_all)
+        return comm.check("ncclAlltoAll",
+                          library.all_to_all(call.input, call.output, whole * unit.scale, unit.type, comm.handle(), call.stream));
+      [[fallthrough]];
+    default:
+      return enqueue_exchange(comm, call);
+  }
+}
+
+}  // namespace fsccl

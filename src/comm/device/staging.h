@@ -1,0 +1,47 @@
+// Collectives on device memory by way of host memory: the parts are copied to pinned memory, the host's engine runs the collective
+// there, and the result is copied back; in pieces, of which one is copied while the next is moved between the ranks. Any ranks that
+// have a communicator can do this, and sums are the host's to the bit.
+//
+// In stream order: what was put on the stream before is seen, what is put there afterwards sees the result. For that the call
+// itself waits until the stream has come to it.
+#pragma once
+#include <array>
+#include <memory>
+
+#include "cuda/device.h"
+#include "comm/device/device_call.h"
+#include "comm/communicator.h"
+
+namespace fsccl {
+
+class Staging {
+ public:
+  static Result<std::unique_ptr<Staging>> create(Communicator& comm, const cuda::Device& device);
+  ~Staging();
+  Staging(const Staging&) = delete;
+
+  Status run(const DeviceCall& call);
+
+ private:
+  // Of the pinned memory; while one is copied, the other is the engine's.
+  struct Half {
+    std::byte* memory;
+    cuda::OwnedEvent copied_in, copied_out;
+  };
+  struct Round {  // a part of a call
+    uint64_t begin, count;
+  };
+  Staging(Communicator& comm, const cuda::Device& device) : comm_(comm), device_(device) {}
+  Result<uint64_t> longest_part(const DeviceCall& call);
+  Status begin(const DeviceCall& call, const Round& round, Half& half);
+  Status move(const DeviceCall& call, const Round& round, Half& half);
+  Status finish(const DeviceCall& call, const Round& round, Half& half);
+  std::byte* results(const DeviceCall& call, const Round& round, Half& half) const;
+
+  Communicator& comm_;
+  const cuda::Device& device_;
+  std::byte* memory_ = nullptr;
+  std::vector<Half> halves_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,232 @@
+#include "comm/hierarchy.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/config.h"
+#include "comm/communicator.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kFromBytes = 64u << 10;  // of a list: below, the exchanges of more stages cost more
+
+bool gathers(OpCode op) { return op == OpCode::all_gather || op == OpCode::all_gather_v; }
+bool scatters(OpCode op) { return op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v; }
+
+Status run_on(Communicator& part, const CollectiveCall& call, fsccl_status_t* state) {
+  return part.collectives().run(call, false, state);
+}
+Status run_on(Communicator& part, const ListCall& call, fsccl_status_t* state) {
+  return part.lists().run(part.collectives(), call, false, state);
+}
+
+}  // namespace
+
+fsccl_dtype_t partial_dtype(fsccl_dtype_t dtype, fsccl_op_t op) {
+  const bool picks = op.kind == FSCCL_OP_MIN || op.kind == FSCCL_OP_MAX;
+  return dtype_float(dtype) && !picks ? accumulator_of(dtype, dtype) : dtype;
+}
+
+Hierarchy::Hierarchy(Communicator& whole, const Hosts& hosts)
+    : whole_(whole),
+      at_(hosts),
+      seats_(hosts.seats()),
+      seat_(hosts.seat()),
+      host_(&hosts.host()),
+      lane_(hosts.lane()),
+      mode_(config()->hierarchy),
+      sums_(config()->reproducible == Reproducible::kRun) {
+  nothing_.name = "by_hosts";
+  nothing_.rank = whole.rank();
+  nothing_.ranks = whole.size();
+}
+
+bool Hierarchy::takes(const CollectiveCall& call) const {
+  const bool each = gathers(call.op) || scatters(call.op);  // count is a rank's
+  const bool sums = scatters(call.op) || call.op == OpCode::all_reduce;
+  if ((!each && !sums && call.op != OpCode::broadcast) || call.prepare || (sums && !sums_)) return false;
+  return call.count || (call.counts && std::accumulate(call.counts, call.counts + seats_.size(), uint64_t{0}));
+}
+
+HostsChoice Hierarchy::choose(const CollectiveCall& call, const Shape& shape) const {
+  if (reduces(call.op) && !sums_) return {};
+  const bool widens = reduces(call.op) && partial_dtype(call.dtype, call.reduction) != call.dtype;
+  return choose_by_hosts(call.op, shape, whole_.collectives().party(), mode_, widens);
+}
+
+bool Hierarchy::takes(const ListCall& call) const {
+  if (call.prepare || (call.kind == ListKind::reduce_scatter && !sums_)) return false;
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    const size_t* const end = tensor.counts + (call.kind == ListKind::broadcast ? 1 : seats_.size());
+    bytes += std::accumulate(tensor.counts, end, uint64_t{0}) * dtype_size(tensor.dtype);
+  }
+  return bytes && (mode_ == HierarchyMode::kOn || bytes >= kFromBytes);
+}
+
+// ---- parts
+
+void Hierarchy::parts_of(const CollectiveCall& call) {
+  const bool gather = gathers(call.op);
+  const auto self = static_cast<size_t>(whole_.rank());
+  auto* const input = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* const output = static_cast<std::byte*>(call.output);
+  parts_.clear();
+  for (size_t rank = 0, begin = 0; rank < seats_.size(); rank++) {
+    const size_t count = call.counts ? call.counts[rank] : call.count;
+    if (call.displacements) begin = call.displacements[rank];
+    std::byte* const all = (gather ? output : input) + begin * dtype_size(call.dtype);
+    std::byte* const own = rank != self ? nullptr : gather ? input : output;
+    if (count)
+      parts_.push_back(
+          {rank, call.displacements ? rank : 0, count, call.dtype, partial_dtype(call.dtype, call.reduction), all, own});
+    begin += count;
+  }
+}
+
+void Hierarchy::parts_of(const ListCall& call) {
+  const bool gather = call.kind == ListKind::all_gather;
+  const auto self = static_cast<size_t>(whole_.rank());
+  parts_.clear();
+  for (size_t t = 0; t < call.count; t++) {
+    const fsccl_tensor_t& tensor = call.tensors[t];
+    auto* all = static_cast<std::byte*>(gather ? tensor.recv : tensor.send);
+    auto* const mine = static_cast<std::byte*>(gather ? tensor.send : tensor.recv);
+    for (size_t rank = 0; rank < seats_.size(); rank++) {
+      const size_t count = tensor.counts[rank];
+      if (count)
+        parts_.push_back(
+            {rank, t, count, tensor.dtype, partial_dtype(tensor.dtype, call.reduction), all, rank == self ? mine : nullptr});
+      all += count * dtype_size(tensor.dtype);
+    }
+  }
+}
+
+// ---- stages
+
+// A stage begins when the one before is over. The last sum divides an average by all ranks.
+void Hierarchy::follow(Operation& op, bool last_sum) const {
+  if (last_sum && op.kind == FSCCL_OP_AVG) op.divisor = whole_.size();
+  chain_.follow(op);
+}
+
+template <class Call>
+Status Hierarchy::on(Communicator& part, Call call, bool last_sum) {
+  struct Context {
+    const Hierarchy* hierarchy;
+    bool last_sum;
+  } const context{this, last_sum};
+  call.prepare_context = &context;
+  call.prepare = [](Operation& op, const void* given) {
+    const auto& [hierarchy, last] = *static_cast<const Context*>(given);
+    hierarchy->follow(op, last);
+  };
+  fsccl_status_t state;
+  FSCCL_TRY(run_on(part, call, &state));
+  chain_.passed(part.engine());
+  return success();
+}
+
+template Status Hierarchy::on(Communicator&, CollectiveCall, bool);
+template Status Hierarchy::on(Communicator&, ListCall, bool);
+
+Status Hierarchy::stage_list(Communicator& part, ListKind kind, fsccl_op_t reduction, bool last_sum) {
+  if (held_.empty()) return success();
+  const bool gather = kind == ListKind::all_gather;
+  const auto ranks = static_cast<size_t>(part.size()), self = static_cast<size_t>(part.rank());
+  tensors_.clear();
+  received_.clear();
+  counts_.clear();
+  for (const Held& held : held_) {
+    if (!held.joins) {
+      tensors_.push_back({gather ? nullptr : held.at, gather ? held.at : nullptr, nullptr, held.dtype});
+      received_.push_back(held.received);
+      counts_.resize(counts_.size() + ranks);
+    }
+    void*& own = gather ? tensors_.back().send : tensors_.back().recv;
+    if (held.holder == self && !own) own = held.own;
+    counts_[counts_.size() - ranks + held.holder] += held.count;
+  }
+  for (size_t t = 0; t < tensors_.size(); t++) tensors_[t].counts = &counts_[t * ranks];
+  ListCall call{tensors_.data(), tensors_.size(), kind, reduction};
+  if (!gather) call.received = received_.data();
+  return on(part, call, last_sum);
+}
+
+// Of a plain call, between hosts: the parts that each host holds one after the other, one of each host in each round. They lie
+// anywhere behind `base`.
+Status Hierarchy::stage_rounds(ListKind kind, std::byte* base, fsccl_op_t reduction) {
+  const bool gather = kind == ListKind::all_gather;
+  for (size_t round = 0;; round++) {
+    CollectiveCall call;
+    std::byte* own = base;
+    counts_.assign(at_.count(), 0);
+    displacements_.assign(at_.count(), 0);
+    seen_.assign(at_.count(), 0);
+    bool some = false;
+    for (const Held& held : held_) {
+      if (seen_[held.holder]++ != round) continue;
+      some = true;
+      call.dtype = held.dtype;
+      counts_[held.holder] = held.count;
+      displacements_[held.holder] = static_cast<size_t>(held.at - base) / dtype_size(held.dtype);
+      if (held.holder == seat_.host) own = held.own;
+    }
+    if (!some) return success();
+    call.op = gather ? OpCode::all_gather_v : OpCode::reduce_scatter_v;
+    call.input = gather ? own : base;
+    call.output = gather ? base : own;
+    call.reduction = reduction;
+    call.counts = counts_.data();
+    call.displacements = displacements_.data();
+    FSCCL_TRY(on(*lane_, call, true));
+  }
+}
+
+// ---- calls
+
+// All that this communicator has been asked for.
+Status Hierarchy::finish() {
+  Engine& engine = whole_.engine();
+  fsccl_status_t state;
+  return engine.submitted() ? engine.wait(engine.submitted(), -1, &state) : success();
+}
+
+void Hierarchy::begin() { chain_.passed(whole_.engine()); }
+
+Status Hierarchy::end(OpCode op, uint64_t count, bool wait, fsccl_status_t* state) {
+  Operation* operation = nullptr;
+  Fingerprint fingerprint;
+  fingerprint.op = op;
+  fingerprint.count = count;
+  FSCCL_TRY(whole_.engine().acquire(&operation, OperationSettings{}, fingerprint));
+  operation->plan = &nothing_;
+  follow(*operation, false);
+  return whole_.engine().submit(*operation, wait, state);
+}
+
+Status Hierarchy::run(const CollectiveCall& call, bool wait, fsccl_status_t* state) {
+  begin();
+  if (gathers(call.op) || scatters(call.op)) {
+    parts_of(call);
+    FSCCL_TRY(gathers(call.op) ? gather(static_cast<std::byte*>(call.output)) : reduce_scatter(call.reduction, true));
+  } else {
+    FSCCL_TRY(call.op == OpCode::all_reduce ? all_reduce(call) : broadcast(call));
+  }
+  return end(call.op, call.count, wait, state);
+}
+
+Status Hierarchy::run(const ListCall& call, bool wait, fsccl_status_t* state) {
+  begin();
+  if (call.kind == ListKind::broadcast) {
+    FSCCL_TRY(broadcast(call));
+  } else {
+    parts_of(call);
+    FSCCL_TRY(call.kind == ListKind::all_gather ? gather(nullptr) : reduce_scatter(call.reduction, false));
+  }
+  return end(op_code(call.kind), call.count, wait, state);
+}
+
+}  // namespace fsccl

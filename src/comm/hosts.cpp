@@ -1,0 +1,54 @@
+#include "comm/hosts.h"
+
+#include <algorithm>
+
+#include "comm/communicator.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kTag = 0x6869657261726368;  // of the subsets
+
+// The ranks of each host, hosts in the order of their first ranks.
+std::vector<std::vector<int>> ranks_by_host(Communicator& whole) {
+  Job& job = whole.context().job();
+  std::vector<uint64_t> hosts;
+  std::vector<std::vector<int>> ranks;
+  for (int rank = 0; rank < whole.size(); rank++) {
+    const uint64_t host = job.member(whole.job_rank(rank)).host;
+    const auto found = static_cast<size_t>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
+    if (found == hosts.size()) hosts.push_back(host), ranks.emplace_back();
+    ranks[found].push_back(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Hosts>> Hosts::create(Communicator& whole) {
+  const std::vector<std::vector<int>> hosts = ranks_by_host(whole);
+  std::unique_ptr<Hosts> made(new Hosts);
+  made->hosts_ = hosts.size();
+  made->lanes_ = hosts[0].size();
+  made->seats_.resize(static_cast<size_t>(whole.size()));
+  for (size_t host = 0; host < hosts.size(); host++) {
+    made->lanes_ = std::min(made->lanes_, hosts[host].size());
+    for (size_t place = 0; place < hosts[host].size(); place++)
+      made->seats_[static_cast<size_t>(hosts[host][place])] = {host, place};
+  }
+  made->seat_ = made->seats_[static_cast<size_t>(whole.rank())];
+  const std::vector<int>& here = hosts[made->seat_.host];
+  made->here_ = here.size();
+  FSCCL_ASSIGN(made->host_, whole.part(here, kTag, "ranks of a host"));
+  if (hosts.size() == static_cast<size_t>(whole.size())) made->lane_ = &whole;
+  if (made->lane_ || made->seat_.place >= made->lanes_) return made;
+  std::vector<int> across;
+  for (const std::vector<int>& ranks : hosts) across.push_back(ranks[made->seat_.place]);
+  FSCCL_ASSIGN(made->made_lane_, whole.part(across, kTag + 1, "a lane between hosts"));
+  made->lane_ = made->made_lane_.get();
+  return made;
+}
+
+Hosts::~Hosts() = default;
+
+}  // namespace fsccl

@@ -1,0 +1,113 @@
+// What the communicators of one job share on this rank.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/config.h"
+#include "bootstrap/job.h"
+#include "engine/arena_table.h"
+#include "record/metrics_file.h"
+#include "record/recorder.h"
+#include "select/rules.h"
+#include "select/tuning_file.h"
+#include "fsccl/transport.h"
+#include "topo/seat.h"
+
+namespace fsccl {
+
+class Communicator;
+
+class JobContext {
+ public:
+  static Result<std::shared_ptr<JobContext>> join(const JoinRequest& request);
+  ~JobContext();
+
+  Job& job() { return *job_; }
+  ArenaTable& arenas() { return arenas_; }
+  Recorder& recorder() { return *recorder_; }
+  // Before what it tells of goes.
+  void write_metrics() {
+    if (metrics_file_) metrics_file_->write();
+  }
+  void add(Communicator* comm);
+  void remove(Communicator* comm);
+  // The rank among these of whose death this rank has heard first, -1 if none has died. Ranks that end because of it are heard of
+  // later.
+  int first_dead(const std::vector<int>& ranks);
+  // Of these ranks, how many share a core of those that they may run on (affinity), on the host where that is most. At least two
+  // where the process of some rank of the job was a rank of such a communicator when the job was joined: its cores are then taken
+  // by others than these. The same on all ranks.
+  double ranks_per_core(const std::vector<int>& ranks) const;
+  uint32_t next_arena_number() { return arena_numbers_++; }
+  bool one_host(const std::vector<int>& ranks) const;
+  // What moves bytes between these ranks, and what it shares on this rank, null if nothing.
+  Result<const fsccl_transport_ops_t*> transport_for(const std::vector<int>& ranks) const;
+  void* node() const { return node_; }
+  bool network_keeps_pages() const { return node_ && network_->keeps_pages; }  // see transport.h
+  // FSCCL_CHECKSUM, as it was on all ranks when the job was joined.
+  bool checksum() const { return checksum_; }
+
+  // On how many hosts these ranks are, and how many on each.
+  Spread spread(const std::vector<int>& ranks) const;
+  // What lies between two of them.
+  topo::LinkClass link(int a, int b) const;
+  // The member that is farthest from the first one.
+  int farthest(const std::vector<int>& ranks) const;
+  // Of FSCCL_PLAN as it is now, then of the tuning file as it was when the job was joined.
+  Result<std::shared_ptr<const std::vector<Rule>>> rules() const;
+  // What the tuning file says of a communicator of these ranks; null: nothing.
+  const Costs* known_costs(const std::vector<int>& ranks, std::string_view transport) const;
+
+ private:
+  struct Facts {
+    uint64_t words[16];                                    // 1024 processors
+    uint32_t taken;                                        // see ranks_per_core()
+    uint8_t transport, hierarchy, reproducible, checksum;  // settings that all must have alike
+    uint8_t network, ucx_path;                             // likewise
+    uint8_t fast_network;                                  // 1: this rank would use UCX between hosts (transports.h)
+    uint8_t unreadable;                                    // 1: FSCCL_PLAN or the tuning file cannot be used there
+    uint8_t plugin;                                        // 1: FSCCL_TRANSPORT_PLUGIN is set; alike, too
+    uint64_t plan, tuning;                                 // hashes of what must be alike, too
+    int64_t heartbeat_ms, slot_bytes;                      // likewise
+    uint64_t machine;                                      // of its name
+    topo::Seat seat;
+    uint8_t salt[kKeyBytes];
+  };
+  Status load_choices(Facts* mine);
+  Status compare(const Facts& mine, size_t rank) const;
+  Status meet(Deadline deadline);
+  std::vector<int> all_ranks() const;
+  size_t cores_of(const std::vector<int>& ranks) const;
+  const char* network_name() const;
+  Status join_network(Deadline deadline);
+  std::string silence_of(int rank) const;
+  void on_loss(int rank, bool left);
+  void on_life(int rank, const PeerLife& life);
+
+  std::shared_ptr<Job> job_;
+  ArenaTable arenas_;
+  std::unique_ptr<Recorder> recorder_;
+  int look_hook_ = -1;
+  std::unique_ptr<MetricsFile> metrics_file_;       // or null
+  const fsccl_transport_ops_t* network_ = nullptr;  // the transport between hosts, where the job has one, and its node
+  void* node_ = nullptr;
+  TransportChoice choice_ = TransportChoice::kAuto;
+  std::vector<Facts> facts_;  // of each rank
+  Tuning tuning_;
+  std::string machine_;  // its name, if the tuning file asks for it
+  bool taken_ = false;
+  bool checksum_ = false;
+  std::atomic<uint32_t> arena_numbers_{0};
+  std::atomic<bool> lost_{false};
+  std::mutex mutex_;
+  std::vector<Communicator*> communicators_;
+  std::vector<uint8_t> lost_ranks_;  // 0, 1 died, 2 left
+  std::vector<int> deaths_;          // in the order in which this rank heard of them
+};
+
+// Communicators of this process that live and have more ranks than cores.
+extern std::atomic<int> oversubscribed_communicators;
+
+}  // namespace fsccl

@@ -1,0 +1,47 @@
+// The list forms: many tensors in one operation. Where all of them fit a slot they travel packed, in one exchange. Else the ranks
+// first exchange where their buffers are, and so all know whether the bytes can go straight between them or must go through slots;
+// mirrored slots (plan.h) are the only way there is.
+#pragma once
+#include "comm/collective.h"
+#include "plan/list_plans.h"
+
+namespace fsccl {
+
+struct ListCall {
+  const fsccl_tensor_t* tensors = nullptr;
+  size_t count = 0;
+  ListKind kind{};
+  fsccl_op_t reduction = FSCCL_SUM;
+  int root = 0;
+  // Of a reduce_scatter: of each tensor, the dtype of what is received. Null: that of what is sent.
+  const fsccl_dtype_t* received = nullptr;
+  // Sees the operation before it is submitted, to give it a gate. May be null.
+  void (*prepare)(Operation& op, const void* context) = nullptr;
+  const void* prepare_context = nullptr;
+};
+
+inline fsccl_dtype_t received_dtype(const ListCall& call, size_t t) {
+  return call.received ? call.received[t] : call.tensors[t].dtype;
+}
+OpCode op_code(ListKind kind);
+Status check_list(const ListCall& call, const Engine& engine);
+
+// The plans of a list that was seen before, by everything but its addresses.
+class Lists {
+ public:
+  struct Entry {
+    ListShape shape;
+    Plan direct;
+    std::vector<Plan> windows;
+    std::vector<std::pair<uint64_t, uint64_t>> bytes;  // of each tensor's send and recv buffer
+    uint64_t bytes_read = 0, bytes_written = 0;
+  };
+  Status run(Collectives& collectives, const ListCall& call, bool wait, fsccl_status_t* state);
+
+ private:
+  static constexpr size_t kMostEntries = 256;
+  std::shared_ptr<const Entry> entry_for(const ListCall& call, uint64_t hash, const Engine& engine);
+  std::unordered_multimap<uint64_t, std::shared_ptr<const Entry>> entries_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,185 @@
+// All-to-all with counts that each rank knows only of its own part: first the ranks exchange what they send to whom and where it
+// lies, then everybody knows every flow, and the bytes move as in any other collective. The plans are made for this one call.
+#include <memory>
+#include <vector>
+
+#include "base/count_text.h"
+#include "comm/collective.h"
+#include "plan/turn.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kSmallBytes = 4096;  // the plans are made on the way: pricing them would cost more than it gains
+
+struct Exchange {
+  Engine& engine;
+  CollectiveCall call;
+  std::vector<uint64_t> recv_counts, recv_displacements;
+  Location input_location;
+  const CollectiveOptions& options;
+  // Of each rank: the counts and then the displacements of what it sends.
+  std::vector<uint64_t> mine, all;
+  Plan table_plan, plan, otherwise;
+
+  uint64_t count(int from, int to) const { return all[row(from) + static_cast<size_t>(to)]; }
+  uint64_t displacement(int from, int to) const { return all[row(from) + static_cast<size_t>(engine.ranks() + to)]; }
+  size_t row(int rank) const { return static_cast<size_t>(rank) * 2 * static_cast<size_t>(engine.ranks()); }
+};
+
+Movement movement_of(const Exchange& x) {
+  Movement made;
+  made.name = "all_to_all_v";
+  made.rank = x.engine.rank();
+  made.ranks = x.engine.ranks();
+  made.dtype = x.call.dtype;
+  made.mutual = true;
+  made.mirrored = x.engine.mirrored();
+  const auto ranks = static_cast<size_t>(made.ranks);
+  made.sends.resize(ranks);
+  made.receives.resize(ranks);
+  made.input_bytes.resize(ranks);
+  made.output_bytes.resize(ranks);
+  for (int from = 0; from < made.ranks; from++)
+    for (int to = 0; to < made.ranks; to++) {
+      const Flow flow = {x.displacement(from, to), to == made.rank ? x.recv_displacements[static_cast<size_t>(from)] : 0,
+                         x.count(from, to)};
+      if (from == made.rank) made.sends[static_cast<size_t>(to)] = flow;
+      if (to == made.rank) made.receives[static_cast<size_t>(from)] = flow;
+      made.longest = std::max(made.longest, flow.count);
+      uint64_t& bytes = made.input_bytes[static_cast<size_t>(from)];
+      if (flow.count) bytes = std::max(bytes, (flow.src + flow.count) * dtype_size(made.dtype));
+    }
+  for (size_t q = 0; q < ranks; q++)
+    if (x.recv_counts[q])
+      made.output_bytes[static_cast<size_t>(made.rank)] = std::max(
+          made.output_bytes[static_cast<size_t>(made.rank)], (x.recv_displacements[q] + x.recv_counts[q]) * dtype_size(made.dtype));
+  return made;
+}
+
+// False: ranks disagree, and the communicator has failed.
+bool check_counts(const Exchange& x, const Operation& op) {
+  for (int from = 0; from < x.engine.ranks(); from++) {
+    for (int to = 0; to < x.engine.ranks(); to++)
+      if (x.count(from, to) >> 58 || x.displacement(from, to) >> 58) {
+        Error error;
+        error.code = FSCCL_ERR_PROTOCOL;
+        error.rank = x.engine.rank();
+        error.peer = from;
+        error.text = fmt::format("rank {} sent a count beyond the address space: {} elements to rank {}", from,
+                                 count_text(x.count(from, to)), to);
+        x.engine.fail_all(error);
+        return false;
+      }
+    const uint64_t sent = x.count(from, x.engine.rank()), wanted = x.recv_counts[static_cast<size_t>(from)];
+    if (sent == wanted) continue;
+    Error error;
+    error.code = FSCCL_ERR_MISMATCH;
+    error.rank = x.engine.rank();
+    error.peer = from;
+    error.operation = op_name(op.fingerprint.op);
+    error.sequence = op.fingerprint.sequence;
+    error.text =
+        fmt::format("rank {} sends {} elements to rank {}, which wants {} of it: recv_counts[{}] must be rank {}'s send_counts[{}]",
+                    from, sent, x.engine.rank(), wanted, from, from, x.engine.rank());
+    x.engine.fail_all(error);
+    return false;
+  }
+  return true;
+}
+
+// The operation keeps this function until its bytes have a plan: one that has none counts as completed once its steps are over, and
+// making the plan may find no memory.
+Completion table_is_here(Operation& op) {
+  Exchange& x = *static_cast<Exchange*>(op.owner);
+  if (!check_counts(x, op)) return Completion::again;  // drive() sees that the engine has failed
+  const Movement movement = movement_of(x);
+  const uint64_t most = movement.longest * dtype_size(movement.dtype);
+  x.otherwise = move_slots(movement, turn_bytes(x.engine.slot_bytes(), x.engine.mirrored()));
+  const SelectOptions& select = x.options.select;
+  const uint64_t eager_bytes = select.eager_bytes == kConfigAuto ? kSmallBytes : static_cast<uint64_t>(select.eager_bytes);
+  x.plan = most <= eager_bytes || x.engine.only_slots() ? x.otherwise : move_direct(movement);
+  op.publishes = 0;
+  set_plans(&op, x.plan, x.otherwise);
+  const uint64_t at_most = 2 * most * static_cast<uint64_t>(x.engine.ranks());  // what one rank moves is not known to others
+  op.reads = select.costs.can_read && (select.always_read || select.costs.reading_pays(most, at_most));
+  uint64_t read = 0, written = 0;
+  count_bytes(x.plan, &read, &written);
+  if (read + written >= x.options.streaming_bytes) op.stores = Stores::streaming;
+  op.plan = &x.plan;
+  op.inline_bindings[0].base = static_cast<std::byte*>(const_cast<void*>(x.call.input));
+  op.inline_bindings[0].location = x.input_location;
+  op.inline_bindings[1].base = static_cast<std::byte*>(x.call.output);
+  op.complete = nullptr;
+  return Completion::again;
+}
+
+Status check_side(const char* what, const void* buffer, const std::vector<uint64_t>& counts, const std::vector<uint64_t>& begins) {
+  for (size_t q = 0; q < counts.size(); q++) {
+    if (counts[q] >> 58 || begins[q] >> 58)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{}_counts[{}] is {} at displacement {}: beyond the address space", what, q,
+                  count_text(counts[q]), count_text(begins[q]));
+    if (counts[q] && !buffer)
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is NULL though {}_counts[{}] is {}", what, what, q, counts[q]);
+  }
+  return success();
+}
+
+}  // namespace
+
+Status Collectives::all_to_all_v(const CollectiveCall& call, const size_t* recv_counts, const size_t* recv_displacements, bool wait,
+                                 fsccl_status_t* state) {
+  if (!call.counts || !call.displacements || !recv_counts || !recv_displacements)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "counts and displacements of what is sent and received hold one number per rank: none is NULL");
+  FSCCL_TRY(check_call(call));
+  const auto ranks = static_cast<size_t>(engine_.ranks());
+  auto x = std::make_shared<Exchange>(Exchange{engine_,
+                                               call,
+                                               {recv_counts, recv_counts + ranks},
+                                               {recv_displacements, recv_displacements + ranks},
+                                               {},
+                                               options_,
+                                               {},
+                                               {},
+                                               {},
+                                               {},
+                                               {}});
+  x->mine.assign(call.counts, call.counts + ranks);
+  const std::vector<uint64_t> begins(call.displacements, call.displacements + ranks);
+  FSCCL_TRY(check_side("send", call.input, x->mine, begins));
+  FSCCL_TRY(check_side("recv", call.output, x->recv_counts, x->recv_displacements));
+  Shape received;
+  received.ranks = engine_.ranks();
+  received.counts = x->recv_counts;
+  received.displacements = x->recv_displacements;
+  FSCCL_TRY(check_parts(received));
+  uint64_t input_bytes = 0;
+  for (size_t q = 0; q < ranks; q++)
+    if (x->mine[q]) input_bytes = std::max(input_bytes, (begins[q] + x->mine[q]) * dtype_size(call.dtype));
+  x->input_location = locate(call.input, input_bytes);
+  x->mine.insert(x->mine.end(), begins.begin(), begins.end());
+  x->all.resize(ranks * x->mine.size());
+
+  Shape table;
+  table.rank = engine_.rank();
+  table.ranks = engine_.ranks();
+  table.count = x->mine.size();
+  table.dtype = FSCCL_UINT64;
+  table.mirrored = engine_.mirrored();
+  x->table_plan = move_slots(all_gather_movement(table), engine_.slot_bytes());
+  Fingerprint fingerprint;
+  fingerprint.op = OpCode::all_to_all_v;
+  fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  Operation* op = nullptr;
+  FSCCL_TRY(engine_.acquire(&op, OperationSettings{}, fingerprint));
+  op->plan = &x->table_plan;
+  op->inline_bindings[0].base = reinterpret_cast<std::byte*>(x->mine.data());
+  op->inline_bindings[1].base = reinterpret_cast<std::byte*>(x->all.data());
+  op->complete = table_is_here;
+  op->owner = x.get();
+  op->state = std::move(x);
+  return engine_.submit(*op, wait, state);
+}
+
+}  // namespace fsccl

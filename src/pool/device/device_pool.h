@@ -1,0 +1,137 @@
+// A pool on a GPU. Slots of units lie in an arena that the ranks of this host map from each other (peers' GPUs, or the same one);
+// blocks, which are a rank's own affair, in a second one. Placement of slots is the host pool's (collective_region.h): the same on
+// every rank, planned from the schedule, so a slot's offset is known to all.
+//
+// Order. Whoever gives bytes back says behind what they are free: everything that its stream has been given so far, and signals of
+// peers that still read them. Whoever takes them next waits for that on its own stream: the host waits for nothing. So the edges of
+// the plan are events of CUDA and nothing else.
+//
+// Slots are for one thread, that of the program that all ranks have in common; blocks and figures for any.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "allocators/placement/collective_region.h"
+#include "pool/device/device_blocks.h"
+#include "pool/device/released_bytes.h"
+#include "pool/device/slot_memory.h"
+#include "comm/communicator.h"
+
+namespace fsccl {
+
+class DevicePool {
+ public:
+  // Collective over `comm`, blocking: ranks exchange what their devices are. Ranks of other hosts are not reached. `source`: what
+  // config.source means; null: none was given.
+  static Result<std::unique_ptr<DevicePool>> create(Communicator& comm, const fsccl_pool_config_t& config,
+                                                    Result<DeviceMemory::Source> source = DeviceMemory::Source());
+  ~DevicePool();
+  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
+
+  // Of the pool's own, for what is done before the caller has named one: it waits for nothing but what its blocks do.
+  const cuda::OwnedStream& own_stream() const { return *own_stream_; }
+  // While the stream lives: so that the pool's end can wait for it when it does not.
+  Status note_end(cuda::Stream stream);
+
+  const cuda::Device& device() const { return *device_; }
+  Communicator& comm() { return comm_; }
+  const std::string& name() const { return name_; }
+
+  // Blocks, ordered by streams as fsccl_pool_alloc() and fsccl_pool_free() say. Any thread.
+  Result<void*> alloc(uint64_t bytes, cuda::Stream stream, uint64_t alignment) { return blocks_->alloc(bytes, stream, alignment); }
+  Status free(void* pointer, cuda::Stream stream) { return blocks_->free(pointer, stream); }
+
+  // Slots: the same calls, in order, on all ranks. `key`: who asks (unit and role); `stable`: one offset in every occurrence.
+  // Returns the offset in the slots' arena. What is put on `stream` from now on follows the last use of these bytes. What refuses
+  // it refuses it on all ranks; the first steps communicate and block, where memory has to grow.
+  Result<uint64_t> take(uint64_t key, uint64_t bytes, bool stable, cuda::Stream stream);
+  // The bytes are free when everything is done that `stream` was given, and then `waits` are over: operations that wait for a word,
+  // which peers make greater.
+  Status give_back(uint64_t key, cuda::Stream stream, std::vector<cuda::MemoryOperation> waits);
+  // Whether this process can reach the slots of `rank`, which can reach its, and where they begin.
+  bool reaches(int rank) const { return slots_->reaches(rank); }
+  cuda::DevicePointer slots(int rank) const { return slots_->base(rank); }
+  // Where the slots of a communicator's ranks begin. FSCCL_ERR_NOT_AVAILABLE, and whose cannot be reached and why.
+  Result<std::vector<cuda::DevicePointer>> slots_of(const Communicator& comm) const;
+  uint64_t slot_bytes() const { return slots_->bytes(); }  // that exist, as many on all ranks
+  // Of those as many as are one piece of memory, which from now on is not given back: NCCL has a window on it.
+  uint64_t first_slot_bytes() const { return slots_->first_bytes(); }
+  void keep_first_slots() { keeps_first_slots_ = true; }  // on all ranks
+
+  Status declare(const std::vector<StepEvent>& events);  // collective, blocking
+  // Where a new plan needs less than there is, it waits for all ranks and gives the rest back.
+  Status end_step();
+  uint64_t history_hash() const { return region_->hash(); }
+  void stats(fsccl_pool_stats_t* stats) const;
+  uint64_t trim();       // of blocks; waits for what streams still have to do
+  Status check_empty();  // no blocks, no units: else an error that lists them
+  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const;
+  Status snapshot(const std::string& path) const;
+  Journal& journal() { return *journal_; }
+  uint64_t next_unit_key() { return ++unit_keys_; }
+  void add_unit(uint64_t key, std::string name) { units_.insert_or_assign(key, std::move(name)); }
+  void remove_unit(uint64_t key) { units_.erase(key); }
+  // Who says what a key is for, before it takes a slot with it, says too when it has none.
+  void name_slot(uint64_t key, UseKind kind, const std::string& unit) { journal_->name_slot(key, kind, unit); }
+  void forget_slot(uint64_t key);
+  uint64_t kept_bytes = 0;  // promised to units that keep their slots
+
+  struct Counters {
+    uint64_t waits = 0;  // of a stream for another, that blocks asked for
+    size_t events = 0;   // of CUDA, that exist
+  };
+  Counters counters() const;
+
+ private:
+  struct Held {
+    uint64_t offset = 0, bytes = 0;  // rounded up to the alignment
+    Journal::Slot* in_journal = nullptr;
+    bool now = false;  // else it was, and its key comes again
+  };
+  DevicePool(Communicator& comm, const cuda::Device& device, uint64_t slots_limit, bool record);
+  Status make(const fsccl_pool_config_t& config, const Reach& reach, Result<DeviceMemory::Source> source);
+  Held& held(uint64_t key);
+  Status order(const Held& slot, cuda::Stream stream);
+  Result<StreamMark> mark(const Held& slot, cuda::Stream stream, std::vector<cuda::MemoryOperation>* waits);
+  Status put_waits(cuda::Stream stream, std::vector<cuda::MemoryOperation>& waits) const;
+  Status poison(const Held& slot, cuda::Stream stream) const;
+  Status give_back_surplus();
+  void publish();  // what the region knows, which only the thread of the program may ask
+  Deadline deadline() const { return comm_.deadline(); }
+
+  Communicator& comm_;
+  const cuda::Device* device_;
+  std::string name_;
+  bool debug_ = false;
+  std::function<void(uint64_t bytes)> ask_;  // on_pressure
+  std::unique_ptr<Journal> journal_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<SlotMemory> slots_;
+  std::unique_ptr<CollectiveRegion> region_;
+  std::unordered_map<uint64_t, Held> held_;  // by key
+  bool keeps_first_slots_ = false;
+  uint64_t position_ = 0;  // in the history of slots
+  uint64_t unit_keys_ = 0;
+  std::map<uint64_t, std::string> units_;  // by key
+
+  mutable std::mutex mutex_;  // the marks, the figures, and the blocks
+  StreamMarks marks_;
+  ReleasedBytes released_;
+  std::vector<StreamMark> needed_;
+  ReleasedBytes::Waits needed_waits_;
+  std::unique_ptr<DeviceBlocks> blocks_;
+  std::optional<cuda::OwnedStream> own_stream_;
+  struct SlotFigures {
+    uint64_t live = 0, peak = 0, plan_bytes = 0, plan_bound = 0, clique_bound = 0, hits = 0, misses = 0;
+  };
+  SlotFigures slot_figures_;
+  uint64_t steps_ = 0;
+  std::unique_ptr<MetricsSource> metrics_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,39 @@
+// What the ranks of a pool on GPUs tell each other when it is made: on which device each is and how much it may have of it. From
+// that every rank works out alike how much slots may take, and which ranks map each other's slots: those of one host whose devices
+// are the same one or peers, with handles that go as descriptors, each way.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "cuda/device.h"
+#include "comm/communicator.h"
+
+namespace fsccl {
+
+struct DeviceRank {
+  uint8_t failed;  // this rank could not use its device: its own error says why
+  uint8_t posix_handles, transport, debug, record;
+  unsigned char uuid[16];
+  uint64_t granularity;
+  uint64_t free_bytes;   // of the device
+  uint64_t limit_bytes;  // 0: none was given
+};
+
+struct Reach {
+  std::vector<uint64_t> limits;  // by rank
+  uint64_t slots_limit = 0;      // the smallest of them, in whole granules
+  uint64_t granularity = 0;      // the coarsest
+  std::vector<char> reaches;     // by rank: it maps this rank's slots, and this rank its
+};
+
+// Collective, blocking. `mine` is an error when this rank cannot take part; then all ranks have one.
+Result<Reach> exchange_reach(Communicator& comm, const cuda::Device* device, const Result<DeviceRank>& mine);
+
+// All ranks succeeded, or all fail: those that did not with their own error, the others with `code`. Collective, blocking.
+Status agree(Communicator& comm, Status mine, const std::string& what, fsccl_status_t code = FSCCL_ERR_OUT_OF_MEMORY);
+
+// Whether `mine` is true on all ranks; collective, blocking. FSCCL_ERR_MISMATCH where FSCCL_DEVICE_TRANSPORT differs.
+Result<bool> agree_on_reach(Communicator& comm, bool mine);
+
+}  // namespace fsccl

@@ -1,0 +1,222 @@
+// A pool: one arena that the ranks of a communicator on a host map, and three regions of it for each rank:
+//
+//   | shared slots | own slots | local blocks |
+//
+// Shared slots hold parameters that all ranks of a unit read; they lie in the part of the unit's first rank. Own slots hold
+// gradients and private parameters. Both are placed by collective history (collective_region.h), so their offsets are equal on
+// every rank. Local blocks are any rank's own affair (blocks.h).
+#pragma once
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "allocators/host/arena.h"
+#include "allocators/host/private_view.h"
+#include "allocators/placement/collective_region.h"
+#include "allocators/placement/journal.h"
+#include "comm/communicator.h"
+#include "pool/host/blocks.h"
+#include "pool/host/pool_memory.h"
+#include "pool/host/pool_source.h"
+#include "pool/host/release_ledger.h"
+#include "pool/host/slot_watch.h"
+
+namespace fsccl {
+
+// A unit's slot that outlives reshard. While it is idle the pool may take it back, where slots would not fit their limit.
+struct KeptSlot {
+  Part part = Part::own;
+  uint64_t key = 0;
+  uint64_t idle_since = 0;          // position of the last reshard; 0: there is none, or it is in use
+  std::function<void()> withdrawn;  // tells the unit that it is gone
+};
+
+class Pool {
+ public:
+  // Collective over `comm`, blocking. `source`: what config.source means; null: none was given.
+  static Result<std::unique_ptr<Pool>> create(Communicator& comm, const fsccl_pool_config_t& config,
+                                              Result<std::shared_ptr<MemorySource>> source);
+  ~Pool();
+  void set_pressure(std::function<void(uint64_t bytes)> ask) { ask_ = std::move(ask); }  // before memory is short
+
+  // Local blocks, and the streams that they are used on.
+  Result<void*> alloc(uint64_t bytes, const void* stream = nullptr, uint64_t alignment = 1, const Journal::Owner& owner = {}) {
+    return blocks_->alloc(bytes, stream, alignment, owner);
+  }
+  Status import(void* pointer, uint64_t bytes) { return blocks_->import(pointer, bytes); }
+  Status free(void* pointer, const void* stream = nullptr) { return blocks_->free(pointer, stream); }
+  Blocks& blocks() { return *blocks_; }
+  Status check_empty();  // no blocks, no units: else an error that lists them
+
+  // Slots. `key`: unit and role. The position is the event's; whoever gives back reports it done when the bytes are used no more.
+  struct Slot {
+    uint64_t offset = 0;      // in its part
+    uint64_t free_since = 0;  // position that every rank must have released
+  };
+  struct SlotName {
+    uint64_t key = 0;
+    Journal::Slot* of = nullptr;  // valid as long as its unit
+  };
+  // Who takes a slot: all ranks of `with`, for an operation of theirs. The ranks that do something else see that by its
+  // fingerprint.
+  struct Taker {
+    Communicator& with;
+    Fingerprint what;
+  };
+  SlotName name_of(uint64_t key) { return {key, &journal_->slot(key)}; }
+  // All ranks of the taker take it, at the same place in their programs. What refuses it refuses it on all of them: where memory
+  // has to grow, they agree (pool_growth.cpp).
+  Result<Slot> take(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker) {
+    if (goes_on(part, host_rank)) [[likely]]
+      if (const StepTable::Row* row = region(part).take_by_table(name.key, bytes, stable)) [[likely]] {
+        const uint64_t address = base_[static_cast<size_t>(part)] + row->offset;
+        journal_->slot_taken_again(*name.of, static_cast<size_t>(part), address, row->event.bytes, bytes, row->live);
+        return Slot{row->offset, region(part).free_since(*row)};
+      }
+    return take_otherwise(part, host_rank, name, bytes, stable, taker);
+  }
+  // At a position that the caller has opened, for one slot or several (of a kept unit's reshard: for none).
+  Status give_back(Part part, const SlotName& name, uint64_t position) {
+    const StepTable::Row* row = watch_ ? nullptr : region(part).give_back_by_table(name.key, position);
+    if (!row) [[unlikely]]
+      return give_back_otherwise(part, name, position);
+    journal_->slot_given_back_again(*name.of, static_cast<size_t>(part), row->live);
+    return success();
+  }
+  uint64_t open_position() { return ledger_.next(); }
+  void done(uint64_t position) { ledger_.done(position); }  // any thread
+  void done_last() { ledger_.done_last(); }                 // with the position that was opened last
+  Status declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                 int host_rank);
+  Status end_step();
+  uint64_t history_hash() const;
+
+  // Address, in this process, of an offset in a part of pool rank `rank`.
+  std::byte* address(Part part, int rank, uint64_t offset) const { return arena_->region(rank) + part_begin(part) + offset; }
+  // Where the caller sees what is at an address of a slot; in debug mode it is not the same.
+  std::byte* seen(std::byte* address) const { return watch_ ? watch_->seen(address) : address; }
+  SlotWatch* watch() const { return watch_.get(); }  // null but in debug mode
+  // The shared part that `rank` hosts, for units whose ranks may write to what they share (PrivateView). Made once, before use.
+  Status make_private_view(int rank);
+  std::byte* private_address(int rank, uint64_t offset) const { return private_views_.at(rank).base() + offset; }
+  void drop_writes(int rank, uint64_t offset, uint64_t bytes);
+  void add_sharer(int rank) { sharers_.insert(rank); }  // whose units have slots here, and the same history of them
+  const ReleaseLine* release_line(int rank) const { return reinterpret_cast<const ReleaseLine*>(arena_->control()) + rank; }
+  int rank() const { return comm_.rank(); }
+  int rank_of_job(int job_rank) const { return comm_.rank_of(job_rank); }
+  Communicator& comm() { return comm_; }
+  uint32_t arena_id() const { return arena_id_; }
+  const std::string& name() const { return name_; }
+  bool dry_run() const { return dry_run_; }  // nothing has memory, operations of units move nothing
+
+  void stats(fsccl_pool_stats_t* stats) const;  // any thread
+  uint64_t trim();
+
+  // What it does, and for whom (pool_insight.cpp).
+  Journal& journal() { return *journal_; }
+  void uses(void (*visit)(void* context, const fsccl_pool_use_t* use), void* context) const;
+  Status snapshot(const std::string& path) const;
+
+  uint64_t next_unit_key() { return ++unit_keys_; }
+  uint64_t kept_bytes = 0;                                 // promised to units that keep their slots
+  std::vector<KeptSlot*> kept_slots;                       // of these units
+  std::map<uint64_t, std::function<std::string()>> units;  // by key: what to call it, and what it holds
+
+ private:
+  explicit Pool(Communicator& comm, std::byte* control);
+  static Result<std::unique_ptr<Pool>> create_on_host(Communicator& comm, Communicator& whole, const fsccl_pool_config_t& config,
+                                                      Result<PoolSource> source);
+  uint64_t part_begin(Part part) const { return memory_->part_begin(part); }
+  // A slot that a table has can be taken: all its bytes exist, and nobody looks at them.
+  bool goes_on(Part part, int host_rank) const {
+    return ready_[static_cast<size_t>(part)] && ledger_.room() &&
+           (part != Part::shared || shared_host_.load(std::memory_order_relaxed) == host_rank);
+  }
+  void look_if_ready();
+  uint64_t location(Part part, int rank, uint64_t offset) const { return reinterpret_cast<uint64_t>(address(part, rank, offset)); }
+  Result<Slot> take_otherwise(Part part, int host_rank, const SlotName& name, uint64_t bytes, bool stable, const Taker& taker);
+  Status give_back_otherwise(Part part, const SlotName& name, uint64_t position);
+  // Growing together (pool_growth.cpp).
+  struct MemoryChange {
+    std::array<BackedBytes::Ranges, 2> given_back, made;  // by part
+    uint64_t released = 0;                                // position that every rank must have released first
+    bool empty() const;
+    void add(Part part, BackedBytes::Change&& change);
+  };
+  Status agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const;
+  Status carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking);
+  void take_back(const std::array<BackedBytes::Ranges, 2>& ranges, const std::array<bool, 2>& there);
+  void add_growth(Part part, MemoryChange* change);
+  Status grow(Part part, const Taker& taker);
+  Status make_plans_memory(MemoryChange* change);
+  int host_of(Part part) const { return part == Part::shared ? shared_host_.load() : rank(); }
+  // Sparse parts (pool_sparse.cpp).
+  MemoryChange backing(Part part, uint64_t begin, uint64_t end, uint64_t most);
+  Status back(Part part, Slot* slot, uint64_t bytes, const Taker& taker);
+  std::array<uint64_t, 2> whole_extents() const;
+  void look_if_torn();
+  Status plan_mending(MemoryChange* change);
+  Status mend(const Taker& taker);
+  static bool may_be_sparse(Communicator& comm, const PoolSource& source);
+  void set_capacity(Part part, uint64_t bytes, uint64_t plan);
+  void set_room();
+  uint64_t claim(Part part) { return std::max(memory_->extent(part), region(part).extent()); }
+  Status plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                       bool within_limit);
+  Result<SlotGrant> place(Part part, uint64_t key, uint64_t bytes, bool stable);
+  Result<Slot> take_within_limit(Part part, uint64_t key, uint64_t bytes, bool stable, const Taker& taker);
+  bool withdraw_kept();
+  Status wait_released(uint64_t position);
+  Status give_back_surplus(Part part);
+  std::string holders() const;
+  void make_memory(const PoolMemory::Limits& limits, bool prefault);
+  void make_blocks(bool debug);
+  void publish();
+  void tell(MetricSamples& samples, std::string_view id) const;
+  CollectiveRegion& region(Part part) { return part == Part::shared ? *shared_ : *own_; }
+
+  std::unique_ptr<Communicator> host_;  // made for this pool, if it was asked for on a communicator of several hosts: that one
+  Communicator* whole_ = nullptr;
+  Communicator& comm_;  // whose ranks share the arena
+  std::string name_;
+  uint32_t arena_id_ = 0;
+  uint64_t part_bytes_ = 0;
+  bool dry_run_ = false;
+  PoolSource source_;  // outlives what is made of it
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<Journal> journal_;
+  std::unique_ptr<PoolMemory> memory_;
+  std::function<void(uint64_t bytes)> ask_;  // on_pressure
+  std::unique_ptr<SlotWatch> watch_;
+  std::map<int, PrivateView> private_views_;  // by the rank that hosts the part
+  ReleaseLedger ledger_;
+  std::unique_ptr<CollectiveRegion> shared_, own_;
+  // Of the slots, as any thread may read them while the ranks' common program goes on.
+  struct SlotFigures {
+    struct Plan {
+      std::atomic<uint64_t> bytes{0}, bound{0}, clique_bound{0};
+    };
+    std::atomic<uint64_t> peak{0}, hits{0}, misses{0};
+    std::array<Plan, 2> plans;  // by part
+  };
+  SlotFigures slot_figures_;
+  std::atomic<int> shared_host_{-1};
+  std::array<bool, 2> ready_{};     // by part; since the last event that no table had
+  std::array<uint64_t, 2> base_{};  // by part, when it is ready: its address
+  std::set<int> sharers_;
+  bool torn_ = false, mend_due_ = false;                  // of sparse parts: at the last step boundary; and before the next slot
+  std::array<std::optional<uint64_t>, 2> surplus_since_;  // of slots, by part: the position when it was first seen
+  uint64_t unit_keys_ = 0;
+
+  std::unique_ptr<Blocks> blocks_;
+  mutable std::mutex mutex_;  // the figures below
+  uint64_t steps_ = 0;
+  std::unique_ptr<MetricsSource> metrics_;
+};
+
+}  // namespace fsccl

@@ -1,0 +1,71 @@
+// A step that the program declares before it runs: both kinds of slots are planned from it, within the limit that all ranks have in
+// common, and all ranks make the plans' memory, or none does.
+#include <algorithm>
+
+#include "pool/host/pool.h"
+
+namespace fsccl {
+namespace {
+
+std::vector<CollectiveRegion::Event> with_zones(std::vector<CollectiveRegion::Event> events) {
+  for (CollectiveRegion::Event& event : events)
+    if (event.takes()) event.bytes += 2 * SlotWatch::kZone;
+  return events;
+}
+
+}  // namespace
+
+// The memory of the plans, for a schedule that was declared. An error, on all ranks, where there is too little.
+Status Pool::make_plans_memory(MemoryChange* change) {
+  if (memory_->sparse()) {
+    FSCCL_TRY(plan_mending(change));
+  } else {
+    for (const Part part : {Part::shared, Part::own}) add_growth(part, change);
+  }
+  uint64_t lacking = 0;
+  return carry_out(*change, {whole_ ? *whole_ : comm_, {.op = OpCode::pool_schedule}}, &lacking);
+}
+
+// With `within_limit` steps that were known before are forgotten until what is left fits.
+Status Pool::plan_declared(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                           bool within_limit) {
+  const auto extent = [this](Part part) { return memory_->sparse() ? region(part).whole_extent() : region(part).extent(); };
+  const auto declare = [&](Part part, const std::vector<CollectiveRegion::Event>& events, uint64_t other) {
+    const uint64_t room = within_limit ? memory_->slot_room(other) : part_bytes_;
+    set_capacity(part, room, room);
+    return region(part).declare(events);
+  };
+  FSCCL_TRY(declare(Part::shared, shared, 0));
+  FSCCL_TRY(declare(Part::own, own, extent(Part::shared)));
+  return memory_->check_slots(extent(Part::shared), extent(Part::own), "the schedule");
+}
+
+Status Pool::declare(const std::vector<CollectiveRegion::Event>& shared, const std::vector<CollectiveRegion::Event>& own,
+                     int host_rank) {
+  const CollectiveRegion shared_before = *shared_, own_before = *own_;
+  const auto undo = [&] {
+    *shared_ = shared_before;
+    *own_ = own_before;
+  };
+  const auto& shared_slots = watch_ ? with_zones(shared) : shared;
+  const auto& own_slots = watch_ ? with_zones(own) : own;
+  Status status = plan_declared(shared_slots, own_slots, false);
+  if (!status.ok() && status.code() == FSCCL_ERR_OUT_OF_MEMORY) {
+    undo();
+    if (plan_declared(shared_slots, own_slots, true).ok()) status = success();
+  }
+  if (host_rank >= 0) shared_host_ = host_rank;
+  MemoryChange change;
+  if (status.ok()) status = make_plans_memory(&change);
+  if (!status.ok()) {
+    undo();
+    // The regions are as before, and know nothing of what has gone meanwhile.
+    take_back(change.given_back, {});
+    take_back(change.made, {});
+  }
+  set_room();
+  publish();
+  return status;
+}
+
+}  // namespace fsccl

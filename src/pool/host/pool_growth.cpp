@@ -1,0 +1,134 @@
+// Memory of slots grows, and goes, on all ranks or on none. A slot has its place from the history of the calls, alike everywhere;
+// but whether a rank has the memory for it depends on its blocks and on its machine. So the ranks that take the slot agree whenever
+// memory has to be made: each makes its own, says whether it could, and takes it back if one of them could not. Then all of them
+// have the same error, and go on. A step that fits what exists makes nothing, and does not communicate.
+//
+// Bytes go back to the system only when every rank has released them. To give them back is an event of the history: whoever takes a
+// slot there later waits until every rank has passed that event, so that no rank cuts away what another one has written since.
+#include <algorithm>
+
+#include "pool/host/pool.h"
+
+namespace fsccl {
+namespace {
+
+// What a rank says about memory that all ranks must have.
+struct GrowthVote {
+  uint64_t lacking = 0;  // bytes that it could not make; 0: its memory is there
+  uint64_t limit = 0;
+};
+
+constexpr uint8_t kGrowing = 0x80;  // in the flags of the operation that is to follow
+
+Status gather_votes(const Pool::Taker& taker, const GrowthVote& mine, std::vector<GrowthVote>* all) {
+  all->assign(static_cast<size_t>(taker.with.size()), mine);
+  if (all->size() == 1) return success();
+  CollectiveCall call;
+  call.op = OpCode::all_gather;
+  call.input = &mine;
+  call.output = all->data();
+  call.count = sizeof mine;
+  call.prepare_context = &taker.what;
+  call.prepare = [](Operation& op, const void* context) {
+    const uint64_t sequence = op.fingerprint.sequence;
+    op.fingerprint = *static_cast<const Fingerprint*>(context);
+    op.fingerprint.sequence = sequence;
+    op.fingerprint.flags |= kGrowing;
+  };
+  fsccl_status_t state;
+  return taker.with.collectives().run(call, true, &state);
+}
+
+}  // namespace
+
+bool Pool::MemoryChange::empty() const {
+  return given_back[0].empty() && given_back[1].empty() && made[0].empty() && made[1].empty();
+}
+
+void Pool::MemoryChange::add(Part part, BackedBytes::Change&& change) {
+  given_back[static_cast<size_t>(part)] = std::move(change.given_back);
+  made[static_cast<size_t>(part)] = std::move(change.made);
+  released = std::max(released, change.released);
+}
+
+// `mine`: whether this rank has its memory. *lacking: in, what this rank lacks; out, the most that any rank lacks, 0 when all have
+// their memory or when the ranks could not agree.
+Status Pool::agree_on_memory(const Taker& taker, Status mine, uint64_t* lacking) const {
+  const GrowthVote vote = mine.ok() ? GrowthVote{} : GrowthVote{std::max<uint64_t>(*lacking, 1), memory_->limit()};
+  *lacking = 0;
+  std::vector<GrowthVote> all;
+  FSCCL_TRY(gather_votes(taker, vote, &all));
+  const auto worst =
+      std::max_element(all.begin(), all.end(), [](const GrowthVote& a, const GrowthVote& b) { return a.lacking < b.lacking; });
+  *lacking = worst->lacking;
+  if (!*lacking) return success();
+  if (!mine.ok())
+    return mine.code() == FSCCL_ERR_OUT_OF_MEMORY ? std::move(mine) : fail(FSCCL_ERR_OUT_OF_MEMORY, "{}", mine.text());
+  return fail(
+      FSCCL_ERR_OUT_OF_MEMORY,
+      "pool '{}' of rank {} has no room for {} bytes more, within its limit of {} or on its machine: what was asked for is "
+      "refused on all ranks, and nothing has changed. Free blocks on that rank, or raise its FSCCL_POOL_LIMIT or limit_bytes; "
+      "its own error says more",
+      name_, worst - all.begin(), worst->lacking, worst->limit);
+}
+
+// All ranks of the taker do so, at the same place in their histories. What is given back stays given back; what is made is there on
+// all ranks, or on none, which is an error and *lacking bytes. Another error has ended the communicator.
+Status Pool::carry_out(const MemoryChange& change, const Taker& taker, uint64_t* lacking) {
+  *lacking = 0;
+  if (change.empty()) return success();
+  if (!change.given_back[0].empty() || !change.given_back[1].empty()) {
+    if (Status released = wait_released(change.released); !released.ok()) {
+      taker.with.engine().fail_all(released.error());  // the others may wait for this rank
+      return released;
+    }
+    take_back(change.given_back, {true, true});
+  }
+  Status mine;
+  std::array<bool, 2> made{};
+  for (const Part part : {Part::shared, Part::own}) {
+    const auto p = static_cast<size_t>(part);
+    const BackedBytes::Ranges& ranges = change.made[p];
+    if (ranges.empty() || !mine.ok()) continue;
+    mine = memory_->sparse() ? memory_->make(part, host_of(part), ranges, lacking)
+                             : memory_->grow(part, host_of(part), ranges.back().second, lacking);
+    made[p] = mine.ok();
+  }
+  Status agreed;
+  if (!change.made[0].empty() || !change.made[1].empty()) agreed = agree_on_memory(taker, std::move(mine), lacking);
+  if (!agreed.ok()) take_back(change.made, made);
+  set_room();
+  look_if_ready();
+  return agreed;
+}
+
+// Gives ranges of both parts back, as far as they are `there` on this rank.
+void Pool::take_back(const std::array<BackedBytes::Ranges, 2>& ranges, const std::array<bool, 2>& there) {
+  const uint64_t position = ledger_.next();
+  for (const Part part : {Part::shared, Part::own}) {
+    const auto p = static_cast<size_t>(part);
+    if (there[p] && !memory_->sparse() && !ranges[p].empty()) memory_->cut(part, host_of(part), ranges[p].front().first);
+    for (const auto& [begin, end] : ranges[p]) {
+      if (there[p] && memory_->sparse()) memory_->give_back(part, host_of(part), begin, end);
+      region(part).give_up(begin, end, position);
+    }
+  }
+  ledger_.done(position);
+}
+
+// What the region of a part needs that is not sparse.
+void Pool::add_growth(Part part, MemoryChange* change) {
+  const uint64_t exists = memory_->extent(part), extent = region(part).extent();
+  if (extent <= exists) return;
+  const uint64_t room = memory_->slot_room(claim(part == Part::shared ? Part::own : Part::shared));
+  change->made[static_cast<size_t>(part)] = {{exists, memory_->rounded(extent, room)}};
+}
+
+Status Pool::grow(Part part, const Taker& taker) {
+  MemoryChange change;
+  add_growth(part, &change);
+  uint64_t lacking = 0;
+  return carry_out(change, taker, &lacking);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,88 @@
+// Slots of a step that nobody knew (backed_bytes.h): their bytes exist where they lie, and as many free ones go, of both parts, so
+// that a pool has little more than is live, and never more than its limit. So what is live and what is asked for decide whether a
+// slot has room, and not where free bytes lie: a slot is refused only where live bytes and it are beyond the limit, where one
+// rank's blocks or machine leave no room for it, or where the addresses are in pieces (FSCCL_POOL_REGION_BYTES).
+//
+// Once the step is known, at the first slot after the second step boundary, the plan's bytes exist again as a whole: no slot asks
+// the system any more.
+#include "base/limits.h"
+#include "cuda/device.h"
+#include "pool/host/pool.h"
+
+namespace fsccl {
+
+// Not where somebody may have the pages themselves, instead of the addresses: a source, a network card, a driver of GPUs.
+bool Pool::may_be_sparse(Communicator& comm, const PoolSource& source) {
+  return !source.stack() && !comm.context().network_keeps_pages() && page_bytes() <= CollectiveRegion::kAlignment &&
+         !cuda::devices_may_be_there();
+}
+
+// Lets the bytes of a slot that was placed exist, while no more than `most` bytes of slots do.
+Pool::MemoryChange Pool::backing(Part part, uint64_t begin, uint64_t end, uint64_t most) {
+  const Part other = part == Part::shared ? Part::own : Part::shared;
+  const uint64_t live = region(part).live(), beside = memory_->backed(other).bytes();
+  const uint64_t spared = live + beside > most ? live + beside - most : 0;
+  MemoryChange change;
+  change.add(part, memory_->backed(part).place(begin, end, region(part), most - (beside - spared)));
+  if (!change.made[static_cast<size_t>(part)].empty()) change.add(other, memory_->backed(other).spare(spared, region(other)));
+  return change;
+}
+
+// Where a rank lacks memory, all ranks give back as much of what is no slot's, and try once more.
+Status Pool::back(Part part, Slot* slot, uint64_t bytes, const Taker& taker) {
+  const uint64_t begin = slot->offset, end = begin + bytes;
+  if (end <= memory_->backed(part).whole()) return success();
+  uint64_t most = memory_->most_slots();
+  for (bool again = false;; again = true) {
+    const MemoryChange change = backing(part, begin, end, most);
+    uint64_t exist = memory_->extent(Part::shared) + memory_->extent(Part::own), lacking = 0;
+    for (const size_t p : {0, 1}) {
+      for (const auto& [from, to] : change.made[p]) exist += to - from;
+      for (const auto& [from, to] : change.given_back[p]) exist -= to - from;
+    }
+    Status status = carry_out(change, taker, &lacking);
+    if (again) slot->free_since = std::max(slot->free_since, region(part).given_back(begin, end));
+    const uint64_t live = shared_->live() + own_->live();
+    if (status.ok() || !lacking || again || exist < live + lacking) return status;
+    most = exist - lacking;
+  }
+}
+
+// How many bytes of each part should exist as a whole: whole huge pages where the limit has room for them.
+std::array<uint64_t, 2> Pool::whole_extents() const {
+  const std::array<uint64_t, 2> exact{shared_->whole_extent(), own_->whole_extent()};
+  std::array<uint64_t, 2> rounded{};
+  for (const size_t p : {0, 1}) rounded[p] = std::min(round_up(exact[p], PoolMemory::kGrowth), part_bytes_);
+  return rounded[0] + rounded[1] <= memory_->most_slots() ? rounded : exact;
+}
+
+// At a step boundary: what is torn was torn at the one before, too, so it is not torn for one step.
+void Pool::look_if_torn() {
+  const std::array<uint64_t, 2> whole = whole_extents();
+  const bool torn = !memory_->backed(Part::shared).is(whole[0]) || !memory_->backed(Part::own).is(whole[1]);
+  mend_due_ = torn && torn_;
+  torn_ = torn;
+}
+
+Status Pool::plan_mending(MemoryChange* change) {
+  const std::array<uint64_t, 2> whole = whole_extents();
+  uint64_t bytes = 0;
+  for (const Part part : {Part::shared, Part::own})
+    bytes += memory_->backed(part).bytes_if_mended(whole[static_cast<size_t>(part)], region(part));
+  if (bytes > memory_->most_slots()) return memory_->refuse_slot(bytes);
+  for (const Part part : {Part::shared, Part::own})
+    change->add(part, memory_->backed(part).mend(whole[static_cast<size_t>(part)], region(part)));
+  return success();
+}
+
+// By all ranks that take the next slot, before they do. Where there is too little memory, bytes go on to exist where slots lie.
+Status Pool::mend(const Taker& taker) {
+  mend_due_ = torn_ = false;
+  MemoryChange change;
+  if (!plan_mending(&change).ok()) return success();
+  uint64_t lacking = 0;
+  Status status = carry_out(change, taker, &lacking);
+  return lacking ? success() : std::move(status);
+}
+
+}  // namespace fsccl

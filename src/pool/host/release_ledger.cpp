@@ -1,0 +1,61 @@
+#include "pool/host/release_ledger.h"
+
+#include <utility>
+
+#include "base/wait.h"
+
+namespace fsccl {
+
+void ReleaseLedger::done(uint64_t position) {
+  std::atomic_ref<uint64_t> line(line_->position);
+  uint64_t from = line.load(std::memory_order_seq_cst);
+  if (from + 1 == position) [[likely]] {  // nothing before it is open, and nobody else can publish it
+    publish(&from, position);
+  } else {
+    done_[position % kWindow].store(position, std::memory_order_seq_cst);
+    from = line.load(std::memory_order_seq_cst);
+  }
+  // Whoever closes the gap publishes everything behind it; a thread that loses the race has been overtaken by one that saw its
+  // mark.
+  while (true) {
+    uint64_t to = from;
+    while (done_[(to + 1) % kWindow].load(std::memory_order_seq_cst) == to + 1) to++;
+    if (to == from) return;
+    publish(&from, to);
+  }
+}
+
+// *from: what the line says afterwards; `to`, if it said *from.
+void ReleaseLedger::publish(uint64_t* from, uint64_t to) {
+  if (!std::atomic_ref(line_->position).compare_exchange_strong(*from, to, std::memory_order_seq_cst)) return;
+  futex_wake_sleepers(line_->word(), &line_->sleepers);
+  *from = to;
+}
+
+Status wait_for_release(Engine& engine, int peer, const ReleaseLine& line, uint64_t position, Deadline deadline,
+                        const std::string& what) {
+  const auto released = [&] { return line.reached() >= position; };
+  bool left = false;
+  const auto broken = [&] {
+    fsccl_status_t state;
+    if (!engine.test(engine.submitted(), &state).ok() || !engine.intact().ok()) return true;
+    // The peer may have released the bytes and left since the last look: what is seen of it now decides at the next one.
+    return std::exchange(left, engine.has_left(peer));
+  };
+  const Engine::RecordedWait recorded(engine, peer, recording::Duty::release_slot);
+  const WaitEnd end = wait_until(released, deadline, broken, Naps(100, 20'000, 20'000));
+  if (end == WaitEnd::held) return success();
+  Error error;
+  error.code = end == WaitEnd::late ? FSCCL_ERR_TIMEOUT : FSCCL_ERR_PEER_DEAD;
+  error.rank = engine.known_as(engine.rank());
+  error.peer = engine.known_as(peer);
+  error.text = end == WaitEnd::late
+                   ? fmt::format("{} waited {} ms for rank {}, which is late, stopped, or cannot be reached. See FSCCL_TIMEOUT_MS",
+                                 what, engine.options().timeout_ms, error.peer)
+                   : fmt::format("rank {} has left (destroyed its communicator, or its process ended) while {} waited for it",
+                                 error.peer, what);
+  engine.fail_all(error);  // an earlier failure stays, and is the one that is returned
+  return engine.failure();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,222 @@
+#include "record/recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/reserve_file.h"
+#include "base/write_file.h"
+
+namespace fsccl {
+namespace {
+
+using recording::Event;
+
+struct LivingRecorders {
+  std::mutex mutex;
+  std::vector<Recorder*> recorders;
+};
+LivingRecorders& living_recorders() {
+  static LivingRecorders all;
+  return all;
+}
+
+int64_t unix_ns() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+template <size_t N>
+void copy_text(char (&to)[N], const std::string& from) {
+  std::memset(to, 0, N);
+  std::memcpy(to, from.data(), std::min(from.size(), N - 1));
+}
+
+// A new file of the user's own: what lies there under the name already is another run's, or somebody's trap.
+Result<Fd> make_file(const std::string& path) {
+  Fd fd = make_fd([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
+  if (fd.valid()) return fd;
+  return fail(FSCCL_ERR_CONFIG, "the recorder's file {} cannot be made: {}. See FSCCL_TRACE_DIR", path, std::strerror(errno));
+}
+
+Status write_whole(const Fd& fd, const void* bytes, size_t size, const std::string& path) {
+  const int error = write_all(fd.get(), {static_cast<const char*>(bytes), size});
+  return error ? fail_errno(error, fmt::format("writing {}", path)) : success();
+}
+
+// What lies there, or a record that nobody takes for one if it is being written.
+recording::Words whole_record(recording::Words& from) {
+  recording::Words words;
+  const uint64_t before = std::atomic_ref(from[3]).load(std::memory_order_acquire);
+  for (size_t i = 0; i < 3; i++) words[i] = std::atomic_ref(from[i]).load(std::memory_order_acquire);
+  words[3] = std::atomic_ref(from[3]).load(std::memory_order_relaxed);
+  return words[3] == before && before != recording::kWriting ? words : recording::Words{};
+}
+
+}  // namespace
+
+// Tells who reads the file meanwhile that it is being changed. With the lock held.
+class Recorder::Change {
+ public:
+  explicit Change(recording::Header* header) : changes_(header->changes) { changes_.fetch_add(1, std::memory_order_acq_rel); }
+  ~Change() { changes_.fetch_add(1, std::memory_order_release); }
+  Change(const Change&) = delete;
+
+ private:
+  std::atomic_ref<uint64_t> changes_;
+};
+
+std::string Recorder::file_name() const { return fmt::format("fsccl-{:016x}-{}.ring", header_->job, header_->rank); }
+
+Result<std::unique_ptr<Recorder>> Recorder::create(const Place& place) {
+  std::unique_ptr<Recorder> made(new Recorder);
+  const uint32_t records = std::bit_ceil(std::clamp(place.records, 64u, recording::kMostRecords));
+  made->bytes_ = recording::file_bytes(records);
+  recording::Header header;
+  header.record_bytes = sizeof(recording::Record);
+  header.records = records;
+  header.rank = place.rank;
+  header.ranks = place.ranks;
+  header.pid = getpid();
+  header.job = place.job;
+  gethostname(header.host, sizeof header.host - 1);
+  Fd fd;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (!place.folder.empty()) {
+    made->header_ = &header;
+    FSCCL_ASSIGN(fd, make_file(place.folder + '/' + made->file_name()));
+    // Made whole now, so that a full disk is an error here and no SIGBUS later.
+    uint64_t reserved = 0;
+    int error = reserve_file(fd.get(), &reserved, made->bytes_);
+    if (error == EOPNOTSUPP) {
+      const FileSignalsHeld held;
+      error = posix_fallocate(fd.get(), 0, static_cast<off_t>(made->bytes_));  // which writes, then
+    }
+    if (error != 0)
+      return fail_errno(error, fmt::format("the recorder's file in {} (FSCCL_TRACE_DIR): {} bytes", place.folder, made->bytes_));
+    flags = MAP_SHARED;
+  }
+  void* memory = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+  if (memory == MAP_FAILED) return fail_errno(errno, fmt::format("mmap of {} bytes for the flight recorder", made->bytes_));
+  made->memory_ = static_cast<std::byte*>(memory);
+  made->owner_ = getpid();
+  made->header_ = reinterpret_cast<recording::Header*>(made->memory_);
+  made->table_ = reinterpret_cast<recording::Communicator*>(made->memory_ + recording::kTableAt);
+  made->next_ = reinterpret_cast<uint64_t*>(made->memory_ + recording::kNextAt);
+  made->at_once_ = reinterpret_cast<recording::Words*>(made->memory_ + recording::kAtOnceAt);
+  made->records_ = reinterpret_cast<recording::Words*>(made->memory_ + recording::kRecordsAt);
+  made->mask_ = records - 1;
+  made->round_bits_ = std::countr_zero(records);
+  *made->header_ = header;
+  made->header_->begin = made->header_->last = {ticks(), unix_ns()};
+  copy_text(made->table_[0].name, "others");
+  made->table_[0].state = 1;
+  const std::lock_guard lock(living_recorders().mutex);
+  living_recorders().recorders.push_back(made.get());
+  return made;
+}
+
+Recorder::~Recorder() {
+  {
+    const std::lock_guard lock(living_recorders().mutex);
+    std::erase(living_recorders().recorders, this);
+  }
+  if (!memory_) return;
+  if (owner_ == getpid()) look_at_clock();
+  munmap(memory_, bytes_);
+}
+
+uint16_t Recorder::add(uint64_t tag, const std::string& name, int rank, int size) {
+  const std::lock_guard lock(mutex_);
+  // One that was never used, else one that is gone; the newest stay readable longest.
+  const auto begin = table_ + 1, end = table_ + recording::kCommunicators;
+  auto free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 0; });
+  if (free == end) free = std::find_if(begin, end, [](const auto& entry) { return entry.state == 2; });
+  if (free == end) return 0;
+  recording::Communicator entry;
+  entry.tag = tag;
+  entry.rank = rank;
+  entry.size = size;
+  copy_text(entry.name, name);
+  const auto communicator = static_cast<uint16_t>(free - table_);
+  const Change change(header_);
+  // Who is killed or stopped in here leaves no half entry.
+  std::atomic_ref(free->state).exchange(0, std::memory_order_acq_rel);
+  *free = entry;
+  std::atomic_ref(free->state).store(1, std::memory_order_release);
+  std::fill_n(at_once_ + communicator * recording::kAtOnce, recording::kAtOnce, recording::Words{});
+  return communicator;
+}
+
+void Recorder::remove(uint16_t communicator) {
+  const std::lock_guard lock(mutex_);
+  if (!communicator) return;
+  const Change change(header_);
+  table_[communicator].state = 2;
+}
+
+void Recorder::failed(uint16_t communicator, const Error& error, uint64_t sequence) {
+  {
+    const std::lock_guard lock(mutex_);
+    const Change change(header_);
+    recording::Communicator& entry = table_[communicator];
+    std::atomic_ref(entry.code).exchange(0, std::memory_order_acq_rel);
+    entry.peer = error.peer;
+    copy_text(entry.text, error.text);
+    std::atomic_ref(entry.code).store(error.code, std::memory_order_release);
+  }
+  Fingerprint what;
+  what.sequence = sequence;
+  put(Event::failed, communicator, what, error.peer, static_cast<uint64_t>(-error.code));
+  look_at_clock();
+}
+
+// The two numbers are of one look. Not while another thread is at it, or at the table: the next look comes soon.
+void Recorder::look_at_clock() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  const recording::Moment now = {ticks(), unix_ns()};
+  const Change change(header_);
+  header_->last = now;
+}
+
+// Others record meanwhile: what they overwrite is missing then, and what is there is whole.
+Status Recorder::write(const std::string& path) {
+  FSCCL_ASSIGN(Fd fd, make_file(path));
+  std::vector<std::byte> begin(recording::kAtOnceAt);
+  {
+    const std::lock_guard lock(mutex_);
+    std::memcpy(begin.data(), memory_, sizeof(recording::Header));
+    std::memcpy(begin.data() + recording::kTableAt, table_, recording::kCommunicators * sizeof *table_);
+  }
+  const uint64_t next = std::atomic_ref(*next_).load(std::memory_order_acquire);
+  std::memcpy(begin.data() + recording::kNextAt, &next, sizeof next);
+  FSCCL_TRY(write_whole(fd, begin.data(), begin.size(), path));
+  const size_t places = (bytes_ - recording::kAtOnceAt) / sizeof(recording::Words);
+  std::vector<recording::Words> part(64);  // their number divides that of any ring's
+  for (size_t at = 0; at < places; at += part.size()) {
+    for (size_t i = 0; i < part.size(); i++) part[i] = whole_record(at_once_[at + i]);
+    FSCCL_TRY(write_whole(fd, part.data(), part.size() * sizeof part[0], path));
+  }
+  return success();
+}
+
+Status Recorder::write_all(const std::string& folder) {
+  const std::lock_guard lock(living_recorders().mutex);
+  for (Recorder* recorder : living_recorders().recorders) {
+    recorder->look_at_clock();
+    FSCCL_TRY(recorder->write(folder + '/' + recorder->file_name()));
+  }
+  return success();
+}
+
+}  // namespace fsccl

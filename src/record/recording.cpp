@@ -1,0 +1,255 @@
+#include "record/recording.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/fd.h"
+#include "base/threads.h"
+#include "plan/fingerprint.h"
+
+namespace fsccl::recording {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kMostNs = 1e18;                       // thirty years
+constexpr int64_t kLatestNs = int64_t{1} << 62;        // since 1970; so the difference of any two moments is a number
+constexpr uint64_t kMostSilentMs = 1'000'000'000'000;  // thirty years
+constexpr const char* kEventNames[] = {"none", "submitted", "completed", "blocked", "failed", "lost",
+                                       "left", "suspect",   "alive",     "at_once", "waits",  "goes_on"};
+
+// Text from a file that anybody may have written: ends within its field, printable.
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  std::string text(field, strnlen(field, N));
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 32 || c > 126; }, '?');
+  return text;
+}
+
+template <class T>
+T at(const std::vector<std::byte>& bytes, size_t offset) {
+  T value;
+  std::memcpy(static_cast<void*>(&value), bytes.data() + offset, sizeof value);
+  return value;
+}
+
+// What another process may write meanwhile: of what is read, each word is whole, and no more.
+class File {
+ public:
+  static Result<File> open(const std::string& path) {
+    File file;
+    file.path_ = path;
+    file.fd_ = make_fd([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+    if (!file.fd_.valid()) return fail_errno(errno, path + ": cannot be opened");
+    return file;
+  }
+  Status read(size_t offset, void* to, size_t bytes) const {
+    for (size_t done = 0; done < bytes;) {
+      const ssize_t got = pread(fd_.get(), static_cast<std::byte*>(to) + done, bytes - done, static_cast<off_t>(offset + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return fail_errno(errno, path_ + ": cannot be read");
+      if (got == 0) return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: it is cut off", path_);
+      done += static_cast<size_t>(got);
+    }
+    return success();
+  }
+
+ private:
+  std::string path_;
+  Fd fd_;
+};
+
+Status check(const Header& header, const std::string& path) {
+  const auto wrong = [&](const char* what) {
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "{} is not a recording of this version of FSCCL: {}", path, what);
+  };
+  if (header.magic != kMagic) return wrong("it does not begin as one");
+  if (header.record_bytes != sizeof(Record) || header.communicators != kCommunicators)
+    return wrong("its records have another form");
+  if (header.records == 0 || header.records > kMostRecords || (header.records & (header.records - 1)) != 0)
+    return wrong("its number of records");
+  if (header.rank < 0 || header.rank >= header.ranks) return wrong("its rank");
+  if (header.last.ticks < header.begin.ticks) return wrong("its clock runs backwards");
+  for (const int64_t unix_ns : {header.begin.unix_ns, header.last.unix_ns})
+    if (unix_ns < 0 || unix_ns > kLatestNs) return wrong("its clock");
+  return success();
+}
+
+// The header and the table, of one moment: no change was being made before they were read, and none begun until after. Where there
+// is no such moment, who wrote was killed or stopped in the middle, and says of that entry that it is being written; or goes on all
+// the time: entries that were seen to change are left empty.
+Result<std::vector<std::byte>> read_begin(const File& file) {
+  std::vector<std::byte> begin(kAtOnceAt), before;
+  std::array<bool, kCommunicators> changed{};
+  for (int tries = 0; tries < 1000; tries++) {
+    Header after;
+    FSCCL_TRY(file.read(0, begin.data(), begin.size()));
+    FSCCL_TRY(file.read(0, &after, sizeof after));
+    const auto changes = at<Header>(begin, 0).changes;
+    if (changes % 2 == 0 && changes == after.changes) return begin;
+    for (size_t i = 0; i < kCommunicators && tries > 0; i++) {
+      const size_t entry = kTableAt + i * sizeof(Communicator);
+      changed[i] |= std::memcmp(begin.data() + entry, before.data() + entry, sizeof(Communicator)) != 0;
+    }
+    before = begin;
+    yield_core();
+  }
+  for (size_t i = 0; i < kCommunicators; i++)
+    if (changed[i]) std::memset(begin.data() + kTableAt + i * sizeof(Communicator), 0, sizeof(Communicator));
+  return begin;
+}
+
+// Up to 64 places that follow each other; those that are not whole are empty.
+Status read_places(const File& file, size_t offset, size_t count, std::array<Record, 64>* found) {
+  std::array<Record, 64> before, after;
+  for (auto* part : {&before, found, &after}) FSCCL_TRY(file.read(offset, part->data(), count * sizeof(Record)));
+  for (size_t i = 0; i < count; i++) {
+    Record& now = (*found)[i];
+    if (before[i].stamp != now.stamp || after[i].stamp != now.stamp || now.communicator >= kCommunicators) now = {};
+  }
+  return success();
+}
+
+// Those from number `first` to `next`, the oldest first, since it is those that are overwritten. Counts what is not whole.
+Result<std::vector<Record>> read_records(const File& file, uint32_t records, uint64_t first, uint64_t next, uint64_t* torn) {
+  std::vector<Record> found;
+  std::array<Record, 64> part;
+  while (first < next) {
+    const uint64_t place = first % records;
+    const size_t count = std::min({uint64_t{64}, next - first, records - place});
+    FSCCL_TRY(read_places(file, kRecordsAt + place * sizeof(Record), count, &part));
+    for (size_t i = 0; i < count; i++, first++)
+      if (part[i].stamp == stamp_of(first / records))
+        found.push_back(part[i]);
+      else
+        ++*torn;
+  }
+  return found;
+}
+
+Status read_at_once(const File& file, std::vector<Record>* found) {
+  static_assert(kAtOnce == 64);
+  std::array<Record, 64> part;
+  for (uint32_t communicator = 0; communicator < kCommunicators; communicator++) {
+    FSCCL_TRY(read_places(file, kAtOnceAt + communicator * kAtOnce * sizeof(Record), kAtOnce, &part));
+    for (const Record& record : part)
+      if (record.event == Event::at_once && record.communicator == communicator) found->push_back(record);
+  }
+  return success();
+}
+
+Json communicators_of(const std::vector<std::byte>& begin) {
+  Json list = Json::array();
+  for (uint32_t i = 0; i < kCommunicators; i++) {
+    const auto entry = at<Communicator>(begin, kTableAt + i * sizeof(Communicator));
+    if (entry.state == 0) continue;
+    Json one = {{"id", i},
+                {"tag", fmt::format("{:016x}", entry.tag)},
+                {"name", text_of(entry.name)},
+                {"rank", entry.rank},
+                {"size", entry.size},
+                {"lives", entry.state == 1}};
+    if (entry.code) one["error"] = {{"code", entry.code}, {"peer", entry.peer}, {"text", text_of(entry.text)}};
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+// Nanoseconds a tick, from the two moments; a recorder that was never asked again has only the first: then a tick counts as one.
+double tick_ns(const Header& header) {
+  const auto ticks = static_cast<double>(header.last.ticks - header.begin.ticks);
+  const auto ns = static_cast<double>(header.last.unix_ns) - static_cast<double>(header.begin.unix_ns);
+  return ticks > 0 && ns > 0 ? ns / ticks : 1;
+}
+
+Json event_of(const Header& header, const Record& record, double ns_per_tick) {
+  const double ns = (static_cast<double>(record.ticks) - static_cast<double>(header.begin.ticks)) * ns_per_tick;
+  const int64_t since_ns = static_cast<int64_t>(std::clamp(ns, -kMostNs, kMostNs));
+  const int64_t at_ns = std::clamp(header.begin.unix_ns + since_ns, int64_t{0}, kLatestNs);
+  Json event = {
+      {"at_ns", at_ns}, {"event", event_name(record.event)}, {"communicator", record.communicator}, {"peer", record.peer}};
+  if (record.sequence) event["sequence"] = record.sequence;
+  if (record.op) {
+    event["operation"] = op_name(static_cast<OpCode>(record.op));
+    event["count"] = record.count;
+    event["dtype"] = dtype_name(static_cast<fsccl_dtype_t>(record.dtype));
+  }
+  if (record.event == Event::waits) event["duty"] = duty_name(static_cast<Duty>(record.kind));
+  if (record.event == Event::suspect || record.event == Event::alive) {
+    event["silent_ms"] = std::min(record.count, kMostSilentMs);
+    event["stopped"] = record.kind == 1;
+  }
+  return event;
+}
+
+// In the order of their times. What was done at once is told as two events; and where it was not, after all, as what follows of it.
+Json events_of(const Header& header, std::vector<Record> records, double ns_per_tick) {
+  std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) { return a.ticks < b.ticks; });
+  std::vector<bool> done(records.size());
+  std::array<uint32_t, kCommunicators> later{};  // sequence of the next operation that is told of
+  for (size_t i = records.size(); i-- > 0;)
+    if (records[i].sequence) done[i] = std::exchange(later[records[i].communicator], records[i].sequence) != records[i].sequence;
+  Json events = Json::array();
+  for (size_t i = 0; i < records.size(); i++) {
+    Record& record = records[i];
+    if (record.event == Event::at_once) {
+      if (!done[i]) continue;
+      record.event = Event::submitted;
+      events.push_back(event_of(header, record, ns_per_tick));
+      record.event = Event::completed;
+      record.peer = -1;
+    }
+    events.push_back(event_of(header, record, ns_per_tick));
+  }
+  return events;
+}
+
+}  // namespace
+
+const char* duty_name(Duty duty) {
+  return duty == Duty::release_slot ? "release a slot" : duty == Duty::give_descriptor ? "give a descriptor" : "unknown";
+}
+
+const char* event_name(Event event) {
+  const auto index = static_cast<size_t>(event);
+  return index < std::size(kEventNames) ? kEventNames[index] : "unknown";
+}
+
+Result<std::string> read(const std::string& path) {
+  FSCCL_ASSIGN(const File file, File::open(path));
+  FSCCL_ASSIGN(const std::vector<std::byte> begin, read_begin(file));
+  const auto header = at<Header>(begin, 0);
+  FSCCL_TRY(check(header, path));
+  Record last;
+  FSCCL_TRY(file.read(file_bytes(header.records) - sizeof last, &last, sizeof last));
+  const auto next = at<uint64_t>(begin, kNextAt);
+  const uint64_t first = next > header.records ? next - header.records : 0;
+  uint64_t torn = 0;
+  FSCCL_ASSIGN(std::vector<Record> records, read_records(file, header.records, first, next, &torn));
+  FSCCL_TRY(read_at_once(file, &records));
+  return Json{{"fsccl_recording", 1},
+              {"job", fmt::format("{:016x}", header.job)},
+              {"rank", header.rank},
+              {"ranks", header.ranks},
+              {"pid", header.pid},
+              {"host", text_of(header.host)},
+              {"last_look_ns", header.last.unix_ns},
+              {"overwritten", first},
+              {"torn", torn},
+              {"communicators", communicators_of(begin)},
+              {"events", events_of(header, std::move(records), tick_ns(header))}}
+      .dump();
+}
+
+}  // namespace fsccl::recording

@@ -1,0 +1,150 @@
+#include "redistribute/reshard_exchange.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "kernels/kernels.h"
+#include "redistribute/reshard_claims.h"
+#include "unit/unit_definition.h"
+
+namespace fsccl {
+namespace {
+
+constexpr uint64_t kUsualLimit = uint64_t{64} << 20;
+
+// Bytes from one rank to another, in the order of their runs.
+class Flow {
+ public:
+  explicit Flow(std::vector<Resharding::Run> runs) : runs_(std::move(runs)) {
+    for (const Resharding::Run& run : runs_) left_ += run.bytes;
+  }
+  uint64_t left() const { return left_; }
+  // The next `bytes` of them: copy(run, how far in it, how many).
+  template <class Copy>
+  void pass(uint64_t bytes, Copy&& copy) {
+    left_ -= bytes;
+    while (bytes > 0) {
+      const Resharding::Run& run = runs_[next_];
+      const uint64_t part = std::min(bytes, run.bytes - at_);
+      copy(run, at_, part);
+      bytes -= part;
+      at_ += part;
+      if (at_ == run.bytes) next_++, at_ = 0;
+    }
+  }
+
+ private:
+  std::vector<Resharding::Run> runs_;
+  uint64_t left_ = 0, at_ = 0;
+  size_t next_ = 0;
+};
+
+// One side of a round: what is in its memory for each rank, end to end.
+struct Side {
+  std::vector<Flow> flows;
+  std::unique_ptr<std::byte[]> memory;
+  std::vector<size_t> counts, displacements;
+
+  uint64_t peers() const {
+    return static_cast<uint64_t>(std::count_if(flows.begin(), flows.end(), [](const Flow& flow) { return flow.left() > 0; }));
+  }
+  bool allocate(uint64_t part) {
+    uint64_t bytes = 0;
+    for (const Flow& flow : flows) bytes += std::min(part, flow.left());
+    if (bytes) memory.reset(new (std::nothrow) std::byte[bytes]);
+    return bytes == 0 || memory;
+  }
+  void next(uint64_t part) {
+    counts.clear();
+    displacements.clear();
+    size_t end = 0;
+    for (const Flow& flow : flows) {
+      displacements.push_back(end);
+      counts.push_back(std::min(part, flow.left()));
+      end += counts.back();
+    }
+  }
+};
+
+class Exchange {
+ public:
+  Exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes)
+      : comm_(comm), plan_(plan), buffers_(buffers), limit_bytes_(limit_bytes ? limit_bytes : kUsualLimit) {
+    for (int rank = 0; rank < comm.size(); rank++) {
+      const bool self = rank == comm.rank();
+      out_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(comm.rank(), rank));
+      in_.flows.emplace_back(self ? std::vector<Resharding::Run>{} : plan.runs(rank, comm.rank()));
+    }
+    own_ = plan.runs(comm.rank(), comm.rank());
+  }
+
+  Status run() {
+    FSCCL_TRY(agree());
+    for (const Resharding::Run& run : own_) copy_bytes(to(run), from(run), run.bytes, Stores::cached);
+    for (uint64_t done = 0; done < rounds_.longest; done += rounds_.part) FSCCL_TRY(round());
+    return success();
+  }
+
+ private:
+  const std::byte* from(const Resharding::Run& run) const {
+    return static_cast<const std::byte*>(buffers_[run.buffer].from) + run.from;
+  }
+  std::byte* to(const Resharding::Run& run) const { return static_cast<std::byte*>(buffers_[run.buffer].to) + run.to; }
+
+  // How much goes to one rank in a round, and how many rounds there are; and that all have memory for them.
+  Status agree() {
+    const uint64_t peers = std::max({out_.peers(), in_.peers(), uint64_t{1}});
+    ReshardTerms mine{std::max(limit_bytes_ / 2 / peers / kLeastReshardPart * kLeastReshardPart, kLeastReshardPart)};
+    for (const Flow& flow : out_.flows) mine.longest = std::max(mine.longest, flow.left());
+    mine.failed = !out_.allocate(mine.part) || !in_.allocate(mine.part);
+    std::vector<ReshardTerms> all(static_cast<size_t>(comm_.size()));
+    FSCCL_TRY(gather(comm_, &mine, all.data(), sizeof mine));
+    FSCCL_ASSIGN(rounds_, settle(all, plan_, limit_bytes_));
+    return success();
+  }
+
+  Status round() {
+    out_.next(rounds_.part);
+    in_.next(rounds_.part);
+    for (size_t rank = 0; rank < out_.flows.size(); rank++) {
+      std::byte* place = out_.memory.get() + out_.displacements[rank];
+      out_.flows[rank].pass(out_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+        copy_bytes(place, from(run) + at, bytes, Stores::cached);
+        place += bytes;
+      });
+    }
+    CollectiveCall call;
+    call.op = OpCode::all_to_all_v;
+    call.input = out_.memory.get();
+    call.output = in_.memory.get();
+    call.counts = out_.counts.data();
+    call.displacements = out_.displacements.data();
+    fsccl_status_t state;
+    FSCCL_TRY(comm_.collectives().all_to_all_v(call, in_.counts.data(), in_.displacements.data(), true, &state));
+    for (size_t rank = 0; rank < in_.flows.size(); rank++) {
+      const std::byte* place = in_.memory.get() + in_.displacements[rank];
+      in_.flows[rank].pass(in_.counts[rank], [&](const Resharding::Run& run, uint64_t at, uint64_t bytes) {
+        copy_bytes(to(run) + at, place, bytes, Stores::cached);
+        place += bytes;
+      });
+    }
+    return success();
+  }
+
+  Communicator& comm_;
+  const Resharding& plan_;
+  const std::vector<fsccl_resharded_t>& buffers_;
+  const uint64_t limit_bytes_;
+  Side out_, in_;
+  std::vector<Resharding::Run> own_;
+  ReshardRounds rounds_;
+};
+
+}  // namespace
+
+Status exchange(Communicator& comm, const Resharding& plan, const std::vector<fsccl_resharded_t>& buffers, uint64_t limit_bytes) {
+  return Exchange(comm, plan, buffers, limit_bytes).run();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,71 @@
+#include "redistribute/resharding.h"
+
+#include <algorithm>
+
+namespace fsccl {
+namespace {
+
+// Bytes begin .. end of the runs, taken end to end.
+std::vector<Resharding::Run> cut(const std::vector<Resharding::Run>& runs, uint64_t begin, uint64_t end) {
+  std::vector<Resharding::Run> part;
+  uint64_t at = 0;
+  for (const Resharding::Run& run : runs) {
+    const uint64_t first = std::max(begin, at), last = std::min(end, at + run.bytes);
+    if (first < last) part.push_back({run.buffer, run.from + (first - at), run.to + (first - at), last - first});
+    at += run.bytes;
+  }
+  return part;
+}
+
+}  // namespace
+
+// What `taker` is to hold of an old shard.
+std::vector<Resharding::Run> Resharding::needed(int shard, int taker) const {
+  std::vector<Run> runs;
+  for (size_t k = 0; k < buffers.size(); k++) {
+    const Piece old = from.piece(shard, buffers[k].param);
+    const Piece wanted = to.piece(parties[static_cast<size_t>(taker)].takes, buffers[k].param);
+    const uint64_t begin = std::max(old.begin, wanted.begin);
+    const uint64_t end = std::min(old.begin + old.count, wanted.begin + wanted.count), size = buffers[k].element_bytes;
+    if (begin < end) runs.push_back({k, (begin - old.begin) * size, (begin - wanted.begin) * size, (end - begin) * size});
+  }
+  return runs;
+}
+
+std::vector<Resharding::Run> Resharding::runs(int giver, int taker) const {
+  const int shard = parties[static_cast<size_t>(giver)].holds;
+  const Party& wants = parties[static_cast<size_t>(taker)];
+  if (shard < 0 || wants.takes < 0) return {};
+  if (wants.holds == shard) return giver == taker ? needed(shard, taker) : std::vector<Run>{};
+  std::vector<int> givers, near;
+  for (size_t rank = 0; rank < parties.size(); rank++) {
+    if (parties[rank].holds != shard) continue;
+    givers.push_back(static_cast<int>(rank));
+    if (parties[rank].host == wants.host) near.push_back(static_cast<int>(rank));
+  }
+  if (!near.empty()) givers = std::move(near);
+  const auto place = static_cast<uint64_t>(std::find(givers.begin(), givers.end(), giver) - givers.begin());
+  if (place == givers.size()) return {};
+  const std::vector<Run> all = needed(shard, taker);
+  uint64_t bytes = 0;
+  for (const Run& run : all) bytes += run.bytes;
+  const uint64_t share = bytes / givers.size(), rest = bytes % givers.size();
+  const uint64_t begin = place * share + std::min(place, rest);
+  return cut(all, begin, begin + share + (place < rest ? 1 : 0));
+}
+
+std::vector<int> Resharding::missing(const Layout& layout, int Party::*role) const {
+  std::vector<int> missing;
+  for (int shard = 0; shard < layout.ranks(); shard++) {
+    const bool there = std::any_of(parties.begin(), parties.end(), [&](const Party& party) { return party.*role == shard; });
+    const bool holds_something = std::any_of(buffers.begin(), buffers.end(),
+                                             [&](const Buffer& buffer) { return layout.piece(shard, buffer.param).count > 0; });
+    if (!there && holds_something) missing.push_back(shard);
+  }
+  return missing;
+}
+
+std::vector<int> Resharding::not_held() const { return missing(from, &Party::holds); }
+std::vector<int> Resharding::not_taken() const { return missing(to, &Party::takes); }
+
+}  // namespace fsccl

@@ -1,0 +1,134 @@
+#include "select/paths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "select/in_step.h"
+
+namespace fsccl {
+namespace {
+
+constexpr int kMostPaths = 4;
+constexpr uint32_t kPrepare = 40, kWarmRounds = 2,
+                   kRounds = 5;  // exchanges until a way is open, before times count, and of which they are taken
+constexpr uint32_t kPathTicks = kMostPaths * (kPrepare + kWarmRounds + kRounds);
+constexpr int64_t kHopeless = 4;  // times the best: is not measured further
+constexpr double kGain = 0.9;     // of the time of way 0: less is within the spread of repeats
+constexpr uint64_t kNotYet = 0, kReady = 1, kNever = 2, kEnough = 3;
+constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
+
+// Of a slot both ways at once, in ns.
+struct PathTimes {
+  std::array<uint32_t, kMostPaths> ns;
+};
+
+class PathProbe {
+ public:
+  explicit PathProbe(InStep& both) : both_(both), transport_(*both.meeting().transport), channel_(both.meeting().channel) {
+    size_t ring = 0;
+    theirs_ = static_cast<const std::byte*>(transport_.slots(channel_, both.peer(), &ring, &slot_bytes_));
+    bytes_.assign(slot_bytes_, std::byte{1});
+  }
+
+  PathTimes run() {
+    PathTimes times;
+    times.ns.fill(kUnknown);
+    for (int path = 0; path < kMostPaths && transport_.path(channel_, path); path++)
+      if (open(path)) times.ns[static_cast<size_t>(path)] = measure();
+    transport_.take_path(channel_, both_.peer(), 0);
+    if (both_.stopped()) times.ns.fill(kUnknown);
+    return times;
+  }
+
+ private:
+  // Until both can send that way: what they need to know of each other they ask for as they send.
+  bool open(int path) {
+    for (uint32_t i = 0; i < kPrepare; i++) {
+      const int ready = transport_.take_path(channel_, both_.peer(), path);
+      const uint64_t mine = ready < 0 ? kNever : ready == 0 ? kNotYet : kReady;
+      const std::optional<uint64_t> other = round(mine);
+      if (!other || mine == kNever || *other == kNever) return false;
+      if (mine == kReady && *other == kReady) return true;
+    }
+    return false;
+  }
+
+  // Rank 0 says when a way is given up.
+  uint32_t measure() {
+    int64_t least = kUnknown - 1;
+    bool hopeless = false;
+    for (uint32_t i = 0; i < kWarmRounds + kRounds; i++) {
+      const int64_t begin = now_ns();
+      const std::optional<uint64_t> other = round(hopeless ? kEnough : kReady);
+      const int64_t ns = now_ns() - begin;
+      if (!other) return kUnknown;
+      if (i >= kWarmRounds) least = std::min(least, ns);
+      if (hopeless || *other == kEnough) return static_cast<uint32_t>(std::min(least, ns));
+      hopeless = both_.meeting().rank == 0 && ns > kHopeless * best_;
+    }
+    best_ = std::min(best_, least);
+    return static_cast<uint32_t>(least);
+  }
+
+  // A slot each way; two places in turn, which are warm by the third.
+  std::optional<uint64_t> round(uint64_t word) {
+    if (both_.stopped()) return std::nullopt;
+    const size_t at = turn_++ % 2 * slot_bytes_;
+    transport_.put(channel_, both_.peer(), at, bytes_.data(), slot_bytes_);
+    const std::optional<uint64_t> other = both_.exchange(word);
+    if (other) std::memcpy(bytes_.data(), theirs_ + at, slot_bytes_);
+    return other;
+  }
+
+  InStep& both_;
+  const fsccl_transport_ops_t& transport_;
+  void* const channel_;
+  size_t slot_bytes_ = 0;
+  const std::byte* theirs_ = nullptr;
+  std::vector<std::byte> bytes_;
+  size_t turn_ = 0;
+  int64_t best_ = kUnknown;
+};
+
+uint8_t best_of(const PathTimes& times) {
+  const auto* const least = std::min_element(times.ns.begin(), times.ns.end());
+  const bool pays = *least < kUnknown && static_cast<double>(*least) < kGain * static_cast<double>(times.ns[0]);
+  return pays ? static_cast<uint8_t>(least - times.ns.begin()) : 0;
+}
+
+void tell(const Meeting& meeting, topo::LinkClass link, const PathTimes& times, uint8_t taken) {
+  std::string text;
+  for (int path = 0; const char* name = meeting.transport->path(meeting.channel, path); path++) {
+    const uint32_t ns = times.ns[static_cast<size_t>(path)];
+    text += fmt::format("{}{} {}", path ? ", " : "", name,
+                        ns == 0 || ns == kUnknown ? "unknown" : fmt::format("{:.0f} us", ns / 1000.0));
+  }
+  FSCCL_LOG(kInfo, "bytes over {} on links of class {} go by {}: a slot each way took {}", meeting.transport->name,
+            topo::traits(link).name, meeting.transport->path(meeting.channel, taken), text);
+}
+
+}  // namespace
+
+Paths find_paths(const Meeting& meeting, const std::vector<topo::LinkClass>& links, uint32_t* tick) {
+  Paths paths{};
+  for (int link = 0; link < topo::kLinkClasses; link++) {
+    const auto first = std::find(links.begin() + 1, links.end(), static_cast<topo::LinkClass>(link));
+    if (first == links.end()) continue;
+    const auto times = found_in_step<PathTimes>(meeting, static_cast<int>(first - links.begin()), kPathTicks, tick,
+                                                [](InStep& both) { return PathProbe(both).run(); });
+    uint8_t& taken = paths[static_cast<size_t>(link)];
+    taken = best_of(times);
+    if (meeting.rank == 0) tell(meeting, static_cast<topo::LinkClass>(link), times, taken);
+  }
+  return paths;
+}
+
+const char* path_name(const fsccl_transport_ops_t& transport, void* channel, const Paths& paths, topo::LinkClass link) {
+  return transport.path ? transport.path(channel, paths[static_cast<size_t>(link)]) : nullptr;
+}
+
+}  // namespace fsccl

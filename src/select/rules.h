@@ -1,0 +1,74 @@
+// Which plans carry out which calls, as FSCCL_PLAN and tuning files (tuning_file.h) say it: rules in order, of which the first that
+// fits a call counts.
+//
+//   all_gather@2x4:64K-1M=slots/32K, all_reduce=by_hosts
+//
+//   all_gather   the operation, with its uneven form
+//   @2x4         on communicators of 2 hosts with 4 ranks each; * stands for any number
+//   :64K-1M      of so many bytes of the larger buffer, both included; 64K- and -1M are open
+//   =slots       one of the candidates that fsccl_explain names; `all_gather_slots` is the same
+//   /32K         what goes through slots does so in pieces of 32 KiB
+//
+// `by_hosts` and `flat` say how a communicator of several hosts with several ranks each goes about it, and nothing elsewhere: the
+// next rule that fits says by which plan then. Any other plan implies `flat` there. Rules are for plain collectives, not for units
+// and lists.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/fingerprint.h"
+
+namespace fsccl {
+
+enum class Way : uint8_t {
+  slots,        // at once, wherever the buffers lie
+  small_slots,  // likewise, and everybody folds everything
+  two_steps,    // between hosts, to few at a time who pass it on (in_steps.cpp)
+  three_steps,
+  four_steps,
+  direct,  // between the buffers where all can touch them, else through slots or as `read`
+  read,    // the same, and private memory is read by the system
+  by_hosts,
+  flat,
+};
+
+// Of a communicator, as far as rules ask for it.
+struct Spread {
+  int hosts = 1, per_host = 1;  // per_host 0: not the same on all
+};
+
+struct Rule {
+  OpCode op{};
+  Way way{};
+  uint64_t from = 0, to = UINT64_MAX;  // bytes
+  int hosts = 0, per_host = 0;         // 0: any
+  uint64_t chunk = 0;                  // 0: as the cost model finds
+  std::string origin;                  // "FSCCL_PLAN", "rule 2 of FSCCL_TUNING_FILE"
+
+  bool in_steps() const { return way == Way::two_steps || way == Way::three_steps || way == Way::four_steps; }
+  bool of_hosts() const { return way == Way::by_hosts || way == Way::flat; }
+};
+
+// Errors name the rule and what is accepted. Empty text: no rules.
+Result<Rule> parse_rule(std::string_view text);
+Result<std::vector<Rule>> parse_rules(std::string_view text, const std::string& origin);
+
+OpCode even_form(OpCode op);
+
+// A call, as rules see it.
+struct RuledCall {
+  OpCode op{};
+  uint64_t bytes = 0;
+  Spread spread;
+};
+// Null: none. The first that says whether the call goes by hosts, and the first that says by which plan.
+const Rule* rule_of_hosts(const std::vector<Rule>& rules, const RuledCall& call);
+const Rule* rule_of_plan(const std::vector<Rule>& rules, const RuledCall& call);
+
+// Once for each rule and reason.
+void announce_ignored(const Rule& rule, OpCode op, std::string_view reason);
+
+}  // namespace fsccl

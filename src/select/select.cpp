@@ -1,0 +1,331 @@
+#include "select/select.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "plan/turn.h"
+
+namespace fsccl {
+namespace {
+
+using Make = std::function<Plan(const Shape&)>;
+constexpr int kManyRanks = 32;
+
+// One that needs no peer's buffer, in pieces of so many bytes of a slot.
+struct ThroughSlots {
+  Way way;
+  uint64_t piece;
+  Make make;
+};
+
+// The ways of a collective. `direct` touches peers' buffers; what is never moved has none.
+struct Ways {
+  Make direct;
+  std::vector<ThroughSlots> through_slots;
+  bool readable = true;  // direct only reads peers' memory
+  uint64_t payload = 0;  // bytes, as FSCCL_EAGER_BYTES counts them
+};
+
+// Pieces of `most` bytes, and parts of them: smaller ones overlap sooner, larger ones need fewer exchanges. Of many ranks a slot
+// holds small pieces anyway, and their plans are long.
+std::vector<uint64_t> chunks_of(const Shape& shape, uint64_t most) {
+  std::vector<uint64_t> sizes{most};
+  if (shape.ranks > kManyRanks || shape.mirrored) return sizes;  // a message costs what a large piece does
+  const uint64_t least = std::max<uint64_t>(4096, 64 * static_cast<uint64_t>(shape.ranks));
+  for (const uint64_t part : {4, 16})
+    if (most / part >= least && shape.whole_bytes() > most / part) sizes.push_back(most / part);
+  return sizes;
+}
+
+uint64_t turn_bytes_of(const Shape& shape) { return turn_bytes(shape.slot_bytes, shape.mirrored); }
+
+// Also in pieces of `asked` bytes, if that is not 0.
+void add_slots(Ways& ways, const Shape& shape, uint64_t most, uint64_t asked, Way way,
+               const std::function<Plan(const Shape&, uint64_t)>& make) {
+  std::vector<uint64_t> pieces = chunks_of(shape, most);
+  if (asked && std::find(pieces.begin(), pieces.end(), asked) == pieces.end()) pieces.push_back(asked);
+  for (const uint64_t bytes : pieces)
+    ways.through_slots.push_back({way, bytes, [make, bytes](const Shape& at) { return make(at, bytes); }});
+}
+
+Ways moving(const Shape& shape, uint64_t asked, Movement (*movement)(const Shape&)) {
+  Ways ways;
+  ways.direct = [=](const Shape& at) { return move_direct(movement(at)); };
+  ways.payload = shape.largest_part_bytes();
+  const uint64_t most = movement(shape).mutual ? turn_bytes_of(shape) : shape.slot_bytes;
+  add_slots(ways, shape, most, asked, Way::slots, [=](const Shape& at, uint64_t bytes) { return move_slots(movement(at), bytes); });
+  return ways;
+}
+
+Ways folding(const Shape& shape, uint64_t asked, Folding (*folding)(const Shape&), Folding (*whole)(const Shape&)) {
+  Ways ways;
+  ways.direct = [=](const Shape& at) { return fold_direct(folding(at)); };
+  ways.payload = folding(shape).input_bytes;
+  ways.readable = folding(shape).deliver == Deliver::self;
+  const uint64_t most = turn_bytes_of(shape);
+  const auto add = [&](Way way, Folding (*kind)(const Shape&)) {
+    add_slots(ways, shape, most, asked, way, [=](const Shape& at, uint64_t bytes) { return fold_slots(kind(at), bytes); });
+  };
+  add(Way::slots, folding);
+  if (whole) add(Way::small_slots, whole);
+  return ways;
+}
+
+Ways ways_of(OpCode op, const Shape& shape, uint64_t asked) {
+  switch (op) {
+    case OpCode::barrier: {
+      Ways ways;
+      ways.direct = [](const Shape& at) { return barrier(at.rank, at.ranks); };
+      return ways;
+    }
+    case OpCode::all_gather:
+    case OpCode::all_gather_v:
+      return moving(shape, asked, all_gather_movement);
+    case OpCode::gather:
+      return moving(shape, asked, gather_movement);
+    case OpCode::scatter:
+      return moving(shape, asked, scatter_movement);
+    case OpCode::all_to_all:
+      return moving(shape, asked, all_to_all_movement);
+    case OpCode::send:  // on a communicator of two: rank 0 to rank 1
+    case OpCode::broadcast: {
+      Ways ways = moving(shape, asked, broadcast_movement);
+      ways.direct = broadcast_balanced;
+      ways.readable = false;
+      return ways;
+    }
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      return folding(shape, asked, reduce_scatter_folding, nullptr);
+    case OpCode::all_reduce:
+      return folding(shape, asked, all_reduce_folding, small_all_reduce_folding);
+    case OpCode::reduce:
+      return folding(shape, asked, reduce_folding, small_reduce_folding);
+    default:
+      return {};
+  }
+}
+
+// What a slot must hold for a plan in steps, if there is one.
+std::optional<uint64_t> bytes_in_steps(OpCode op, const Shape& shape) {
+  const auto ranks = static_cast<uint64_t>(shape.ranks);
+  switch (op) {
+    case OpCode::barrier:
+      return 0;
+    case OpCode::broadcast:
+      return shape.count * shape.size();
+    case OpCode::all_gather:
+    case OpCode::all_gather_v:
+      return shape.largest_part_bytes() * ranks;
+    case OpCode::all_reduce:
+      return shape.count * shape.size() * ranks;
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      return shape.whole_bytes() * ranks;
+    default:
+      return std::nullopt;
+  }
+}
+
+Plan plan_in_steps(OpCode op, const Shape& shape, int steps) {
+  switch (op) {
+    case OpCode::barrier:
+      return barrier_in_steps(shape.rank, shape.ranks, steps);
+    case OpCode::broadcast:
+      return broadcast_in_steps(shape, steps);
+    case OpCode::all_reduce:
+      return all_reduce_in_steps(shape, steps);
+    case OpCode::reduce_scatter:
+    case OpCode::reduce_scatter_v:
+      return reduce_scatter_in_steps(shape, steps);
+    default:
+      return all_gather_in_steps(shape, steps);
+  }
+}
+
+// One for each number of steps that needs other messages than one step less.
+void add_steps(Ways& ways, OpCode op, const Shape& shape) {
+  const std::optional<uint64_t> bytes = bytes_in_steps(op, shape);
+  if (!bytes || *bytes > turn_bytes_of(shape)) return;
+  constexpr std::array kWays{Way::two_steps, Way::three_steps, Way::four_steps};
+  for (int steps = 2; steps <= kMaxTicks; steps++)
+    if (const int radix = radix_of(shape.ranks, steps); radix < radix_of(shape.ranks, steps - 1))
+      ways.through_slots.push_back(
+          {kWays[static_cast<size_t>(steps - 2)], 0, [op, steps](const Shape& at) { return plan_in_steps(op, at, steps); }});
+}
+
+// What is so small that it rides in the signals is better off nowhere else, unless each signal is a message to everybody.
+std::optional<Plan> inline_plan(OpCode op, const Shape& shape) {
+  const bool tiny = shape.largest_part_bytes() <= kInlineBytes;
+  if (op == OpCode::barrier) return barrier(shape.rank, shape.ranks);
+  if ((op == OpCode::all_gather || op == OpCode::all_gather_v) && tiny) return all_gather_inline(shape);
+  if ((op == OpCode::broadcast || op == OpCode::send) && tiny) return broadcast_inline(shape);
+  if (op == OpCode::all_reduce && tiny) return all_reduce_inline(shape);
+  if ((op == OpCode::reduce_scatter || op == OpCode::reduce_scatter_v) && shape.whole_bytes() <= kInlineBytes)
+    return reduce_scatter_inline(shape);
+  return std::nullopt;
+}
+
+// The two that stand for all: the root, or whoever has the largest part, and the next.
+std::array<Shape, 2> representatives(const Shape& shape) {
+  std::array<Shape, 2> two{shape, shape};
+  two[0].rank = std::max(shape.root, 0);
+  if (!shape.counts.empty())
+    two[0].rank = static_cast<int>(std::max_element(shape.counts.begin(), shape.counts.end()) - shape.counts.begin());
+  two[1].rank = (two[0].rank + 1) % shape.ranks;
+  return two;
+}
+
+// The candidates so far, priced by two plans each.
+class Contest {
+ public:
+  Contest(const Shape& shape, const Costs& costs) : two_(representatives(shape)), costs_(costs) {}
+
+  std::array<Plan, 2> plans_of(const Make& make) const { return {make(two_[0]), make(two_[1])}; }
+  // Where it stands among the candidates.
+  size_t enter(const std::string& plan, uint64_t chunk, double ns, const char* memory) {
+    candidates.push_back({plan, chunk, memory, ns});
+    return candidates.size() - 1;
+  }
+  Price price_of(const std::array<Plan, 2>& plans, bool reads = false) const { return price(plans, costs_, reads); }
+
+  std::vector<Candidate> candidates;
+
+ private:
+  std::array<Shape, 2> two_;
+  const Costs& costs_;
+};
+
+struct Slots {
+  const Make* make = nullptr;
+  size_t at = 0;  // among the candidates
+  Price price{};
+  bool lazy = false;  // a rank need not wait for all others
+
+  // Of many calls in a row; ranks that run ahead take of each only what the busier one has to do.
+  double in_a_row() const { return lazy ? price.busy : price.ns; }
+  // Nobody knows whether a call is alone or one of many.
+  double expected() const { return (price.ns + in_a_row()) / 2; }
+};
+
+bool allows(const Rule* rule, uint64_t asked, const ThroughSlots& one) {
+  const bool names_slots = rule && (rule->way == Way::slots || rule->way == Way::small_slots || rule->in_steps());
+  return (!names_slots || rule->way == one.way) && (!asked || asked == one.piece);
+}
+
+// Of those that the rule, if there is one, allows.
+Slots cheapest_slots(const Ways& ways, const Rule* rule, uint64_t asked, Contest& contest) {
+  Slots best;
+  for (const ThroughSlots& one : ways.through_slots) {
+    const std::array<Plan, 2> plans = contest.plans_of(one.make);
+    Slots slots{&one.make, 0, contest.price_of(plans), plans[0].lazy || plans[1].lazy};
+    slots.at = contest.enter(plans[0].name, plans[0].chunk ? one.piece : 0, slots.expected(), "any");
+    const std::vector<Candidate>& all = contest.candidates;
+    if (slots.at > 0 && all[slots.at].plan == all[slots.at - 1].plan && all[slots.at].chunk == all[slots.at - 1].chunk) {
+      contest.candidates.pop_back();  // all of it fits either piece
+      slots.at--;
+    }
+    if (allows(rule, asked, one) && (!best.make || slots.expected() < best.expected())) best = slots;
+  }
+  return best;
+}
+
+// Nobody knows before all have entered where the others' buffers lie. Slots at once are slower by what they take more than the
+// direct way, if all are in pools; asking first is by an exchange, if one is not, and by another where slots let ranks run ahead.
+// What loses less when it is wrong is right.
+bool better_at_once(const Slots& slots, double direct_ns, double exchange_ns) {
+  return slots.in_a_row() - direct_ns <= exchange_ns * (slots.lazy ? 2 : 1);
+}
+
+Selection only(Plan plan, const SelectOptions& options, const char* why, std::vector<Candidate>* considered) {
+  const double ns = plan.ranks > 1 ? options.costs.exchange : 0;
+  if (considered) *considered = {{plan.name, 0, "any", ns, true}};
+  return {std::move(plan), {}, false, ns, why};
+}
+
+// A rule that can be followed; null, and why not, if it cannot.
+const Rule* usable(const Rule* rule, const Shape& shape, const Ways& ways, const SelectOptions& options, const char** why_not) {
+  if (!rule) return nullptr;
+  if (shape.mirrored && (rule->way == Way::direct || rule->way == Way::read))
+    *why_not = "these ranks share no memory, and none but slots carries bytes between them";
+  else if (options.only_slots && (rule->way == Way::direct || rule->way == Way::read))
+    *why_not = "FSCCL_CHECKSUM=1 checks what goes through slots";
+  else if (rule->in_steps() && std::none_of(ways.through_slots.begin(), ways.through_slots.end(),
+                                            [&](const ThroughSlots& one) { return one.way == rule->way; }))
+    *why_not = "plans in steps are for ranks of several hosts, enough of them for so many steps, and for what fits a slot of all";
+  else if (rule->way == Way::read && !(options.costs.can_read && ways.readable))
+    *why_not = "the system lets no rank read another's memory here, or FSCCL_SINGLE_COPY is off";
+  else
+    return rule;
+  return nullptr;
+}
+
+}  // namespace
+
+uint64_t call_bytes(OpCode op, const Shape& shape) {
+  const bool whole = op == OpCode::all_reduce || op == OpCode::reduce || op == OpCode::broadcast || op == OpCode::send;
+  return whole ? shape.count * shape.size() : shape.whole_bytes();
+}
+
+Selection select(OpCode op, const Shape& shape, const SelectOptions& options, std::vector<Candidate>* considered) {
+  const Rule* const named = options.rule(rule_of_plan, op, call_bytes(op, shape));
+  const uint64_t asked =
+      named && named->chunk ? std::clamp<uint64_t>(named->chunk, 64 * static_cast<uint64_t>(shape.ranks), shape.slot_bytes) : 0;
+  std::optional<Plan> tiny;
+  if (!named || named->way == Way::direct || named->way == Way::read) tiny = inline_plan(op, shape);
+  Ways ways = ways_of(op, shape, asked);
+  if (tiny) ways.through_slots = {{Way::direct, 0, [op](const Shape& at) { return *inline_plan(op, at); }}};
+  if (shape.mirrored) add_steps(ways, op, shape);
+  if (tiny && (named || ways.through_slots.size() == 1))
+    return only(std::move(*tiny), options, "it fits into the signals", considered);
+  if (shape.ranks == 1) return only(ways.direct(shape), options, "there is one rank", considered);
+
+  const char* why_not = nullptr;
+  const Rule* const rule = usable(named, shape, ways, options, &why_not);
+  if (why_not && !considered) announce_ignored(*named, op, why_not);
+  Contest contest(shape, options.costs);
+  const Slots slots = cheapest_slots(ways, rule, asked, contest);
+  std::vector<Candidate>& candidates = contest.candidates;
+  Selection selection;
+  if (considered)
+    selection.why = rule      ? rule->origin + " says so"
+                    : why_not ? fmt::format("least predicted time; {} is not followed: {}", named->origin, why_not)
+                              : "least predicted time";
+  bool eager = shape.mirrored || options.only_slots;
+  if (!eager) {
+    const std::array<Plan, 2> direct = contest.plans_of(ways.direct);
+    const double direct_ns = contest.price_of(direct).ns;
+    const size_t direct_at = contest.enter(direct[0].name, 0, direct_ns, "pool");
+    const bool can_read = options.costs.can_read && ways.readable;
+    const size_t read_at =
+        can_read ? contest.enter(std::string(op_name(op)) + "_read", 0, contest.price_of(direct, true).ns, "private") : 0;
+    const double asking = options.costs.exchange;
+    eager = rule                                 ? rule->way == Way::slots || rule->way == Way::small_slots
+            : options.eager_bytes == kConfigAuto ? better_at_once(slots, direct_ns, asking)
+                                                 : ways.payload <= static_cast<uint64_t>(options.eager_bytes);
+    if (considered && !rule && options.eager_bytes != kConfigAuto) selection.why = "FSCCL_EAGER_BYTES says so";
+    if (!eager) {
+      const bool named_way = rule && (rule->way == Way::read || asked);
+      selection.plan = ways.direct(shape);
+      selection.otherwise = (*slots.make)(shape);
+      selection.reads = can_read && (named_way ? rule->way == Way::read
+                                               : options.always_read || candidates[read_at].ns < slots.expected() + asking);
+      selection.ns = selection.reads ? candidates[read_at].ns : slots.expected() + asking;
+      candidates[direct_at].chosen = true;
+      candidates[selection.reads ? read_at : slots.at].chosen = true;
+    }
+  }
+  if (eager) {
+    selection.plan = (*slots.make)(shape);
+    selection.ns = slots.expected();
+    candidates[slots.at].chosen = true;
+  }
+  if (considered) *considered = std::move(candidates);
+  return selection;
+}
+
+}  // namespace fsccl

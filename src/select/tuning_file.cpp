@@ -1,0 +1,164 @@
+#include "select/tuning_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "base/json_file.h"
+#include "base/small_file.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kMostFileBytes = size_t{1} << 20, kMostCosts = 1000, kMostRules = 10'000;
+constexpr double kMostNs = 1e9;
+
+class Reader : JsonReader {
+ public:
+  explicit Reader(const std::string& source) : JsonReader(source) {}
+
+  Result<Tuning> read(const Json& json) {
+    if (!object(json, "the document", {"fsccl_tuning", "costs", "rules"}) || !version(json) || !costs(json) || !rules(json))
+      return problem();
+    return std::move(tuning_);
+  }
+
+ private:
+  bool version(const Json& json) {
+    return (json.contains("fsccl_tuning") && json["fsccl_tuning"] == 1) ||
+           wrong(
+               "\"fsccl_tuning\" must be 1, the version of the format that this library knows: write the file anew with "
+               "`fsccl-perf "
+               "tune`");
+  }
+
+  bool list(const Json& json, const char* key, size_t most) {
+    if (!json[key].is_array()) return wrong("\"{}\" must be a list", key);
+    return json[key].size() <= most || wrong("\"{}\" has more than {} entries", key, most);
+  }
+
+  bool costs(const Json& json) {
+    if (!json.contains("costs")) return true;
+    if (!list(json, "costs", kMostCosts)) return false;
+    for (size_t i = 0; i < json["costs"].size(); i++)
+      if (!measured(json["costs"][i], fmt::format("costs[{}]", i))) return false;
+    return true;
+  }
+
+  bool measured(const Json& json, const std::string& place) {
+    Tuning::Measured made;
+    std::string link;
+    if (!object(json, place, {"machine", "transport", "link", "measured"}) || !text(json, "machine", place, true, &made.machine) ||
+        !text(json, "transport", place, true, &made.transport) || !text(json, "link", place, true, &link))
+      return false;
+    int known = 0;
+    while (known < topo::kLinkClasses && topo::traits(static_cast<topo::LinkClass>(known)).name != link) known++;
+    if (known == topo::kLinkClasses) return wrong("{}.link \"{}\" is not a class of link", place, link);
+    made.link = static_cast<topo::LinkClass>(known);
+    if (!json.contains("measured")) return wrong("{} has no \"measured\"", place);
+    const Json& values = json["measured"];
+    const std::string inside = place + ".measured";
+    if (!object(values, inside,
+                {"exchange_ns", "message_ns", "sizes", "slots_ns", "slots_past_caches_ns", "side_by_side", "read_ns",
+                 "copy_ns_per_kib"}))
+      return false;
+    if (!values.contains("sizes") || values["sizes"] != Json(Cost::kSizes))
+      return wrong("{}.sizes must be {}, the sizes that this library measures", inside, Json(Cost::kSizes).dump());
+    Costs& costs = made.costs;
+    costs.origin = CostsOrigin::tuning_file;
+    double per_kib = costs.copy_per_byte * 1024;
+    if (!number(values, "exchange_ns", inside, kMostNs, &costs.exchange) ||
+        !number(values, "message_ns", inside, costs.exchange / 2, &costs.message) ||
+        !number(values, "copy_ns_per_kib", inside, kMostNs, &per_kib) || !cost(values, "slots_ns", inside, &costs.slot_cached) ||
+        !cost(values, "slots_past_caches_ns", inside, &costs.slot_streaming))
+      return false;
+    costs.copy_per_byte = per_kib / 1024;
+    std::string way(kSideBySide[0]);
+    if (!text(values, "side_by_side", inside, false, &way)) return false;
+    const auto found = std::find(kSideBySide.begin(), kSideBySide.end(), way);
+    if (found == kSideBySide.end()) return wrong("{}.side_by_side must be one of {}", inside, fmt::join(kSideBySide, ", "));
+    costs.side_by_side = static_cast<SideBySide>(found - kSideBySide.begin());
+    const bool reads = values.contains("read_ns") && !values["read_ns"].is_null();
+    costs.can_read = reads;
+    if (reads && !cost(values, "read_ns", inside, &costs.read)) return false;
+    tuning_.costs.push_back(std::move(made));
+    return true;
+  }
+
+  bool cost(const Json& json, const char* key, const std::string& place, Cost* cost) {
+    const auto fits = [](const Json& one) { return one.is_number() && one.get<double>() >= 0 && one.get<double>() <= kMostNs; };
+    if (!json.contains(key) || !json[key].is_array() || json[key].size() != cost->ns.size() ||
+        !std::all_of(json[key].begin(), json[key].end(), fits))
+      return wrong("{}.{} must be {} numbers from 0 to {}", place, key, cost->ns.size(), kMostNs);
+    for (size_t i = 0; i < cost->ns.size(); i++) cost->ns[i] = json[key][i].get<double>();
+    return true;
+  }
+
+  bool rules(const Json& json) {
+    if (!json.contains("rules")) return true;
+    if (!list(json, "rules", kMostRules)) return false;
+    for (size_t i = 0; i < json["rules"].size(); i++) {
+      const Json& rule = json["rules"][i];
+      if (!rule.is_string()) return wrong("rules[{}] must be a text", i);
+      Result<Rule> parsed = parse_rule(rule.get_ref<const std::string&>());
+      if (!parsed.ok()) return wrong("rules[{}]: {}", i, parsed.status().text());
+      tuning_.rules.push_back(parsed.take());
+      tuning_.rules.back().origin = fmt::format("rule {} of FSCCL_TUNING_FILE", i);
+    }
+    return true;
+  }
+
+  Tuning tuning_;
+};
+
+}  // namespace
+
+const Costs* Tuning::find(const std::string& machine, std::string_view transport, topo::LinkClass link) const {
+  const auto found = std::find_if(costs.begin(), costs.end(), [&](const Measured& one) {
+    return (machine.empty() || one.machine == machine) && one.transport == transport && one.link == link;
+  });
+  return found == costs.end() ? nullptr : &found->costs;
+}
+
+Result<Tuning> parse_tuning(const std::string& text, const std::string& source) {
+  FSCCL_ASSIGN(const nlohmann::json json, parse_json_text(text, source));
+  Result<Tuning> tuning = Reader(source).read(json);
+  if (tuning.ok()) tuning.value().hash = hash_of(text);
+  return tuning;
+}
+
+Result<Tuning> load_tuning(const std::string& path) {
+  if (path.empty()) return Tuning{};
+  Result<std::string> text = read_text_file(path, kMostFileBytes);
+  Result<Tuning> parsed = text.ok() ? parse_tuning(text.value(), path) : text.take_status();
+  if (!parsed.ok()) return fail(FSCCL_ERR_CONFIG, "FSCCL_TUNING_FILE: the tuning file {}", parsed.status().text());
+  return parsed;
+}
+
+Result<std::shared_ptr<const std::vector<Rule>>> rules_in_force(const Config& settings, const Tuning& tuning) {
+  FSCCL_ASSIGN(std::vector<Rule> rules, parse_rules(settings.plan, "FSCCL_PLAN"));
+  const bool free_hosts = settings.hierarchy == HierarchyMode::kAuto;
+  const bool free_plans = settings.eager_bytes == kConfigAuto && settings.single_copy != SingleCopy::kOn;
+  for (const Rule& rule : tuning.rules)
+    if (rule.of_hosts() ? free_hosts : free_plans) rules.push_back(rule);
+  return std::make_shared<const std::vector<Rule>>(std::move(rules));
+}
+
+// The first processor of /proc/cpuinfo speaks for all.
+std::string machine_name() {
+  const std::string info = read_start("/proc/cpuinfo");
+  std::string name = "unknown processor";
+  for (const std::string_view key : {"model name", "Processor", "CPU part"}) {
+    const size_t at = info.find(key), colon = info.find(": ", at), end = info.find('\n', at);
+    if (at == info.npos || colon == info.npos || end == info.npos || colon > end) continue;
+    name = info.substr(colon + 2, end - colon - 2);
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c < ' ' || c == '"' || c == '\\'; }, ' ');
+    break;
+  }
+  return fmt::format("{}, {} processors", name, sysconf(_SC_NPROCESSORS_CONF));
+}
+
+}  // namespace fsccl

@@ -1,0 +1,127 @@
+#include "unit/device/collective_unit_mover.h"
+
+#include "pool/device/device_pool.h"
+#include "pool/device/reach.h"
+
+namespace fsccl {
+
+Result<std::unique_ptr<CollectiveUnitMover>> CollectiveUnitMover::make(const Request& request) {
+  std::unique_ptr<CollectiveUnitMover> mover(new CollectiveUnitMover(request));
+  const cuda::Device& device = request.pool.device();
+  CollectiveMover::Request by;
+  by.comm = request.spec.shard_comm;
+  by.ordinal = device.ordinal();
+  by.slots = request.pool.slots(request.pool.comm().rank());
+  by.parameters = mover->parameter_pieces();
+  by.gradients = mover->gradient_pieces();
+  request.pool.keep_first_slots();
+  FSCCL_ASSIGN(mover->by_, CollectiveMover::create(std::move(by)));
+  FSCCL_ASSIGN(mover->kernels_, cuda::DeviceKernels::of(device));
+  FSCCL_ASSIGN(mover->gathered_, cuda::OwnedEvent::create(device));
+  FSCCL_ASSIGN(mover->reduced_, cuda::OwnedEvent::create(device));
+  return mover;
+}
+
+// Up to CollectiveMover's own agreement all ranks go the same way; what may fail on one alone comes after it.
+Result<std::unique_ptr<DeviceMover>> CollectiveUnitMover::create(const Request& request) {
+  Communicator& comm = *request.spec.shard_comm;
+  Result<std::unique_ptr<CollectiveUnitMover>> made = make(request);
+  if (!made.ok() && (made.status().code() == FSCCL_ERR_NOT_AVAILABLE || comm.engine().failed())) return made.take_status();
+  FSCCL_TRY(agree(comm, made.status().clone(), fmt::format("make unit '{}'", request.spec.name)));
+  return std::unique_ptr<DeviceMover>(made.take());
+}
+
+CollectiveUnitMover::~CollectiveUnitMover() {
+  if (!gathered_ || !reduced_) return;
+  for (const auto kind : {Lane::Kind::parameters, Lane::Kind::gradients}) finish(kind);
+  if (gathered_->complete() && reduced_->complete()) return;
+  (void)by_.release();  // streams still use their memory, and to free it would wait for them
+  (void)new auto(std::move(casts_));
+}
+
+// Rank by rank; what lies end to end is one piece.
+std::vector<CollectiveMover::Piece> CollectiveUnitMover::parameter_pieces() const {
+  std::vector<CollectiveMover::Piece> pieces;
+  for (int rank = 0; rank < spec_.shard_comm->size(); rank++) {
+    for (size_t i = 0; i < spec_.params.size(); i++) {
+      const Piece part = definition_.layout->piece(rank, i);
+      if (definition_.layout->tied(i) || !part.count) continue;
+      const fsccl_dtype_t dtype = definition_.wire_dtypes[i];
+      const uint64_t offset = definition_.wire_map.offset[i] + part.begin * dtype_size(dtype);
+      if (!pieces.empty() && pieces.back().rank == rank && pieces.back().dtype == dtype &&
+          pieces.back().offset + pieces.back().bytes() == offset)
+        pieces.back().count += part.count;
+      else
+        pieces.push_back({rank, offset, part.count, dtype});
+    }
+  }
+  return pieces;
+}
+
+// Each its own, for each has a place of its own for its sum.
+std::vector<CollectiveMover::Piece> CollectiveUnitMover::gradient_pieces() const {
+  std::vector<CollectiveMover::Piece> pieces;
+  for (int rank = 0; rank < spec_.shard_comm->size(); rank++)
+    for (size_t i = 0; i < spec_.params.size(); i++)
+      if (const Piece part = definition_.layout->piece(rank, i); reduced(i) && part.count)
+        pieces.push_back(
+            {rank, definition_.grad_map.offset[i] + part.begin * dtype_size(spec_.reduce_dtype), part.count, spec_.reduce_dtype});
+  return pieces;
+}
+
+Status CollectiveUnitMover::place_shards(const std::vector<std::byte*>& shards) {
+  std::vector<cuda::CastPiece> pieces;
+  for (size_t i = 0; i < spec_.params.size(); i++) {
+    const Piece part = definition_.layout->piece(spec_.shard_comm->rank(), i);
+    if (definition_.layout->tied(i) || !part.count) continue;
+    const fsccl_dtype_t wire = definition_.wire_dtypes[i];
+    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(shards[i]),
+                      definition_.wire_map.offset[i] + part.begin * dtype_size(wire), part.count, spec_.params[i].dtype, wire});
+  }
+  FSCCL_TRY(finished(Lane::Kind::parameters));  // the old ones may be in use
+  casts_.reset();
+  if (pieces.empty()) return success();
+  FSCCL_ASSIGN(casts_, kernels_->make_casts(pieces, cuda::CastBase::destinations));
+  return success();
+}
+
+Status CollectiveUnitMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
+  std::vector<CollectiveMover::Sum> sums;
+  for (size_t i = 0; i < spec_.params.size(); i++)
+    if (reduced(i) && definition_.layout->piece(spec_.shard_comm->rank(), i).count)
+      sums.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), spec_.grad_dtype});
+  FSCCL_TRY(finished(Lane::Kind::gradients));
+  return by_->place_sums(sums);
+}
+
+Status CollectiveUnitMover::begin(Lane::Kind kind, cuda::Stream stream) {
+  const cuda::Current current(pool_.device());
+  return last(kind).make_wait(stream);
+}
+
+Status CollectiveUnitMover::took(Lane::Kind kind, cuda::Stream stream, OpCode) { return end(kind, stream, success()); }
+
+// The other ranks have begun: what stops this one stops the communicator.
+Status CollectiveUnitMover::end(Lane::Kind kind, cuda::Stream stream, Status outcome) const {
+  const cuda::Current current(pool_.device());
+  if (outcome.ok()) return last(kind).record(stream);
+  spec_.shard_comm->engine().fail_all(outcome.error());
+  (void)last(kind).record(stream).ok();
+  return outcome;
+}
+
+Status CollectiveUnitMover::gather(const Gather& gather) {
+  if (gather.kept) return success();
+  Status moved = by_->use_window(pool_.first_slot_bytes());
+  if (moved.ok() && casts_) moved = kernels_->cast(*casts_, 0, pool_.slots(pool_.comm().rank()) + gather.slot, gather.stream);
+  if (moved.ok()) moved = by_->gather(gather.slot, gather.stream);
+  return end(Lane::Kind::parameters, gather.stream, std::move(moved));
+}
+
+Status CollectiveUnitMover::reduce(const Reduce& reduce) {
+  return end(Lane::Kind::gradients, reduce.stream, by_->reduce(reduce.slot, reduce.run.epilogue, reduce.run.norm, reduce.stream));
+}
+
+Status CollectiveUnitMover::finished(Lane::Kind kind) const { return DeviceCollectives::of(*spec_.shard_comm).finish(last(kind)); }
+
+}  // namespace fsccl

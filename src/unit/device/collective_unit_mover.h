@@ -1,0 +1,48 @@
+// A unit's moves by collectives, where its ranks do not all reach each other's slots: this rank's shards are cast into its slot
+// with one launch, and collectives bring the others' parts there, and the gradients' parts to whose they are (collective_mover.h).
+// Everything is in the order of the stream; peers are through with a slot when the operation is over here. What NCCL does not
+// compare, ranks that issue different operations, ends at the communicator's deadline.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "unit/device/collective_mover.h"
+#include "unit/device/device_mover.h"
+
+namespace fsccl {
+
+class CollectiveUnitMover final : public DeviceMover {
+ public:
+  static Result<std::unique_ptr<DeviceMover>> create(const Request& request);
+  ~CollectiveUnitMover() override;
+
+  Status place_shards(const std::vector<std::byte*>& shards) override;
+  Status place_sharded_grads(const std::vector<std::byte*>& grads) override;
+  Status begin(Lane::Kind kind, cuda::Stream stream) override;
+  Status took(Lane::Kind kind, cuda::Stream stream, OpCode what) override;
+  Status gather(const Gather& gather) override;
+  Status reduce(const Reduce& reduce) override;
+  std::vector<cuda::MemoryOperation> released(Lane::Kind) const override { return {}; }
+  void finish(Lane::Kind kind) const override { (void)finished(kind).ok(); }
+
+ private:
+  explicit CollectiveUnitMover(const Request& request)
+      : spec_(request.spec), definition_(request.definition), pool_(request.pool) {}
+  static Result<std::unique_ptr<CollectiveUnitMover>> make(const Request& request);
+  std::vector<CollectiveMover::Piece> parameter_pieces() const;
+  std::vector<CollectiveMover::Piece> gradient_pieces() const;
+  bool reduced(size_t param) const { return !spec_.params[param].frozen && !definition_.layout->tied(param); }
+  const cuda::OwnedEvent& last(Lane::Kind kind) const { return kind == Lane::Kind::parameters ? *gathered_ : *reduced_; }
+  Status finished(Lane::Kind kind) const;
+  Status end(Lane::Kind kind, cuda::Stream stream, Status outcome) const;
+
+  const UnitSpec& spec_;
+  const UnitDefinition& definition_;
+  DevicePool& pool_;
+  const cuda::DeviceKernels* kernels_ = nullptr;
+  std::unique_ptr<CollectiveMover> by_;
+  std::shared_ptr<const cuda::CastTable> casts_;        // own shards into the slot; null: there are none
+  std::optional<cuda::OwnedEvent> gathered_, reduced_;  // behind the last operation of each kind
+};
+
+}  // namespace fsccl

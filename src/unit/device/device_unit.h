@@ -1,0 +1,132 @@
+// A unit on a GPU: the states of a unit on host memory (unit/host/unit.h), its slots in a DevicePool, its operations put on the
+// caller's streams. No call waits for a peer, but those that make the unit, end it, or give back numbers in host memory.
+//
+// Every rank has its own slot, and peers read it only until they have gathered: so there is nothing shared to write to. A unit that
+// is unsharded to be written to, or shares copy on write, waits in its stream until peers have read.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda/host_memory.h"
+#include "unit/device/device_mover.h"
+#include "pool/device/device_pool.h"
+#include "unit/device/replica_sum.h"
+#include "unit/host/unit.h"
+
+namespace fsccl {
+
+class DeviceUnit {
+ public:
+  // Collective over the unit's communicators, blocking. spec.pool is null.
+  static Result<std::unique_ptr<DeviceUnit>> create(UnitSpec spec, DevicePool& pool);
+  ~DeviceUnit();
+
+  // As those of Unit. `wait` must be true: what an operation's work would tell, an event on the stream does.
+  Status unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status reshard();
+  Status release(size_t index) const;
+  Status param(size_t index, fsccl_view_t* view) const;
+  Status shard(size_t index, fsccl_view_t* view) const;
+  Status grad(size_t index, fsccl_view_t* view);
+  Status sharded_grad(size_t index, fsccl_view_t* view) const;
+  Status set_shards(void* const* shards);
+  void mark_changed() { changed_ = true; }
+  Status reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
+  Status verify_replicas();                        // blocking
+  Status check_idle() const { return success(); }  // the destructor waits
+  Status check_zones() const { return success(); }
+  Status set_stream(void* stream);
+
+  const UnitSpec& spec() const { return spec_; }
+  DevicePool& pool() const { return pool_; }
+  bool keeps() const { return keep_; }
+  bool unsharded() const { return unsharded_; }
+  // Of its slots, for a declared step: 0 bytes if there is none.
+  struct SlotInfo {
+    uint64_t key = 0, bytes = 0;
+    bool held = false;
+  };
+  SlotInfo parameter_slot() const { return {parameters_.key, parameters_.bytes, parameters_.held}; }
+  SlotInfo gradient_slot() const { return {gradients_.key, gradients_.bytes, gradients_.held}; }
+
+ private:
+  struct Slot {
+    Lane::Kind kind{};
+    uint64_t key = 0, bytes = 0, offset = 0;
+    bool held = false;
+  };
+  DeviceUnit(UnitSpec spec, DevicePool& pool) : spec_(std::move(spec)), pool_(pool) {}
+  Communicator& comm() const { return *spec_.shard_comm; }
+  Engine& engine() const { return spec_.shard_comm->engine(); }
+  size_t count() const { return spec_.params.size(); }
+  const Layout& layout() const { return *definition_.layout; }
+  bool has_grad(size_t i) const { return !spec_.params[i].frozen; }
+  bool has_sharded_grad(size_t i) const {  // of its own, with elements on this rank
+    return has_grad(i) && !layout().tied(i) && layout().piece(comm().rank(), i).count;
+  }
+
+  // creation
+  Status refuse_what_is_missing() const;
+  size_t bytes_for_host() const;
+  Status place();
+  Status check_device_memory(const void* pointer, const char* what, size_t index) const;
+
+  // Tables of where shards and sharded gradients lie, the mover's and the replicas' sum's. Making some may fail: then there are
+  // none until it succeeds.
+  Status name_shards(std::vector<std::byte*> places);
+  Status name_sharded_grads(std::vector<std::byte*> places);
+  Status check_named(bool named) const;
+  Status check_index(size_t index) const;
+  Status check_has_grad(size_t index) const;
+  Status no_work() const;
+  Status refuse_capture() const;
+  Status take(Slot& slot);                                                        // within a step of the mover
+  Status give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers = {});  // beside the mover's
+  std::byte* slot_address(const Slot& slot, uint64_t offset) const;
+  uint64_t agreed(OpCode op, uint8_t flags) const;
+  Status check_reduce(const ReduceRequest& request) const;
+  Status move_sharded_grads(void* const* places);
+  Status prepare_pack(const void* const* grads);
+  Status pack() const;
+  Status give_result(fsccl_reduce_result_t* result, bool of_replicas) const;
+  Status set_norm_of_nothing(cuda::DevicePointer norm) const;
+
+  // HSDP, device_unit_replicas.cpp
+  Status join_replicas();
+  void leave_replicas();
+  Status look_for_failure() const;  // of any of the unit's communicators
+  Status sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm);
+  Status send_state(int root);
+  Result<uint64_t> hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const;
+
+  UnitSpec spec_;
+  DevicePool& pool_;
+  UnitDefinition definition_;
+  std::unique_ptr<DeviceMover> mover_;
+  std::unique_ptr<ReplicaSum> replica_sum_;  // null: without a replicate_comm
+  uint64_t key_ = 0;
+  int rank_in_pool_ = 0;
+  Slot parameters_{.kind = Lane::Kind::parameters}, gradients_{.kind = Lane::Kind::gradients};
+  bool keep_ = false;
+  bool counted_ = false;  // as a unit of its pool and communicator
+  ShardPlaces shards_, sharded_grads_;
+  bool shards_named_ = false, sharded_grads_named_ = false;
+  bool reduces_here_ = false;  // this rank has pieces of gradients
+  // For the host: the norm of a reduction whose result goes there, or pieces of shards that are compared.
+  std::unique_ptr<cuda::HostMemory::Bytes> for_host_;
+
+  cuda::Stream stream_ = nullptr;
+  bool unsharded_ = false;
+  bool contents_valid_ = false;
+  bool changed_ = true;
+  bool reduced_once_ = false, replicas_pending_ = false;
+  GradScaling scaling_;
+  std::optional<cuda::OwnedEvent> read_;  // a kept slot's parameters, by the stream of the last reshard
+  std::vector<const void*> packed_from_;  // the caller's gradients that pack_ is for
+  std::shared_ptr<const cuda::CastTable> pack_;
+};
+
+}  // namespace fsccl

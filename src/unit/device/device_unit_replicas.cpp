@@ -1,0 +1,126 @@
+// A unit on a GPU and its replicas (HSDP): the second phase of a reduction, and the shards brought into step or compared.
+#include <algorithm>
+#include <cstring>
+
+#include "base/hash.h"
+#include "comm/device/collectives.h"
+#include "unit/device/device_unit.h"
+#include "unit/replica_check.h"
+
+namespace fsccl {
+namespace {
+
+constexpr size_t kPiece = 64 << 10;  // of a shard that is compared
+
+}  // namespace
+
+size_t DeviceUnit::bytes_for_host() const { return spec_.replicate_comm ? kPiece : sizeof(cuda::DeviceNorm); }
+
+// What a stream is let go with when the shard_comm fails is garbage: replicas that would sum it must know first.
+Status DeviceUnit::join_replicas() {
+  if (!spec_.replicate_comm) return success();
+  spec_.replicate_comm->dependents++;
+  engine().make_heir(spec_.replicate_comm->engine());
+  FSCCL_ASSIGN(replica_sum_, ReplicaSum::create({spec_, definition_, pool_}));
+  return success();
+}
+
+void DeviceUnit::leave_replicas() {
+  replica_sum_.reset();  // waits
+  if (!spec_.replicate_comm) return;
+  engine().disinherit(spec_.replicate_comm->engine());
+  spec_.replicate_comm->dependents--;
+}
+
+Status DeviceUnit::look_for_failure() const {
+  for (Communicator* comm : {spec_.shard_comm, spec_.replicate_comm}) {
+    if (!comm) continue;
+    comm->engine().look_for_failure();
+    if (comm->engine().failed()) return comm->engine().failure();
+  }
+  return success();
+}
+
+Status DeviceUnit::sum_over_replicas(const DeviceMover::Reduce& reduce, cuda::DevicePointer norm) {
+  ReplicaSum::Call call;
+  call.stream = reduce.stream;
+  call.slot = reduce.slot;
+  call.before = mover_->released(Lane::Kind::gradients);
+  call.norm = norm;
+  call.divisor = scaling_.replicas_divisor();
+  call.hash = mix_in_order(agreed(OpCode::all_reduce, 0), static_cast<uint64_t>(call.divisor));
+  return replica_sum_->add(std::move(call));
+}
+
+Status DeviceUnit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted*) {
+  FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
+  FSCCL_TRY(check_replica_root(spec_, root));
+  if (!wait) return no_work();
+  FSCCL_TRY(look_for_failure());
+  FSCCL_TRY(refuse_capture());
+  DeviceCollectives& on = DeviceCollectives::of(*spec_.replicate_comm);
+  FSCCL_TRY(on.prepare(pool_.device().ordinal()));
+  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));  // the last unshard reads the shards, the next one follows
+  Status sent = send_state(root);
+  FSCCL_TRY(mover_->took(Lane::Kind::parameters, stream_, OpCode::broadcast_state));
+  changed_ = true;
+  *state = FSCCL_OK;
+  return sent;
+}
+
+// All in one call, and what the unit's own block holds as one piece of it.
+Status DeviceUnit::send_state(int root) {
+  Communicator& replicas = *spec_.replicate_comm;
+  std::vector<DeviceCall> calls;
+  CollectiveCall call;
+  call.op = OpCode::broadcast;
+  call.root = root;
+  const auto add = [&](std::byte* begin, uint64_t bytes) {
+    call.output = begin;
+    call.count = bytes;
+    calls.push_back(device_call(call, nullptr, nullptr, replicas.rank(), replicas.size(), stream_));
+  };
+  bool in_block = false;
+  for (size_t i = 0; i < count(); i++) {
+    const uint64_t elements = layout().piece(comm().rank(), i).count;
+    if (layout().tied(i) || !elements) continue;
+    if (shards_.in_block(shards_.places[i]))
+      in_block = true;
+    else
+      add(shards_.places[i], elements * dtype_size(spec_.params[i].dtype));
+  }
+  if (in_block) add(shards_.block, shards_.block_bytes);
+  return DeviceCollectives::of(replicas).run(calls);
+}
+
+// In pieces, in the order of the stream, which may wait for peers: so not straight into ordinary memory (host_memory.h).
+Result<uint64_t> DeviceUnit::hash_of_shard(size_t index, const cuda::OwnedEvent& copied) const {
+  const cuda::Device& device = pool_.device();
+  const uint64_t bytes = layout().piece(comm().rank(), index).count * dtype_size(spec_.params[layout().owner(index)].dtype);
+  const auto from = reinterpret_cast<cuda::DevicePointer>(shards_.places[index]);
+  std::vector<std::byte> copy(bytes);
+  for (uint64_t begin = 0; begin < bytes; begin += kPiece) {
+    const uint64_t here = std::min<uint64_t>(bytes - begin, kPiece);
+    FSCCL_TRY(device.check("cuMemcpyAsync", device.driver().copy_async(for_host_->device(), from + begin, here, stream_)));
+    FSCCL_TRY(copied.record(stream_));
+    FSCCL_TRY(copied.finish(comm().deadline(), [this] { return comm().engine().intact(); }));
+    std::memcpy(copy.data() + begin, for_host_->as<std::byte>(), here);
+  }
+  return hash_shard(copy.data(), bytes);
+}
+
+Status DeviceUnit::verify_replicas() {
+  FSCCL_TRY(check_has_replicas(spec_, "compare"));
+  FSCCL_TRY(look_for_failure());
+  FSCCL_TRY(refuse_capture());
+  const cuda::Current current(pool_.device());
+  FSCCL_ASSIGN(const cuda::OwnedEvent copied, cuda::OwnedEvent::create(pool_.device()));
+  std::vector<uint64_t> hashes(count());
+  for (size_t i = 0; i < count(); i++) {
+    FSCCL_ASSIGN(hashes[i], hash_of_shard(i, copied));
+  }
+  FSCCL_TRY(look_for_failure());
+  return compare_replicas(spec_, hashes);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,261 @@
+// A unit on a GPU through a step.
+#include <bit>
+
+#include "base/hash.h"
+#include "base/user_call.h"
+#include "cuda/pointer.h"
+#include "unit/device/device_unit.h"
+#include "unit/replica_check.h"
+
+namespace fsccl {
+
+// In order with all that ranks do with slots of the pool.
+Status DeviceUnit::take(Slot& slot) {
+  if (slot.bytes) {
+    FSCCL_ASSIGN(slot.offset, pool_.take(slot.key, slot.bytes, slot.kind == Lane::Kind::parameters, stream_));
+  }
+  slot.held = true;
+  return success();
+}
+
+Status DeviceUnit::give_back(Slot& slot, std::vector<cuda::MemoryOperation> readers) {
+  slot.held = false;
+  if (!slot.bytes) return success();
+  std::vector<cuda::MemoryOperation> released = mover_->released(slot.kind);
+  released.insert(released.end(), readers.begin(), readers.end());
+  return pool_.give_back(slot.key, stream_, std::move(released));
+}
+
+std::byte* DeviceUnit::slot_address(const Slot& slot, uint64_t offset) const {
+  return reinterpret_cast<std::byte*>(pool_.slots(rank_in_pool_) + slot.offset + offset);
+}
+
+// What all ranks must have alike when they do this. The mover adds how often they have.
+uint64_t DeviceUnit::agreed(OpCode op, uint8_t flags) const {
+  return mix_in_order(mix_in_order(definition_.hash, pool_.history_hash()), static_cast<uint64_t>(op) << 8 | flags);
+}
+
+Status DeviceUnit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted*) {
+  if (!wait) return no_work();
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  FSCCL_TRY(refuse_capture());
+  engine().look_for_failure();
+  if (engine().failed()) return engine().failure();
+  FSCCL_TRY(check_named(shards_named_));
+  const bool own = writable || spec_.sharing == FSCCL_SHARING_COPY_ON_WRITE;
+  const bool kept = parameters_.held && contents_valid_ && !changed_ && !own, again = parameters_.held && !kept;
+  FSCCL_TRY(mover_->begin(Lane::Kind::parameters, stream_));
+  if (!parameters_.held) FSCCL_TRY(take(parameters_));
+  if (again) {
+    const cuda::Current current(pool_.device());
+    FSCCL_TRY(read_->make_wait(stream_));
+  }
+  DeviceMover::Gather gather{.stream = stream_, .slot = parameters_.offset, .writable = own, .kept = kept, .again = again};
+  gather.flags = static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0));
+  gather.hash = agreed(OpCode::unshard, gather.flags);
+  unsharded_ = true;
+  contents_valid_ = !own;  // what is written to is not the shards any more
+  changed_ = changed_ && own;
+  *state = FSCCL_OK;
+  return mover_->gather(gather);
+}
+
+Status DeviceUnit::reshard() {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+  FSCCL_TRY(refuse_capture());
+  unsharded_ = false;
+  if (keep_) {
+    const cuda::Current current(pool_.device());
+    FSCCL_TRY(read_->record(stream_));
+  } else {
+    contents_valid_ = false;
+    FSCCL_TRY(give_back(parameters_));
+  }
+  return engine().failed() ? engine().failure() : success();  // which does not keep the slot
+}
+
+Status DeviceUnit::param(size_t index, fsccl_view_t* view) const {
+  FSCCL_TRY(check_index(index));
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before param()", spec_.name);
+  if (engine().failed()) return engine().failure();
+  const uint64_t elements = layout().numel(index);
+  *view = {elements ? slot_address(parameters_, definition_.wire_map.offset[index]) : nullptr, elements, 0,
+           definition_.wire_dtypes[index]};
+  return success();
+}
+
+Status DeviceUnit::shard(size_t index, fsccl_view_t* view) const {
+  FSCCL_TRY(check_index(index));
+  const Piece piece = layout().piece(comm().rank(), index);
+  *view = {piece.count ? shards_.places[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  return success();
+}
+
+Status DeviceUnit::set_shards(void* const* shards) {
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+  std::vector<std::byte*> places = shards_.places;
+  for (size_t i = 0; i < count(); i++) {
+    const size_t owner = layout().owner(i);
+    if (!shards[owner] || !layout().piece(comm().rank(), i).count) continue;
+    FSCCL_TRY(check_device_memory(shards[owner], "shard", owner));
+    places[i] = static_cast<std::byte*>(shards[owner]);
+  }
+  FSCCL_TRY(name_shards(std::move(places)));
+  changed_ = true;
+  return success();
+}
+
+Status DeviceUnit::check_has_grad(size_t index) const {
+  if (has_grad(index)) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+              spec_.name);
+}
+
+Status DeviceUnit::grad(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  FSCCL_TRY(check_has_grad(index));
+  if (!gradients_.held) {
+    if (engine().failed()) return engine().failure();
+    FSCCL_TRY(refuse_capture());
+    FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
+    FSCCL_TRY(take(gradients_));
+    FSCCL_TRY(mover_->took(Lane::Kind::gradients, stream_));
+  }
+  const uint64_t elements = layout().numel(index);
+  *view = {elements ? slot_address(gradients_, definition_.grad_map.offset[index]) : nullptr, elements, 0, spec_.reduce_dtype};
+  return success();
+}
+
+Status DeviceUnit::sharded_grad(size_t index, fsccl_view_t* view) const {
+  FSCCL_TRY(check_index(index));
+  FSCCL_TRY(check_has_grad(index));
+  if (replica_sum_ && spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
+  const Piece piece = layout().piece(comm().rank(), index);
+  *view = {piece.count ? sharded_grads_.places[layout().owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  return success();
+}
+
+Status DeviceUnit::check_reduce(const ReduceRequest& request) const {
+  if (request.first || request.count)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has one slot for all gradients: reduce all of them (first = count = 0)",
+                spec_.name);
+  if (request.grads && gradients_.held)
+    return fail(FSCCL_ERR_INVALID_STATE,
+                "unit '{}' has gradients in its slot (grad() was called): pass grads = NULL, or do not call grad()", spec_.name);
+  if (!request.grads && !gradients_.held && gradients_.bytes)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has no gradients to reduce: write them to grad() first, or pass them in grads",
+                spec_.name);
+  for (size_t i = 0; request.grads && i < count(); i++)
+    if (has_grad(i) && !layout().tied(i) && layout().numel(i) && !request.grads[i])
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "grads[{}] (parameter '{}' of unit '{}') is NULL", i, spec_.params[i].name,
+                  spec_.name);
+  return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
+}
+
+Status DeviceUnit::move_sharded_grads(void* const* given) {
+  std::vector<std::byte*> places = sharded_grads_.places;
+  for (size_t i = 0; i < count(); i++)
+    if (has_sharded_grad(i) && given[i]) places[i] = static_cast<std::byte*>(given[i]);
+  if (places == sharded_grads_.places && sharded_grads_named_) return success();
+  for (size_t i = 0; i < count(); i++)
+    if (has_sharded_grad(i)) FSCCL_TRY(check_device_memory(places[i], "sharded gradient", i));
+  return name_sharded_grads(std::move(places));
+}
+
+// A table of the caller's own gradients, which pack() copies into the slot. Who passes the same pointers again finds it made.
+Status DeviceUnit::prepare_pack(const void* const* grads) {
+  const std::vector<const void*> from(grads, grads + count());
+  if (from == packed_from_) return success();
+  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
+  std::vector<cuda::CastPiece> pieces;
+  for (size_t i = 0; i < count(); i++) {
+    if (!has_grad(i) || layout().tied(i) || !layout().numel(i)) continue;
+    FSCCL_TRY(check_device_memory(grads[i], "gradient", i));
+    pieces.push_back({reinterpret_cast<cuda::DevicePointer>(grads[i]), pool_.slots(rank_in_pool_) + definition_.grad_map.offset[i],
+                      layout().numel(i), spec_.reduce_dtype, spec_.reduce_dtype});
+  }
+  mover_->finish(Lane::Kind::gradients);  // the old one may be in use
+  packed_from_.clear();
+  pack_.reset();
+  if (!pieces.empty()) {
+    FSCCL_ASSIGN(pack_, kernels->make_casts(pieces, cuda::CastBase::destinations));
+  }
+  packed_from_ = from;
+  return success();
+}
+
+// In one launch.
+Status DeviceUnit::pack() const {
+  if (!pack_) return success();
+  FSCCL_ASSIGN(const cuda::DeviceKernels* kernels, cuda::DeviceKernels::of(pool_.device()));
+  Status packed = kernels->cast(*pack_, 0, gradients_.offset, stream_);
+  if (!packed.ok()) engine().fail_all(packed.error());  // the others have begun
+  return packed;
+}
+
+// Of no elements at all: nothing is launched that would write it.
+Status DeviceUnit::set_norm_of_nothing(cuda::DevicePointer norm) const {
+  const cuda::Device& device = pool_.device();
+  const cuda::Current current(device);
+  FSCCL_TRY(device.check("cuMemsetD8Async", device.driver().fill_async(norm, 0, sizeof(cuda::DeviceNorm), stream_)));
+  return device.check("cuMemsetD8Async",
+                      device.driver().fill_async(norm + offsetof(cuda::DeviceNorm, finite), 1, 1, stream_));  // little endian
+}
+
+// It is in host memory when the launch that has written it is over, which the host finds out without the driver: a call that waits
+// there for peers may keep them out, where ranks are threads of a process (host_memory.h).
+Status DeviceUnit::give_result(fsccl_reduce_result_t* result, bool of_replicas) const {
+  of_replicas ? replica_sum_->finish() : mover_->finish(Lane::Kind::gradients);
+  FSCCL_TRY(look_for_failure());
+  const cuda::Device& device = pool_.device();
+  const cuda::Current current(device);
+  const cuda::Code code = device.driver().stream_query(stream_);
+  if (code != cuda::kNotReady) FSCCL_TRY(device.check("cuStreamQuery", code));
+  const cuda::DeviceNorm found = reduces_here_ ? *for_host_->as<cuda::DeviceNorm>() : cuda::DeviceNorm{0, 1, 0};
+  *result = {found.sum, found.finite};
+  return success();
+}
+
+Status DeviceUnit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted*) {
+  static_assert(sizeof(fsccl_reduce_result_t) == sizeof(cuda::DeviceNorm) &&
+                offsetof(fsccl_reduce_result_t, finite) == offsetof(cuda::DeviceNorm, finite));
+  if (!wait) return no_work();
+  FSCCL_TRY(look_for_failure());
+  FSCCL_TRY(check_reduce(request));
+  FSCCL_TRY(refuse_capture());
+  int ordinal = -1;
+  const bool to_device = request.result && cuda::on_device(request.result, &ordinal);
+  if (to_device) FSCCL_TRY(check_device_memory(request.result, "the result of the reduction, beside the gradient,", 0));
+  if (request.sharded_grads) FSCCL_TRY(move_sharded_grads(request.sharded_grads));
+  FSCCL_TRY(check_named(sharded_grads_named_));
+  if (request.grads) FSCCL_TRY(prepare_pack(request.grads));
+  FSCCL_TRY(mover_->begin(Lane::Kind::gradients, stream_));
+  if (!gradients_.held) FSCCL_TRY(take(gradients_));
+
+  DeviceMover::Reduce reduce{.stream = stream_, .slot = gradients_.offset};
+  const bool final = replica_sum_ && !request.defer_replicas;
+  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
+  reduce.run.epilogue = {scaling.scale, scaling.divisor, request.accumulate};
+  const cuda::DevicePointer norm = to_device        ? reinterpret_cast<cuda::DevicePointer>(request.result)
+                                   : request.result ? for_host_->device()
+                                                    : 0;
+  reduce.run.norm = final ? 0 : norm;  // of what comes out in the end
+  reduce.flags = static_cast<uint8_t>((request.accumulate ? 1 : 0) | (final ? 2 : 0));
+  reduce.hash = mix_in_order(agreed(OpCode::reduce_grads, reduce.flags), std::bit_cast<uint64_t>(request.scale));
+  Status done = request.grads ? pack() : success();
+  if (done.ok()) done = mover_->reduce(reduce);
+  if (done.ok() && final) done = sum_over_replicas(reduce, norm);
+  Status given = give_back(gradients_, final ? replica_sum_->released() : std::vector<cuda::MemoryOperation>());
+  reduced_once_ = true;
+  replicas_pending_ = replica_sum_ && !final;
+  FSCCL_TRY(std::move(done));
+  FSCCL_TRY(std::move(given));
+  if (!spec_.marks_changes) changed_ = true;
+  if (to_device && !reduces_here_) FSCCL_TRY(set_norm_of_nothing(norm));
+  for (size_t i = 0; request.shard_ready && !replicas_pending_ && i < count(); i++)
+    if (has_sharded_grad(i)) call_user("shard_ready", [&] { request.shard_ready(request.shard_ready_context, request.handle, i); });
+  *state = FSCCL_OK;
+  return request.result && !to_device ? give_result(request.result, final) : success();
+}
+
+}  // namespace fsccl

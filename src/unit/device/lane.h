@@ -1,0 +1,95 @@
+// One succession of operations of a unit on a GPU, of its parameters or of its gradients: where streams tell peers how far they
+// are, and wait for them. Operations of a lane follow each other, also when the caller names another stream; lanes do not wait for
+// each other.
+//
+// Words of a lane, in the line that a rank has for each peer:
+//   ready   "my part is in my slot": a hash of everything that ranks must agree on. Who waits, waits for equality, so a rank that
+//           runs another operation is never read. There are two words, for odd and even operations: a peer is ahead by one at most,
+//           for it enters its next operation only after this rank has entered the present one.
+//   done    "I read your slot no more": the number of the operation. Waited for by whoever writes the slot next, at any later time:
+//           the pool has such waits, so a lane stays until they are over.
+// and in the line that it has for itself, which the host reads to see how far its own streams are:
+//   begun, ended   numbers of steps, which are operations and the taking of slots.
+//
+// So nothing of CUDA is asked to find out what is over: the watchdog (watchdog.h) only reads memory.
+#pragma once
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "unit/device/inboxes.h"
+#include "plan/fingerprint.h"
+
+namespace fsccl {
+
+class Lane {
+ public:
+  enum class Kind : uint8_t { parameters, gradients };
+  Lane(Communicator& comm, InboxChannel channel, Kind kind);
+  ~Lane();
+  Lane(const Lane&) = delete;
+
+  int rank() const { return inboxes().rank(); }
+  int ranks() const { return inboxes().ranks(); }
+
+  // A step: begin() before slots are taken for it, then enter() if it is an operation, or take_only(), then whatever it does, then
+  // end(). What begin() was given a stream for follows the step before. Between, an error that peers do not have has put the ranks
+  // out of step: the caller fails the communicator.
+  Status begin(cuda::Stream stream);
+  // `hash`: of all that ranks must agree on. op, flags: for the watchdog's messages.
+  void enter(OpCode op, uint8_t flags, uint64_t hash);
+  void take_only(OpCode op);
+  Status signal(int tick, cuda::Stream stream);
+  Status wait(const std::vector<int>& peers, int tick, cuda::Stream stream);  // empty: all
+  // `reads_no_more`: of peers' slots, and has not said so.
+  Status end(cuda::Stream stream, bool reads_no_more);
+  // Waits that are over when every peer has read what this rank's slot held in the last operation that moved something.
+  std::vector<cuda::MemoryOperation> released() const;
+  Status wait_released(cuda::Stream stream) { return put(released(), stream); }
+  // Waits of another lane's, within a step.
+  Status wait_for(std::vector<cuda::MemoryOperation> waits, cuda::Stream stream) { return put(std::move(waits), stream); }
+
+  bool idle() const { return inboxes().reached(inboxes().read(number(), rank(), begun_ + 1), steps_); }
+  // By the host, until all steps have ended. The watchdog sees to it that this does not last for ever.
+  void finish() const;
+
+ private:
+  friend class Watchdog;
+  static constexpr size_t kMostOutstanding = 64;
+  struct Outstanding {
+    uint64_t step = 0;
+    Inboxes::Entry entry;     // number 0: takes a slot only
+    int64_t deadline_ns = 0;  // 0: its stream has not come to it, as far as was seen
+  };
+
+  Inboxes& inboxes() const { return *channel_.inboxes; }
+  uint32_t number() const { return channel_.number; }
+  int ready_word(uint64_t sequence) const { return ready_ + static_cast<int>(sequence % 2); }
+  void finish_with_peers();  // ... and no peer reads what this rank offered
+  Status put(std::vector<cuda::MemoryOperation> operations, cuda::Stream stream) const;
+  void note(const Outstanding& one);
+  template <class Holds>
+  void wait_for_streams(const Holds& holds) const;
+
+  // For the watchdog, in its thread.
+  bool look();     // false: nothing is outstanding
+  void release();  // lets this rank's streams go, as far as one look can
+  void compare_logs(const Outstanding& one);
+  void check_time(Outstanding& one);
+  std::string describe(const Inboxes::Entry& entry) const;
+  std::string missing(const Outstanding& one, int* peer) const;
+
+  Communicator& comm_;
+  const InboxChannel channel_;
+  const int ready_, done_, begun_;  // words; begun_ is in the line of this rank itself, and `ended` is behind it
+  cuda::Stream stream_ = nullptr;
+  uint64_t steps_ = 0, sequence_ = 0, hash_ = 0;
+  std::atomic<uint64_t> moved_{0};  // the last operation whose end says `done`
+  mutable std::mutex mutex_;        // what follows
+  std::array<Outstanding, kMostOutstanding> outstanding_;
+  uint64_t first_ = 0, next_ = 0;  // of those, in order
+};
+
+}  // namespace fsccl

@@ -1,0 +1,91 @@
+#include "unit/device/p2p_mover.h"
+
+#include "pool/device/device_pool.h"
+#include "pool/device/reach.h"
+
+namespace fsccl {
+bool P2pMover::reaches_all(const Request& request) { return request.pool.slots_of(*request.spec.shard_comm).ok(); }
+
+Result<std::unique_ptr<DeviceMover>> P2pMover::create(const Request& request) {
+  Communicator& comm = *request.spec.shard_comm;
+  Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(comm);
+  Status mine = slots.ok() ? cuda::DeviceKernels::of(request.pool.device()).take_status() : slots.take_status();
+  FSCCL_TRY(agree(comm, std::move(mine), fmt::format("make unit '{}' by peer-to-peer access", request.spec.name),
+                  FSCCL_ERR_NOT_AVAILABLE));
+  FSCCL_ASSIGN(const InboxChannel channel, InboxChannel::open(comm, request.pool.comm(), request.pool.device(), request.spec.name));
+  std::unique_ptr<P2pMover> mover(new P2pMover(request, slots.take()));
+  mover->parameters_ = std::make_unique<Lane>(comm, channel, Lane::Kind::parameters);
+  mover->gradients_ = std::make_unique<Lane>(comm, channel, Lane::Kind::gradients);
+  return std::unique_ptr<DeviceMover>(std::move(mover));
+}
+
+Result<std::unique_ptr<StreamProgram>> P2pMover::program(const Plan& plan, const std::vector<std::byte*>& places) const {
+  std::vector<cuda::DevicePointer> addresses;
+  for (std::byte* const place : places) addresses.push_back(reinterpret_cast<cuda::DevicePointer>(place));
+  FSCCL_ASSIGN(StreamPlan compiled, compile(plan, 1, addresses, StreamOptions::of_process()));
+  return StreamProgram::make(pool_.device(), std::move(compiled), slots_);
+}
+
+// The old one's tables go first, so that the new ones take their memory: to allocate some may wait for all that the GPU was given,
+// and so for a peer in this process that already waits for this rank. The caller has finished the lane.
+Status P2pMover::remake(std::unique_ptr<StreamProgram>& which, const Plan& plan, const std::vector<std::byte*>& places) const {
+  which.reset();
+  FSCCL_ASSIGN(which, program(plan, places));
+  return success();
+}
+
+Status P2pMover::place_shards(const std::vector<std::byte*>& shards) {
+  const UnitShape& shape = definition_.unshard_shape;
+  parameters_->finish();
+  FSCCL_TRY(remake(read_, unshard_private(shape, false), shards));
+  FSCCL_TRY(remake(writable_, unshard_private(shape, true), shards));
+  return remake(kept_, unshard_kept(shape), shards);
+}
+
+Status P2pMover::place_sharded_grads(const std::vector<std::byte*>& grads) {
+  UnitShape shape = definition_.reduce_shape;
+  // Those with a gradient, as the plan numbers its buffers.
+  std::vector<std::byte*> places;
+  for (size_t i = 0; i < spec_.params.size(); i++) {
+    if (spec_.params[i].frozen || definition_.layout->tied(i)) continue;
+    shape.params.push_back(i);
+    places.push_back(grads[i]);
+  }
+  if (shape.params.empty()) places = grads;
+  gradients_->finish();
+  return remake(reduce_, reduce_grads(shape), places);
+}
+
+Status P2pMover::took(Lane::Kind kind, cuda::Stream stream, OpCode what) {
+  lane(kind).take_only(what);
+  return lane(kind).end(stream, false);
+}
+
+// From enter() on peers count on this rank: what stops it half way stops the communicator.
+Status P2pMover::run(Status entered, Lane& lane, StreamProgram& program, uint64_t slot, cuda::Stream stream,
+                     const ReduceRun& reduce) {
+  // A rank that has nothing to read says so, too: the others cannot tell.
+  const bool offered = &program != kept_.get();
+  Status ran = entered.ok() ? program.run(lane, slot, stream, reduce) : std::move(entered);
+  if (ran.ok()) ran = lane.end(stream, offered && !program.plan().says_done);
+  if (ran.ok()) return ran;
+  Error error = ran.error();
+  error.rank = lane.rank();
+  spec_.shard_comm->engine().fail_all(error);
+  (void)lane.end(stream, false).ok();  // so that nobody waits for what was not put there
+  return ran;
+}
+
+Status P2pMover::gather(const Gather& gather) {
+  Lane& lane = *parameters_;
+  StreamProgram* const program = (gather.kept ? kept_ : gather.writable ? writable_ : read_).get();
+  lane.enter(OpCode::unshard, gather.flags, gather.hash);
+  return run(gather.again ? lane.wait_released(gather.stream) : success(), lane, *program, gather.slot, gather.stream, {});
+}
+
+Status P2pMover::reduce(const Reduce& reduce) {
+  gradients_->enter(OpCode::reduce_grads, reduce.flags, reduce.hash);
+  return run(success(), *gradients_, *reduce_, reduce.slot, reduce.stream, reduce.run);
+}
+
+}  // namespace fsccl

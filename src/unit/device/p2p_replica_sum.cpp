@@ -1,0 +1,66 @@
+#include "unit/device/p2p_replica_sum.h"
+
+#include "pool/device/device_pool.h"
+#include "pool/device/reach.h"
+
+namespace fsccl {
+
+using Kind = StreamAction::Kind;
+
+Result<std::unique_ptr<ReplicaSum>> P2pReplicaSum::create(const DeviceMover::Request& request) {
+  Communicator& replicas = *request.spec.replicate_comm;
+  Result<std::vector<cuda::DevicePointer>> slots = request.pool.slots_of(replicas);
+  FSCCL_TRY(
+      agree(replicas, slots.ok() ? success() : slots.take_status(), fmt::format("sum unit '{}' over replicas", request.spec.name)));
+  FSCCL_ASSIGN(const InboxChannel channel,
+               InboxChannel::open(replicas, request.pool.comm(), request.pool.device(), request.spec.name));
+  std::unique_ptr<P2pReplicaSum> made(new P2pReplicaSum(request, slots.take()));
+  made->lane_ = std::make_unique<Lane>(replicas, channel, Lane::Kind::gradients);
+  return std::unique_ptr<ReplicaSum>(std::move(made));
+}
+
+Status P2pReplicaSum::place(const ShardPlaces& grads) {
+  StreamPlan plan;
+  plan.rank = lane_->rank();
+  plan.ranks = lane_->ranks();
+  StreamAction cast{.kind = Kind::cast}, reduce{.kind = Kind::reduce};
+  const fsccl_dtype_t dtype = spec_.grad_dtype;
+  uint64_t offset = 0;
+  for (size_t i = 0; i < spec_.params.size(); i++) {
+    const uint64_t count = definition_.layout->piece(spec_.shard_comm->rank(), i).count;
+    if (spec_.params[i].frozen || definition_.layout->tied(i) || !count) continue;
+    const auto place = reinterpret_cast<cuda::DevicePointer>(grads.places[i]);
+    cast.casts.push_back({place, offset, count, dtype, dtype});
+    reduce.folds.push_back({offset, place, count, dtype, dtype});
+    offset += room(spec_, count);
+  }
+  if (!cast.casts.empty()) plan.actions.push_back(std::move(cast));
+  plan.actions.push_back({.kind = Kind::signal});
+  plan.actions.push_back({.kind = Kind::wait});
+  if (!reduce.folds.empty()) plan.actions.push_back(std::move(reduce));
+  lane_->finish();
+  program_.reset();  // the new one takes the memory of its tables (p2p_mover.cpp)
+  FSCCL_ASSIGN(program_, StreamProgram::make(pool_.device(), std::move(plan), slots_));
+  return success();
+}
+
+Status P2pReplicaSum::run(Call& call) {
+  FSCCL_TRY(lane_->wait_for(std::move(call.before), call.stream));
+  FSCCL_TRY(program_->run(*lane_, call.slot, call.stream, {.epilogue = {.divisor = call.divisor}, .norm = call.norm}));
+  return lane_->end(call.stream, true);
+}
+
+// From enter() on the replicas count on this rank: what stops it half way stops the communicator.
+Status P2pReplicaSum::add(Call call) {
+  FSCCL_TRY(lane_->begin(call.stream));
+  lane_->enter(OpCode::all_reduce, 0, call.hash);
+  Status ran = run(call);
+  if (ran.ok()) return ran;
+  Error error = ran.error();
+  error.rank = lane_->rank();
+  spec_.replicate_comm->engine().fail_all(error);
+  (void)lane_->end(call.stream, false).ok();  // so that nobody waits for what was not put there
+  return ran;
+}
+
+}  // namespace fsccl

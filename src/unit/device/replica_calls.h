@@ -1,0 +1,37 @@
+// Sums over replicas that do not reach each other's memory: all-reduces of the sharded gradients in place, put together as one
+// call of the replicate_comm's collectives (collectives.h): those of the unit's own block are one. Wider floats are then added as
+// NCCL does it, in an order of its own, unless FSCCL_REPRODUCIBLE says otherwise. The norm is of the sums, and takes a launch of
+// its own.
+#pragma once
+#include "comm/device/collectives.h"
+#include "unit/device/replica_sum.h"
+#include "kernels/cuda/device_kernels.h"
+
+namespace fsccl {
+
+class ReplicaCalls final : public ReplicaSum {
+ public:
+  static Result<std::unique_ptr<ReplicaSum>> create(const DeviceMover::Request& request);
+  ~ReplicaCalls() override;
+
+  Status place(const ShardPlaces& grads) override;
+  Status add(Call call) override;
+  std::vector<cuda::MemoryOperation> released() const override { return {}; }
+  void finish() const override;
+
+ private:
+  explicit ReplicaCalls(const DeviceMover::Request& request)
+      : spec_(request.spec), definition_(request.definition), pool_(request.pool) {}
+  DeviceCollectives& on() const { return DeviceCollectives::of(*spec_.replicate_comm); }
+  Status run(const Call& call);
+
+  const UnitSpec& spec_;
+  const UnitDefinition& definition_;
+  DevicePool& pool_;
+  const cuda::DeviceKernels* kernels_ = nullptr;
+  std::vector<DeviceCall> calls_;
+  std::shared_ptr<const cuda::ReduceTable> norms_;  // of each gradient by itself; null: there are none
+  std::optional<cuda::OwnedEvent> added_;           // behind the last call
+};
+
+}  // namespace fsccl

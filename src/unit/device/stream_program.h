@@ -1,0 +1,50 @@
+// A unit's plan as a program of a stream (stream_plan.h), with its tables in device memory. Made once, when the unit is; run with
+// the offset at which its slot lies today, the same on all ranks.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "unit/device/lane.h"
+#include "unit/device/stream_plan.h"
+
+namespace fsccl {
+
+struct ReduceRun {
+  cuda::ReduceEpilogue epilogue;
+  cuda::DevicePointer norm = 0;
+};
+
+class StreamProgram {
+ public:
+  // `slots`: where each rank's slots begin, as this process sees them.
+  static Result<std::unique_ptr<StreamProgram>> make(const cuda::Device& device, StreamPlan plan,
+                                                     std::vector<cuda::DevicePointer> slots);
+  // Within a step of `lane` that was entered. The slot of every rank is at `offset` of its slots.
+  Status run(Lane& lane, uint64_t offset, cuda::Stream stream, const ReduceRun& reduce = {});
+  const StreamPlan& plan() const { return plan_; }
+
+ private:
+  StreamProgram(const cuda::Device& device, const cuda::DeviceKernels& kernels, StreamPlan plan,
+                std::vector<cuda::DevicePointer> slots)
+      : device_(device), kernels_(kernels), plan_(std::move(plan)), slots_(std::move(slots)) {}
+  struct Tables {  // of an action
+    std::shared_ptr<const cuda::CastTable> casts;
+    std::shared_ptr<const cuda::ReduceTable> folds;
+    std::vector<size_t> sizes;
+  };
+  Result<Tables> make_tables(const StreamAction& action) const;
+  static constexpr size_t kMostInBatch = 512;
+  cuda::Code copy_batches(const std::vector<size_t>& sizes, cuda::Stream stream);
+  // Of a copy or a place.
+  Status run_copies(const StreamAction& action, const Tables& tables, uint64_t offset, cuda::Stream stream);
+  cuda::DevicePointer own() const { return slots_[static_cast<size_t>(plan_.rank)]; }
+
+  const cuda::Device& device_;
+  const cuda::DeviceKernels& kernels_;
+  StreamPlan plan_;
+  std::vector<cuda::DevicePointer> slots_, bases_, sources_, destinations_;  // the last three of the run of now
+  std::vector<Tables> tables_;                                               // by action
+  bool takes_batches_ = false;                                               // the driver, copies several in a call
+};
+
+}  // namespace fsccl

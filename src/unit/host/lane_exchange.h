@@ -1,0 +1,63 @@
+// What ranks of different hosts exchange of a unit (comm/hosts.h): pieces of its parameters or gradients, as a list of tensors
+// that lie in the unit's slots. Made once; a step only says where the slots are, and where sharded gradients are.
+#pragma once
+#include <vector>
+
+#include "comm/list.h"
+#include "plan/unit_plans.h"
+#include "unit/host/slot_set.h"
+
+namespace fsccl {
+
+class Communicator;
+
+class LaneExchange {
+ public:
+  // How an operation begins that is submitted for it.
+  struct Prepare {
+    void (*call)(Operation& op, const void* context) = nullptr;
+    const void* context = nullptr;
+  };
+  enum class Kind : uint8_t {
+    parameters,     // gathered; they stay in place
+    contributions,  // gradients, summed to the sharded gradients
+    partial_sums,   // sums of hosts, which lie where UnitShape::sums says, summed in place
+  };
+
+  LaneExchange() = default;
+  // Of the shape's parameters. `holders`: for each rank of the layout, who of `ranks` ranks brings its pieces or gets their sums;
+  // below 0: these are not exchanged here. `self`: which of them this rank is.
+  LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks, int self);
+
+  bool empty() const { return runs_.empty(); }
+  // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not empty. `sharded_grads`: of
+  // contributions, by parameter.
+  Status run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);
+
+ private:
+  struct Run {  // a tensor: pieces that touch
+    size_t slot = 0;
+    uint64_t offset = 0, bytes = 0;
+    uint64_t own = 0;  // bytes in it before this rank's
+    fsccl_dtype_t dtype{};
+    int last = 0;          // who has its end
+    size_t parameter = 0;  // contributions: all of it
+  };
+  struct Part {
+    size_t slot = 0;
+    uint64_t offset = 0, count = 0;
+    fsccl_dtype_t dtype{};
+    int holder = 0;
+    size_t parameter = 0;
+  };
+  void add(const Part& part, fsccl_dtype_t received, int self);
+
+  Kind kind_ = Kind::parameters;
+  size_t ranks_ = 1;
+  std::vector<Run> runs_;
+  std::vector<size_t> counts_;  // [run][rank]
+  std::vector<fsccl_tensor_t> tensors_;
+  std::vector<fsccl_dtype_t> received_;
+};
+
+}  // namespace fsccl

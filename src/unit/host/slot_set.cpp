@@ -1,0 +1,76 @@
+#include "unit/host/slot_set.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace fsccl {
+
+SlotSet::SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role, std::vector<uint64_t> bytes)
+    : pool_(&pool),
+      part_(part),
+      host_rank_(host_rank),
+      unit_key_(unit_key),
+      role_(role),
+      bytes_(std::move(bytes)),
+      offset_(bytes_.size()),
+      names_(bytes_.size()),
+      held_(bytes_.size()) {}
+
+uint64_t SlotSet::total_bytes() const { return std::accumulate(bytes_.begin(), bytes_.end(), uint64_t{0}); }
+
+Result<uint64_t> SlotSet::take(size_t k, const Pool::Taker& taker) {
+  uint64_t free_since = 0;
+  if (bytes_[k]) {
+    FSCCL_ASSIGN(const Pool::Slot slot, pool_->take(part_, host_rank_, name(k), bytes_[k], stable(), taker));
+    offset_[k] = slot.offset;
+    free_since = slot.free_since;
+  }
+  held_[k] = true;
+  held_count_++;
+  return free_since;
+}
+
+Result<uint64_t> SlotSet::take_all(const Pool::Taker& taker) {
+  uint64_t free_since = 0;
+  for (size_t k = 0; k < size(); k++) {
+    Result<uint64_t> taken = take(k, taker);
+    if (!taken.ok()) {
+      abandon();
+      return taken;
+    }
+    free_since = std::max(free_since, taken.value());
+  }
+  return free_since;
+}
+
+Status SlotSet::give_back(size_t k, uint64_t position) {
+  held_[k] = false;
+  held_count_--;
+  return bytes_[k] ? pool_->give_back(part_, name(k), position) : success();
+}
+
+Status SlotSet::give_back_all(uint64_t position) {
+  for (size_t k = 0; k < size() && any_held(); k++)
+    if (held_[k]) FSCCL_TRY(give_back(k, position));
+  return success();
+}
+
+Status SlotSet::intact(size_t k) const {
+  SlotWatch* const watch = pool_->watch();
+  return watch && held_[k] && bytes_[k] ? watch->intact(part_, key(k)) : success();
+}
+
+void SlotSet::withdrawn() {
+  held_[0] = false;
+  held_count_ = 0;
+}
+
+void SlotSet::abandon() {
+  if (!any_held()) return;
+  const uint64_t position = pool_->open_position();
+  (void)give_back_all(position).ok();
+  pool_->done_last();
+}
+
+}  // namespace fsccl

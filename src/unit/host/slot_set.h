@@ -1,0 +1,62 @@
+// A unit's slots of one role in one part of its pool: one for all parameters, or one for each (SlotMap). Who takes and gives back
+// does so in the order of the program, alike on all ranks. A slot without bytes is held by name only.
+#pragma once
+#include <vector>
+
+#include "layout/layout.h"
+#include "pool/host/pool.h"
+
+namespace fsccl {
+
+class SlotSet {
+ public:
+  enum class Role : uint8_t { parameters, gradients };
+  static constexpr unsigned kIndexBits = 21;  // of a key: which slot, and of which role; above it the unit
+
+  SlotSet() = default;
+  SlotSet(Pool& pool, Part part, int host_rank, uint64_t unit_key, Role role, std::vector<uint64_t> bytes);
+
+  size_t size() const { return bytes_.size(); }
+  Part part() const { return part_; }
+  int host_rank() const { return host_rank_; }
+  bool stable() const { return role_ == Role::parameters; }
+  uint64_t key(size_t k) const { return unit_key_ << kIndexBits | k << 1 | (role_ == Role::gradients ? 1 : 0); }
+  uint64_t bytes(size_t k) const { return bytes_[k]; }
+  uint64_t total_bytes() const;
+  bool held(size_t k) const { return held_[k]; }
+  bool any_held() const { return held_count_ > 0; }
+
+  // The position that every rank must have released before the slot is written.
+  Result<uint64_t> take(size_t k, const Pool::Taker& taker);
+  Result<uint64_t> take_all(const Pool::Taker& taker);  // none is held; all or none
+  Status give_back(size_t k, uint64_t position);
+  Status give_back_all(uint64_t position);  // that are held
+  void abandon();                           // gives back what is held, which this rank uses no more
+
+  Status intact(size_t k) const;  // debug mode: nobody wrote beyond it, if it is held
+
+  void withdrawn();  // a kept one, which the pool has taken back
+
+  // Of a slot that was taken.
+  uint64_t offset(size_t k) const { return offset_[k]; }
+  std::byte* base(size_t k) const { return pool_->address(part_, host_rank_, offset_[k]); }
+
+ private:
+  Pool* pool_ = nullptr;
+  Part part_{};
+  int host_rank_ = 0;
+  uint64_t unit_key_ = 0;
+  Role role_{};
+  const Pool::SlotName& name(size_t k) {
+    if (!names_[k].of) [[unlikely]]
+      names_[k] = pool_->name_of(key(k));
+    return names_[k];
+  }
+
+  std::vector<uint64_t> bytes_, offset_;
+  std::vector<Pool::SlotName> names_;  // of slots that were taken
+  std::vector<bool> held_;
+  size_t held_count_ = 0;
+};
+
+}  // namespace fsccl

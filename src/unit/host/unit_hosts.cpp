@@ -1,0 +1,225 @@
+// A unit whose ranks are on several hosts. Each host has slots of its own, which its ranks fill and fold as those of a unit on one
+// host do; between hosts each byte crosses once, over the lanes (comm/hosts.h):
+//
+//   unshard        the ranks of a host gather what they hold in its slots; the ranks of a lane exchange that for what other hosts
+//                  hold; then all of the host wait for its lanes, or pull from who has it, where slots are each rank's own
+//   reduce_grads   the ranks of a host fold their gradients, each the pieces of its lane's ranks, in its own gradient slot; the
+//                  ranks of a lane sum these over hosts; then each rank takes its sum from the slot, scales it, and puts it into
+//                  its sharded gradient
+//
+// Sums between hosts are in the accumulator's type (fp32, fp64 for fp64), so that they are rounded where those of one host are: at
+// the end. Where that is not the gradients' type they lie behind the gradients in the slot, which is longer by them: by what the
+// ranks of a lane hold of the unit. Their order is that of the ranks of a host, then of hosts.
+//
+// FSCCL_REPRODUCIBLE=placement, and FSCCL_HIERARCHY=off, sum in rank order over all ranks instead, with the bits of one host: each
+// rank's gradients, in their own type, go to whoever sums them into its sharded gradients. That is more bytes between hosts where
+// these have several ranks, and what is done in any case where each has one.
+#include <algorithm>
+#include <numeric>
+
+#include "base/config.h"
+#include "base/hash.h"
+#include "base/round_up.h"
+#include "unit/host/unit.h"
+
+namespace fsccl {
+
+Communicator& Unit::here() const { return span_ ? span_->hosts->host() : comm(); }
+
+// Collective, blocking. From here on *unshard is of the ranks of this host, and so is reduce_shape_.
+Status Unit::span_hosts(UnitShape* unshard) {
+  FSCCL_ASSIGN(Hosts * hosts, comm().hosts());
+  const ConfigRef settings = config();
+  span_ = std::make_unique<HostSpan>();
+  HostSpan& span = *span_;
+  span.hosts = hosts;
+  span.by_hosts = settings->reproducible == Reproducible::kRun && settings->hierarchy != HierarchyMode::kOff &&
+                  hosts->count() < hosts->seats().size();  // else hosts have one rank each, whose gradient is the host's sum
+  const Hosts::Seat seat = hosts->seat();
+  // Of each rank of the host, the ranks of the shard_comm that it acts for: itself; those of other hosts that its lane brings;
+  // those whose sums go by its lane.
+  std::vector<std::vector<int>> own(hosts->here()), brought(hosts->here()), summed(hosts->here());
+  span.holders.assign(hosts->seats().size(), -1);
+  for (size_t rank = 0; rank < hosts->seats().size(); rank++) {
+    const auto [host, place] = hosts->seats()[rank];
+    const size_t lane = hosts->lane_of(rank);
+    const int layout_rank = static_cast<int>(rank);
+    if (host == seat.host) own[place] = {layout_rank};
+    if (host != seat.host) brought[lane].push_back(layout_rank);
+    summed[lane].push_back(layout_rank);
+    if (hosts->lane() && lane == seat.place) span.holders[rank] = static_cast<int>(host);
+  }
+  span.sums_among = hosts->lane();
+  span.carrier = static_cast<int>(seat.place % hosts->lanes());
+  span.carries = hosts->here() > hosts->lanes();
+  span.nothing.name = "between_hosts";
+  span.nothing.rank = comm().rank();
+  span.nothing.ranks = comm().size();
+
+  unshard->rank = static_cast<int>(seat.place);
+  if (Communicator* const lane = hosts->lane())
+    span.parameters = LaneExchange(*unshard, LaneExchange::Kind::parameters, span.holders, lane->size(), lane->rank());
+  unshard->holds = std::move(brought);
+  span.spread = PlannedUnit(unshard_spread(*unshard));
+  unshard->holds = std::move(own);
+  span.entered = PlannedUnit(unshard_kept(*unshard));
+  reduce_shape_.rank = unshard->rank;
+  reduce_shape_.holds = std::move(summed);
+  if (!span.by_hosts) {
+    span.sums_among = &comm();
+    span.carrier = static_cast<int>(seat.place);
+    span.carries = false;
+    std::iota(span.holders.begin(), span.holders.end(), 0);
+    return success();
+  }
+  place_sums();
+  return success();
+}
+
+// The same on all ranks. What one rank sums lies one behind the other, by who gets it, so that it crosses in few pieces.
+void Unit::place_sums() {
+  const HostSpan& span = *span_;
+  const auto& seats = span.hosts->seats();
+  SumPlaces& sums = reduce_shape_.sums;
+  sums.dtype = accumulator_of(spec_.reduce_dtype, spec_.grad_dtype);
+  sums.offset.assign(count(), std::vector<uint64_t>(seats.size()));
+  const bool in_place = sums.dtype == spec_.reduce_dtype;
+  const uint64_t size = dtype_size(sums.dtype);
+  // Of each lane, by host: the ranks of the layout whose pieces it sums.
+  std::vector<std::vector<std::vector<int>>> lanes(span.hosts->lanes(), std::vector<std::vector<int>>(span.hosts->count()));
+  for (size_t rank = 0; rank < seats.size(); rank++)
+    lanes[span.hosts->lane_of(rank)][seats[rank].host].push_back(static_cast<int>(rank));
+  std::vector<uint64_t> longest = grad_map_.slots;
+  for (const auto& of_hosts : lanes) {
+    std::vector<uint64_t> end = grad_map_.slots;
+    for (const std::vector<int>& ranks : of_hosts)
+      for (size_t i = 0; i < count(); i++)
+        for (const int rank : ranks) {
+          if (!has_grad(i) || layout_->tied(i)) continue;
+          const Piece piece = layout_->piece(rank, i);
+          uint64_t& next = end[grad_map_.slot_of(i)];
+          sums.offset[i][static_cast<size_t>(rank)] = in_place ? grad_map_.offset[i] + piece.begin * size : next;
+          next += in_place ? 0 : piece.count * size;
+        }
+    for (size_t k = 0; k < end.size(); k++) longest[k] = std::max(longest[k], round_up(end[k], 64));
+  }
+  grad_map_.slots = longest;
+  grad_map_.bytes = std::accumulate(longest.begin(), longest.end(), uint64_t{0});
+  reduce_shape_.slot = grad_map_;
+}
+
+void Unit::plan_reduction(GradReduction& reduction) const {
+  if (!span_) reduction.planned = PlannedUnit(fsccl::reduce_grads(reduce_shape_));
+  if (!span_) return;
+  if (span_->by_hosts) reduction.planned = PlannedUnit(reduce_partials(reduce_shape_));
+  const auto kind = span_->by_hosts ? LaneExchange::Kind::partial_sums : LaneExchange::Kind::contributions;
+  if (const Communicator* const among = span_->sums_among)
+    reduction.between_hosts = LaneExchange(reduce_shape_, kind, span_->holders, among->size(), among->rank());
+}
+
+// The next stage, one of the ranks of this host.
+Status Unit::on_host(const PlannedUnit& planned, const Binding* bindings, const OperationSettings& settings,
+                     const Fingerprint& fingerprint, Chain* chain) {
+  Operation* op = nullptr;
+  fsccl_status_t state;
+  FSCCL_TRY(here().engine().acquire(&op, settings, fingerprint));
+  run_plan(*op, planned, bindings);
+  chain->follow(*op);
+  FSCCL_TRY(here().engine().submit(*op, false, &state));
+  chain->passed(here().engine());
+  return success();
+}
+
+// ... or of the ranks of a lane, or of all.
+Status Unit::exchange(LaneExchange& pieces, Communicator& among, const SlotSet& slots, const OperationSettings& settings,
+                      const Fingerprint& fingerprint, Chain* chain) {
+  if (pieces.empty()) return success();
+  struct Context {
+    const Chain& chain;
+    const OperationSettings& settings;
+    const Fingerprint& fingerprint;
+    bool dry_run;
+  } const context{*chain, settings, fingerprint, pool().dry_run()};
+  // Ranks that disagree are told what they called, not what it is made of.
+  const auto prepare = [](Operation& op, const void* given) {
+    const auto& [before, finishes, called, dry_run] = *static_cast<const Context*>(given);
+    const Fingerprint list = op.fingerprint;
+    op.fingerprint = called;
+    op.fingerprint.sequence = list.sequence;
+    op.fingerprint.history = mix_hash(called.history, list.history);
+    op.scale = finishes.scale;
+    op.divisor = finishes.divisor;
+    op.accumulate = finishes.accumulate;
+    op.dry_run = dry_run;
+    before.follow(op);
+  };
+  FSCCL_TRY(pieces.run(among, slots, sharded_grads_, {prepare, &context}));
+  chain->passed(among.engine());
+  return success();
+}
+
+// moves: not if the slots have it all still.
+Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool writable, uint64_t released, Chain* chain) {
+  Fingerprint fingerprint;
+  fill_fingerprint(&fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (moves ? 0 : 2)));
+  FSCCL_TRY(on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
+  if (!moves) return success();
+  const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
+  if (Communicator* const lane = span_->hosts->lane()) FSCCL_TRY(exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
+  fingerprint.flags |= 4;  // the last stage
+  const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
+  return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
+}
+
+// `finishes`: of the sum over all.
+Status Unit::sum_between_hosts(GradReduction& reduction, const OperationSettings& finishes, Fingerprint fingerprint, Chain* chain) {
+  const bool by_hosts = span_->by_hosts;
+  if (by_hosts) FSCCL_TRY(on_host(reduction.planned, reduction.bindings.data(), {}, fingerprint, chain));
+  if (Communicator* const among = span_->sums_among)
+    FSCCL_TRY(exchange(reduction.between_hosts, *among, grads_, by_hosts ? OperationSettings{} : finishes, fingerprint, chain));
+  if (!span_->carries) return success();
+  fingerprint.flags |= 4;
+  return on_host(span_->entered, reduction.bindings.data(), {}, fingerprint, chain);
+}
+
+void Unit::end_between_hosts(Operation& op, const Chain& chain) const {
+  op.plan = &span_->nothing;
+  op.dry_run = pool().dry_run();
+  chain.follow(op);
+}
+
+// Takes this rank's sums from the slots where they are. If all ranks have exchanged their gradients, the sums have gone to the
+// sharded gradients, and only the norm is left to take.
+Completion Unit::hosts_summed(Operation& op) {
+  const GradReduction& reduction = reduction_of(op);
+  Unit& unit = unit_of(op);
+  const HostSpan& span = *unit.span_;
+  const SumPlaces& sums = unit.reduce_shape_.sums;
+  for (size_t k = 0; k < reduction.params.size(); k++) {
+    const size_t i = reduction.params[k];
+    const Piece piece = unit.layout_->piece(unit.comm().rank(), i);
+    if (!piece.count) continue;
+    const void* source = unit.sharded_grads_[i];
+    Reduce fold{};
+    fold.sources = &source;
+    fold.n = 1;
+    fold.from = fold.to = unit.spec_.grad_dtype;
+    fold.dst = unit.sharded_grads_[i];
+    fold.count = piece.count;
+    fold.norm = op.want_norm ? &op.norm : nullptr;
+    if (span.by_hosts) {
+      const uint64_t at = reduction.bindings[unit.spec_.by_parameter ? k : 0].table_offset +
+                          sums.offset[i][static_cast<size_t>(unit.comm().rank())];
+      source = unit.regions_[static_cast<size_t>(span.carrier)].mapped + at;
+      fold.from = sums.dtype;
+      fold.scale = op.scale;
+      fold.divisor = op.divisor;
+      fold.accumulate = op.accumulate;
+    }
+    if (!op.dry_run && (span.by_hosts || fold.norm)) reduce(fold);
+    shard_ready(op, i);
+  }
+  return shards_summed(op);
+}
+
+}  // namespace fsccl

@@ -1,0 +1,256 @@
+// Gradients through a step: grad() takes the slot where they are born; reduce_grads folds every rank's slots into this rank's
+// sharded gradients and gives the slots back. Peers read a slot until they have folded, so its bytes may be written again when
+// every rank has reported the position of this reduce as done.
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/user_call.h"
+#include "unit/replica_check.h"
+#include "unit/host/unit.h"
+
+namespace fsccl {
+
+// What the hooks need; in the operation's context.
+struct Unit::Finish {
+  Unit* unit;
+  const GradReduction* reduction;
+  uint64_t position;  // of the gradient slots' return
+  fsccl_reduce_result_t* result;
+  void (*shard_ready)(void*, fsccl_unit_t, size_t);
+  void* shard_ready_context;
+  fsccl_unit_t handle;
+};
+
+Unit::Finish& Unit::finish_of(Operation& op) {
+  static_assert(sizeof(Finish) <= sizeof(Operation::context));
+  return *reinterpret_cast<Finish*>(op.context.data());
+}
+
+namespace {
+// Of the thread that calls shard_ready now: of whom and which. Its sharded gradient is final, though the operation is not over.
+thread_local const Unit* told_unit = nullptr;
+thread_local size_t told_index = 0;
+}  // namespace
+
+void Unit::tell(const Finish& finish, size_t index) {
+  const Unit* const unit_before = std::exchange(told_unit, finish.unit);  // a callback may drive another communicator, which tells
+  const size_t index_before = std::exchange(told_index, index);
+  call_user("shard_ready", [&] { finish.shard_ready(finish.shard_ready_context, finish.handle, index); });
+  told_unit = unit_before;
+  told_index = index_before;
+}
+
+Unit& Unit::unit_of(Operation& op) { return *finish_of(op).unit; }
+const GradReduction& Unit::reduction_of(Operation& op) { return *finish_of(op).reduction; }
+
+// Of a sum over the shard_comm: told to who asked, unless replicas add to it.
+void Unit::shard_ready(Operation& op, size_t index) {
+  const Finish& finish = finish_of(op);
+  if (finish.shard_ready && !finish.unit->spec_.replicate_comm) tell(finish, index);
+}
+
+void Unit::shard_done(Operation& op, const Step& step) { shard_ready(op, reduction_of(op).param_of(step.dst.buffer)); }
+
+Completion Unit::shards_summed(Operation& op) {
+  const Finish& finish = finish_of(op);
+  Unit& unit = *finish.unit;
+  if (finish.position) unit.pool().done(finish.position);
+  if (finish.result) *finish.result = {op.norm.sum, op.norm.finite};
+  if (!unit.spec_.replicate_comm) return Completion::over;
+  unit.shards_summed_.reach(op.fingerprint.sequence);  // lets the sum over the replicas begin
+  return Completion::over;
+}
+
+// The norm is of the sum over all replicas, so it takes a pass of its own.
+Completion Unit::replicas_summed(Operation& op) {
+  const Finish& finish = finish_of(op);
+  const Unit& unit = *finish.unit;
+  Norm norm;
+  for (size_t i = 0; i < unit.count(); i++) {
+    const uint64_t elements = unit.layout_->piece(unit.comm().rank(), i).count;
+    if (!unit.has_grad(i) || unit.layout_->tied(i) || !elements) continue;
+    if (finish.result) {
+      const void* source = unit.sharded_grads_[i];
+      Reduce args{};
+      args.sources = &source;
+      args.n = 1;
+      args.from = args.to = unit.spec_.grad_dtype;
+      args.dst = unit.sharded_grads_[i];
+      args.count = elements;
+      args.norm = &norm;
+      reduce(args);
+    }
+    if (finish.shard_ready) tell(finish, i);
+  }
+  if (finish.result) *finish.result = {norm.sum, norm.finite};
+  return Completion::over;
+}
+
+Status Unit::take_grad_slot(size_t k) {
+  if (grads_.held(k)) return success();
+  FSCCL_TRY(finish(reduced_[k].sequence));  // it may still read the bindings that will change
+  Pool::Taker taker{comm(), {}};
+  fill_fingerprint(&taker.what, OpCode::reduce_grads, layout_->total(), 0);
+  FSCCL_ASSIGN(const uint64_t free_since, grads_.take(k, taker));
+  FSCCL_TRY(wait_released(free_since));
+  if (pool().watch() && grads_.bytes(k))
+    pool().watch()->opened(Part::own, grads_.key(k), pool().seen(grads_.base(k)), Access::write, true);
+  return success();
+}
+
+Status Unit::grad(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  FSCCL_TRY(check_has_grad(index));
+  const size_t k = slot_of(index);
+  FSCCL_TRY(take_grad_slot(k));
+  const uint64_t elements = layout_->numel(index);
+  *view = {elements ? pool().seen(grads_.base(k)) + grad_map_.offset[index] : nullptr, elements, 0, spec_.reduce_dtype};
+  return success();
+}
+
+Status Unit::check_has_grad(size_t index) const {
+  if (has_grad(index)) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "parameter '{}' of unit '{}' is frozen: it has no gradient", spec_.params[index].name,
+              spec_.name);
+}
+
+Status Unit::sharded_grad(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  FSCCL_TRY(check_has_grad(index));
+  const bool told = told_unit == this && told_index == index;
+  if (!told && engine().completed() < reduced_[slot_of(index)].sequence) {
+    if (engine().failed()) return engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being reduced: wait for the work", spec_.name);
+  }
+  if (!told && replica_sequence_ && spec_.replicate_comm->engine().completed() < replica_sequence_) {
+    if (spec_.replicate_comm->engine().failed()) return spec_.replicate_comm->engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "the gradients of unit '{}' are still being summed over the replicas: wait for the work",
+                spec_.name);
+  }
+  const Piece piece = layout_->piece(comm().rank(), index);
+  *view = {piece.count ? sharded_grads_[layout_->owner(index)] : nullptr, piece.count, piece.begin, spec_.grad_dtype};
+  return success();
+}
+
+// Peers fold what they need of this rank's gradients from its slots; its own part is folded from where it is, or, between hosts,
+// from the slots as well.
+void Unit::publish_private(GradReduction& reduction, const void* const* grads) {
+  const uint64_t size = dtype_size(spec_.reduce_dtype);
+  const Stores stores =
+      reduction.planned.bytes_read >= comm().collectives().options().streaming_bytes ? Stores::streaming : Stores::cached;
+  for (size_t k = 0; k < reduction.params.size(); k++) {
+    const size_t i = reduction.params[k];
+    const auto* from = static_cast<const std::byte*>(grads[i]);
+    std::byte* to = grads_.base(grad_map_.slot_of(i)) + grad_map_.offset[i];
+    const Piece own = span_ ? Piece{} : layout_->piece(comm().rank(), i);
+    const uint64_t end = own.begin + own.count, rest = layout_->numel(i) - end;
+    if (own.begin) copy_bytes(to, from, own.begin * size, stores);
+    if (rest) copy_bytes(to + end * size, from + end * size, rest * size, stores);
+    reduction.own_piece(k) = from + own.begin * size;
+  }
+}
+
+// Only between reductions: one in flight writes to the old places.
+void Unit::place_sharded_grads(const GradReduction& reduction, void* const* places) {
+  for (const size_t i : reduction.params)
+    if (places[i] && layout_->piece(comm().rank(), i).count) sharded_grads_[i] = static_cast<std::byte*>(places[i]);
+}
+
+Status Unit::check_reduce(const ReduceRequest& request) const {
+  if (engine().failed()) return engine().failure();
+  if (spec_.replicate_comm && request.sharded_grads)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has a replicate_comm: sharded_grads cannot move", spec_.name);
+  return check_adds_to_replicas(spec_, request.accumulate, reduced_once_, replicas_pending_);
+}
+
+Status Unit::reduce_grads(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  FSCCL_TRY(check_reduce(request));
+  FSCCL_TRY(want(request));
+  FSCCL_TRY(check_grads(request));
+  GradReduction& reduction = wanted_reduction();
+  Communicator* replicas = spec_.replicate_comm;
+  const bool final = !replicas || !request.defer_replicas;  // no more is added to these sums
+  for (const size_t k : reduction.slots) {
+    FSCCL_TRY(take_grad_slot(k));
+    FSCCL_TRY(grads_.intact(k));
+  }
+  FSCCL_TRY(finish_replicas(replica_sequence_));
+  if (request.sharded_grads) place_sharded_grads(reduction, request.sharded_grads);
+  if (request.grads && !pool().dry_run()) publish_private(reduction, request.grads);
+  bind_grads(reduction);
+
+  const Scaling scaling = scaling_.next(spec_, request.scale, request.accumulate, replicas_pending_);
+  Fingerprint fingerprint;
+  fill_fingerprint(&fingerprint, OpCode::reduce_grads, layout_->total(),
+                   static_cast<uint8_t>((request.accumulate ? 1 : 0) | (request.defer_replicas ? 2 : 0)));
+  fingerprint.history = mix_hash(fingerprint.history, std::bit_cast<uint64_t>(request.scale));
+  if (spec_.by_parameter) add_range(&fingerprint);
+  Chain chain;
+  Operation* op = nullptr;
+  OperationSettings finishes;
+  finishes.scale = scaling.scale;
+  finishes.divisor = scaling.divisor;
+  finishes.accumulate = request.accumulate;
+  if (span_) FSCCL_TRY(sum_between_hosts(reduction, finishes, fingerprint, &chain));
+  FSCCL_TRY(engine().acquire(&op, finishes, fingerprint));
+  reduce_sequence_ = op->fingerprint.sequence;
+  const uint64_t position = reduction.slots.empty() ? 0 : pool().open_position();
+  for (const size_t k : reduction.slots) {
+    reduced_[k] = {reduce_sequence_, position};
+    FSCCL_TRY(grads_.give_back(k, position));
+  }
+  if (span_)
+    end_between_hosts(*op, chain);
+  else
+    run_plan(*op, reduction.planned, reduction.bindings.data());
+  fsccl_reduce_result_t* const result = replicas && final ? nullptr : request.result;  // else the second phase gives it
+  op->want_norm = result != nullptr;
+  op->norm = Norm{};
+  op->own_sources = request.grads && !span_ ? reduction.own.data() : nullptr;
+  new (op->context.data())
+      Finish{this, &reduction, position, result, request.shard_ready, request.shard_ready_context, request.handle};
+  op->complete = span_ ? hosts_summed : shards_summed;
+  if (request.shard_ready && !replicas) op->step_done = shard_done;
+  if (!spec_.marks_changes) changed_ = true;
+  reduced_once_ = true;
+  *submitted = {&engine(), reduce_sequence_};
+  replicas_pending_ = replicas && !final;
+  FSCCL_TRY(engine().submit(*op, wait, state));
+  return replicas && final ? reduce_replicas(request, wait, state, submitted) : success();
+}
+
+// HSDP's second phase: the sharded gradients summed over the replicas, once the first phase is through. Those that the unit owns
+// lie in one block and take one operation.
+Status Unit::reduce_replicas(const ReduceRequest& request, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  Communicator& replicas = *spec_.replicate_comm;
+  struct Phase {
+    Unit* unit;
+    const ReduceRequest* request;
+    bool last;
+  } phase{this, &request, false};
+  for (size_t k = 0; k < replica_sums_.size(); k++) {
+    CollectiveCall call = replica_sums_[k];
+    phase.last = k + 1 == replica_sums_.size();
+    call.prepare_context = &phase;
+    call.prepare = [](Operation& op, const void* context) {
+      const auto& [unit, wanted, last] = *static_cast<const Phase*>(context);
+      op.gate = &unit->shards_summed_;
+      op.gate_position = op.gate_sequence = unit->reduce_sequence_;
+      op.gate_engine = &unit->engine();
+      op.divisor = unit->scaling_.replicas_divisor();
+      op.fingerprint.history = mix_hash(op.fingerprint.history, static_cast<uint64_t>(op.divisor));
+      if (!last || (!wanted->result && !wanted->shard_ready)) return;
+      new (op.context.data())
+          Finish{unit, nullptr, 0, wanted->result, wanted->shard_ready, wanted->shard_ready_context, wanted->handle};
+      op.complete = replicas_summed;
+    };
+    FSCCL_TRY(replicas.collectives().run(call, wait, state));
+  }
+  replica_sequence_ = replicas.engine().submitted();
+  *submitted = {&replicas.engine(), replica_sequence_};
+  return success();
+}
+
+}  // namespace fsccl

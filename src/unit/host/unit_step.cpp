@@ -1,0 +1,268 @@
+// Parameters through a step: unshard takes a slot (or finds the kept one), binds it and submits a plan; reshard gives it back.
+#include <algorithm>
+#include <cstring>
+
+#include "base/hash.h"
+#include "unit/replica_check.h"
+#include "unit/host/unit.h"
+
+namespace fsccl {
+
+Status Unit::check_index(size_t index) const {
+  if (index < count()) return success();
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "unit '{}' has {} parameters; {} is not the index of one", spec_.name, count(), index);
+}
+
+Status Unit::finish(uint64_t sequence) {
+  if (engine().completed() >= sequence) return success();
+  fsccl_status_t state;
+  return engine().wait(sequence, -1, &state);
+}
+
+Status Unit::finish_replicas(uint64_t sequence) {
+  if (!sequence || spec_.replicate_comm->engine().completed() >= sequence) return success();
+  fsccl_status_t state;
+  return spec_.replicate_comm->engine().wait(sequence, -1, &state);
+}
+
+Status Unit::check_idle() {
+  auto idle = [](Engine& engine, uint64_t sequence) {
+    fsccl_status_t state;
+    return engine.completed() >= sequence || engine.failed() || !engine.test(sequence, &state).ok() || state == FSCCL_OK;
+  };
+  if (idle(engine(), std::max(unshard_sequence_, reduce_sequence_)) &&
+      (!spec_.replicate_comm || idle(spec_.replicate_comm->engine(), replica_sequence_)))
+    return success();
+  return fail(FSCCL_ERR_INVALID_STATE, "an operation of unit '{}' is in flight: wait for it first", spec_.name);
+}
+
+// Until every rank has released its gradient slots of before `position`.
+Status Unit::wait_released(uint64_t position) {
+  const Deadline deadline = comm().deadline();
+  for (int rank = 0; rank < here().size(); rank++) {
+    const ReleaseLine& line = *releases_[static_cast<size_t>(rank)];
+    if (line.reached() < position) [[unlikely]]
+      FSCCL_TRY(wait_for_release(engine(), comm().rank_of(here().job_rank(rank)), line, position, deadline,
+                                 fmt::format("grad() of unit '{}', whose slot must be free,", spec_.name)));
+  }
+  return success();
+}
+
+void Unit::fill_fingerprint(Fingerprint* fingerprint, OpCode code, uint64_t elements, uint8_t flags) const {
+  fingerprint->op = code;
+  fingerprint->dtype = static_cast<uint8_t>(code == OpCode::unshard ? spec_.wire_dtype : spec_.reduce_dtype);
+  fingerprint->count = elements;
+  fingerprint->flags = flags;
+  fingerprint->history = mix_hash(definition_hash_, pool().history_hash());
+}
+
+// What a plan of this unit is bound to, and what it moves.
+void Unit::run_plan(Operation& op, const PlannedUnit& planned, const Binding* bindings) {
+  op.plan = &planned.plan;
+  op.bindings = bindings;
+  op.dry_run = pool().dry_run();
+  if (planned.bytes_read + planned.bytes_written >= comm().collectives().options().streaming_bytes) op.stores = Stores::streaming;
+  engine().tally().moved(planned.bytes_read, planned.bytes_written);
+}
+
+// Into slots that were taken; what was in them before is released at `released`.
+OperationSettings Unit::gather_settings(uint64_t released) const {
+  OperationSettings settings;
+  settings.releases = releases_.data();
+  settings.released = released;
+  settings.releases_elsewhere = span_ != nullptr;
+  return settings;
+}
+
+Status Unit::unshard(bool writable, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded already: reshard it first", spec_.name);
+  if (engine().failed()) return engine().failure();
+  FSCCL_TRY(finish_replicas(broadcast_sequence_));  // it may be writing the shards
+  const bool beside = writable && shared();         // slots beside the unit's usual ones
+  const bool kept = slots_.any_held() && contents_valid_ && !changed_ && !writable;
+  SlotSet& slots = beside ? writable_slots_ : slots_;
+  uint64_t released = slot_released_;
+  if (!beside) kept_slot_.idle_since = 0;
+  if (!slots.any_held()) {
+    Pool::Taker taker{comm(), {}};
+    fill_fingerprint(&taker.what, OpCode::unshard, layout_->total(), static_cast<uint8_t>(writable ? 1 : 0));
+    FSCCL_ASSIGN(released, slots.take_all(taker));
+  }
+
+  for (size_t k = 0; k < slots.size(); k++) bind_slot(slots, k, &unshard_bindings_[k]);
+  const PlannedUnit& planned = kept ? kept_plan_ : writable ? writable_plan_ : unshard_plan_;
+  Chain chain;
+  Operation* op = nullptr;
+  if (span_) FSCCL_TRY(gather_between_hosts(planned, !kept, writable, released, &chain));
+  FSCCL_TRY(engine().acquire(&op, gather_settings(released), Fingerprint{}));
+  if (span_)
+    end_between_hosts(*op, chain);
+  else
+    run_plan(*op, planned, unshard_bindings_.data());
+  if (pool().watch()) op->owner = this, op->complete = gathered;
+  fill_fingerprint(&op->fingerprint, OpCode::unshard, layout_->total(), static_cast<uint8_t>((writable ? 1 : 0) | (kept ? 2 : 0)));
+  unsharded_ = true;
+  writable_ = writable;
+  if (!beside) contents_valid_ = !writable;  // what is written to is not the shards any more
+  if (!writable) changed_ = false;
+  unshard_sequence_ = op->fingerprint.sequence;
+  *submitted = {&engine(), unshard_sequence_};
+  return engine().submit(*op, wait, state);
+}
+
+Completion Unit::gathered(Operation& op) {
+  Unit& unit = *static_cast<Unit*>(op.owner);
+  const bool copies = unit.copies_on_write() && !unit.writable_;
+  const SlotSet& slots = unit.present_slots();
+  for (size_t k = 0; k < slots.size(); k++)
+    if (slots.held(k) && slots.bytes(k))
+      unit.pool().watch()->opened(slots.part(), slots.key(k), unit.seen_slot(k),
+                                  copies || unit.writable_ ? Access::write : Access::read, false);
+  return Completion::over;
+}
+
+// Where the caller sees a slot of the present parameters.
+std::byte* Unit::seen_slot(size_t k) {
+  const SlotSet& slots = present_slots();
+  return copies_on_write() && !writable_ ? pool().private_address(pool_host_, slots.offset(k)) : pool().seen(slots.base(k));
+}
+
+Status Unit::check_zones() {
+  if (!pool().watch()) return success();
+  const SlotSet& slots = present_slots();
+  for (size_t k = 0; unsharded_ && k < slots.size(); k++) FSCCL_TRY(slots.intact(k));
+  for (size_t k = 0; k < grads_.size(); k++) FSCCL_TRY(grads_.intact(k));
+  return success();
+}
+
+// Those that this rank wrote to slots which it shares with others.
+void Unit::drop_writes() {
+  for (size_t k = 0; copies_on_write() && k < slots_.size(); k++)
+    if (slots_.held(k)) pool().drop_writes(pool_host_, slots_.offset(k), slots_.bytes(k));
+}
+
+Status Unit::reshard() {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is not unsharded", spec_.name);
+  Status finished = finish(unshard_sequence_);  // a failed communicator does not keep the slots
+  SlotSet& slots = present_slots();
+  for (size_t k = 0; k < slots.size() && finished.ok(); k++) finished = slots.intact(k);
+  const bool usual = &slots == &slots_;
+  unsharded_ = false;
+  if (!writable_) drop_writes();
+  const uint64_t position = pool().open_position();
+  if (usual && keep_)
+    kept_slot_.idle_since = slot_released_ = position;
+  else
+    FSCCL_TRY(slots.give_back_all(position));
+  if (usual && !keep_) contents_valid_ = false;
+  pool().done_last();
+  return finished;
+}
+
+Status Unit::release(size_t index) {
+  FSCCL_TRY(check_index(index));
+  if (!spec_.by_parameter)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has one slot for all parameters: reshard it, or make it with by_parameter = 1",
+                spec_.name);
+  FSCCL_TRY(check_there(index, "release()"));
+  Status finished = finish(unshard_sequence_);
+  SlotSet& slots = present_slots();
+  const size_t k = slot_of(index);
+  if (finished.ok()) finished = slots.intact(k);
+  if (copies_on_write() && !writable_) pool().drop_writes(pool_host_, slots.offset(k), slots.bytes(k));
+  const uint64_t position = pool().open_position();
+  FSCCL_TRY(slots.give_back(k, position));
+  pool().done_last();
+  return finished;
+}
+
+Status Unit::check_there(size_t index, const char* call) {
+  if (!unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is sharded: unshard it before {}", spec_.name, call);
+  if (present_slots().held(slot_of(index))) return success();
+  return fail(FSCCL_ERR_INVALID_STATE, "parameter {} ('{}') of unit '{}' was released: it is there again after the next unshard",
+              index, spec_.params[index].name, spec_.name);
+}
+
+Status Unit::param(size_t index, fsccl_view_t* view) {
+  FSCCL_TRY(check_index(index));
+  FSCCL_TRY(check_there(index, "param()"));
+  if (engine().completed() < unshard_sequence_) {
+    if (engine().failed()) return engine().failure();
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is still being unsharded: wait for its work before param()", spec_.name);
+  }
+  const uint64_t elements = layout_->numel(index);
+  std::byte* const slot = seen_slot(slot_of(index));
+  *view = {elements ? slot + wire_map_.offset[index] : nullptr, elements, 0, wire_dtypes_[index]};
+  return success();
+}
+
+Status Unit::shard(size_t index, fsccl_view_t* view) const {
+  FSCCL_TRY(check_index(index));
+  const Piece piece = layout_->piece(comm().rank(), index);
+  *view = {piece.count ? shards_[index] : nullptr, piece.count, piece.begin, spec_.params[index].dtype};
+  return success();
+}
+
+Status Unit::set_shards(void* const* shards) {
+  if (spec_.replicate_comm)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' has a replicate_comm, whose ranks know each other's shards by address",
+                spec_.name);
+  if (unsharded_) return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' is unsharded: reshard it before its shards move", spec_.name);
+  FSCCL_TRY(check_idle());
+  for (size_t i = 0; i < count(); i++) {
+    const size_t owner = layout_->owner(i);
+    if (shards[owner] && layout_->piece(comm().rank(), i).count) shards_[i] = static_cast<std::byte*>(shards[owner]);
+    unshard_bindings_[slots_.size() + i].base = shards_[i];
+  }
+  changed_ = true;
+  return success();
+}
+
+Status Unit::broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  FSCCL_TRY(check_has_replicas(spec_, "bring into step"));
+  FSCCL_TRY(check_replica_root(spec_, root));
+  Communicator& replicas = *spec_.replicate_comm;
+  FSCCL_TRY(check_idle());
+  if (replicas.engine().mirrored()) return send_state(root, wait, state, submitted);
+  Operation* op = nullptr;
+  FSCCL_TRY(replicas.engine().acquire(&op, OperationSettings{}, Fingerprint{}));
+  const PlannedUnit& planned = broadcast_plans_[static_cast<size_t>(root)];
+  op->plan = &planned.plan;
+  op->bindings = broadcast_bindings_.data();
+  op->fingerprint.op = OpCode::broadcast_state;
+  op->fingerprint.count = layout_->shard_total(comm().rank());
+  op->fingerprint.root = root;
+  op->fingerprint.history = definition_hash_;
+  changed_ = true;
+  replica_sequence_ = broadcast_sequence_ = op->fingerprint.sequence;
+  *submitted = {&replicas.engine(), op->fingerprint.sequence};
+  return replicas.engine().submit(*op, wait, state);
+}
+
+Status Unit::send_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted) {
+  Communicator& replicas = *spec_.replicate_comm;
+  std::vector<fsccl_tensor_t> tensors;
+  std::vector<size_t> counts;
+  counts.reserve(count());
+  for (size_t i = 0; i < count(); i++) {
+    if (layout_->tied(i) || !shards_[i]) continue;
+    counts.push_back(layout_->piece(comm().rank(), i).count);
+    fsccl_tensor_t tensor{};
+    tensor.recv = shards_[i];
+    tensor.counts = &counts.back();
+    tensor.dtype = spec_.params[i].dtype;
+    tensors.push_back(tensor);
+  }
+  ListCall call{};
+  call.kind = ListKind::broadcast;
+  call.tensors = tensors.data();
+  call.count = tensors.size();
+  call.root = root;
+  changed_ = true;
+  FSCCL_TRY(replicas.lists().run(replicas.collectives(), call, wait, state));
+  replica_sequence_ = broadcast_sequence_ = replicas.engine().submitted();
+  *submitted = {&replicas.engine(), replica_sequence_};
+  return success();
+}
+
+}  // namespace fsccl

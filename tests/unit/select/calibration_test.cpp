@@ -1,0 +1,118 @@
+// The measurement at start: whatever the ranks' speeds, all come out of it, with the same costs and the same next tick. Threads
+// over a real channel, whose functions are wrapped to make a rank slow at a given point.
+#include "select/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <vector>
+
+#include "tests/unit/wrapped_channel.h"
+
+namespace fsccl {
+namespace {
+
+using namespace testing;
+
+constexpr uint32_t kEngineTicks = 8;  // what an engine signals before it waits for its peers
+
+Costs measure(int rank, int ranks, Wrapped& channel, uint32_t* tick) {
+  const fsccl_transport_ops_t ops = Wrapped::ops();
+  return calibrate({&ops, &channel, rank, ranks, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr}, ranks - 1, {}, tick);
+}
+
+void signal_as_the_engine_may(Wrapped& channel, uint32_t tick) {
+  for (uint32_t i = 0; i < kEngineTicks; i++) {
+    fsccl_transport_line_t line{};
+    line.tick = tick + i;
+    shm_transport()->signal(channel.channel, &line);
+  }
+}
+
+TEST(Calibration, AllTakeOverTheSame) {
+  for (int ranks = 2; ranks <= 4; ranks++) {
+    std::vector<Costs> costs(static_cast<size_t>(ranks));
+    std::vector<uint32_t> ticks(costs.size());
+    over_channel(ranks, [&](int rank, Wrapped& channel, uint32_t tick) {
+      costs[static_cast<size_t>(rank)] = measure(rank, ranks, channel, &tick);
+      ticks[static_cast<size_t>(rank)] = tick;
+    });
+    for (size_t rank = 1; rank < costs.size(); rank++) {
+      EXPECT_EQ(ticks[rank], ticks[0]);
+      EXPECT_EQ(costs[rank].exchange, costs[0].exchange);
+      EXPECT_EQ(costs[rank].slot_cached.ns, costs[0].slot_cached.ns);
+      EXPECT_EQ(costs[rank].copy_per_byte, costs[0].copy_per_byte);
+    }
+  }
+}
+
+// One of the two is so slow at an exchange that the other gives up, and then does not see at once what that one gives up with: the
+// lines that come next, also the engine's, must not lie over it.
+TEST(Calibration, WhoGivesUpWaitsForTheSlowOne) {
+  for (uint32_t i = 0; i < 2 * FSCCL_TRANSPORT_TICKS; i++) {
+    const int slow = static_cast<int>(i % 2);
+    std::atomic<uint32_t> polled{0}, tries{0};  // by the other: the last tick, and how often
+    std::atomic<bool> over{false};
+    const int64_t begin = now_ns();
+    over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+      const uint32_t slow_at = tick + 2 + i / 2;
+      if (rank == slow) {
+        channel.on_signal = [&, slow_at](uint32_t signalled) {
+          if (signalled != slow_at) return;
+          const int64_t patience = now_ns() + 25'000'000;  // the other has 20 ms
+          while (now_ns() < patience || polled != slow_at || tries < 2000) std::this_thread::yield();
+        };
+        channel.on_poll = [&](const fsccl_transport_line_t* line, int, uint32_t wanted) {
+          return !line || line->payload[0] == 0 || over || polled > wanted;
+        };
+      } else {
+        channel.on_poll = [&](const fsccl_transport_line_t*, int, uint32_t wanted) {
+          tries = polled.exchange(wanted) == wanted ? tries + 1 : 0;
+          return true;
+        };
+      }
+      const Costs costs = measure(rank, 2, channel, &tick);
+      if (rank != slow) {
+        signal_as_the_engine_may(channel, tick);
+        over = true;
+      }
+      EXPECT_EQ(costs.exchange, Costs{}.exchange);
+    });
+    ASSERT_LT(now_ns() - begin, kLimitNs) << "rank " << slow << ", exchange " << i / 2;
+  }
+}
+
+// Two that share a core find that out, and leave it to the others again.
+TEST(Calibration, EndsAtOnceWhereTheTwoDoNotRunAtOnce) {
+  std::array<std::atomic<int>, 2> signals{};
+  over_channel(2, [&](int rank, Wrapped& channel, uint32_t tick) {
+    channel.on_signal = [&, rank](uint32_t) {
+      signals[static_cast<size_t>(rank)]++;
+      for (const int64_t turn = now_ns() + 10'000; now_ns() < turn;) std::this_thread::yield();
+    };
+    EXPECT_EQ(measure(rank, 2, channel, &tick).origin, CostsOrigin::table);
+  });
+  for (const auto& count : signals) EXPECT_LT(count, 50);
+}
+
+// A rank that has not read the lines of ranks 0 and 1 from before finds them when it comes.
+TEST(Calibration, NobodyIsOverrunAtTheBegin) {
+  std::atomic<bool> waited_for{false}, over{false};
+  over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+    if (rank == 2) {
+      while (!waited_for && !over) std::this_thread::yield();
+      for (int peer = 0; peer < 2; peer++) EXPECT_NE(shm_transport()->poll(channel.channel, peer, tick - 1), nullptr);
+    } else {
+      channel.on_poll = [&](const fsccl_transport_line_t*, int peer, uint32_t) {
+        if (peer == 2) waited_for = true;
+        return true;
+      };
+    }
+    measure(rank, 3, channel, &tick);
+    over = true;
+  });
+}
+
+}  // namespace
+}  // namespace fsccl

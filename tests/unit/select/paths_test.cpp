@@ -1,0 +1,95 @@
+// Which way of a transport bytes go: the fastest that both ends can take, by the word of two ranks for all. Threads over a channel
+// of shared memory whose ways are this test's: each takes some time and nothing else.
+#include "select/paths.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+#include "tests/unit/wrapped_channel.h"
+
+namespace fsccl {
+namespace {
+
+using namespace testing;
+
+constexpr std::array kNames{"first", "slow", "fast"};
+constexpr std::array<int64_t, 3> kTakesNs{300'000, 2'000'000, 0};
+constexpr int kReadyAfter = 3;  // times that somebody asks
+
+struct Ways {
+  int rank = 0, taken = 0, asked = 0;
+  int never = -1;  // this way, on rank 0
+};
+thread_local Ways ways;  // a rank is a thread
+
+fsccl_transport_ops_t ops_with_ways() {
+  fsccl_transport_ops_t ops = Wrapped::ops();
+  ops.put = [](void* channel, int, size_t at, const void* source, size_t bytes) {
+    const int64_t until = now_ns() + kTakesNs[ways.asked > kReadyAfter ? static_cast<size_t>(ways.taken) : 0];
+    size_t ring = 0, slot = 0;
+    std::memcpy(static_cast<std::byte*>(Wrapped::ops().slots(channel, ways.rank, &ring, &slot)) + at, source, bytes);
+    while (now_ns() < until) {
+    }
+  };
+  ops.failure = [](void* channel) { return shm_transport()->failure(static_cast<Wrapped*>(channel)->channel); };
+  ops.path = [](void*, int number) { return number < 3 ? kNames[static_cast<size_t>(number)] : nullptr; };
+  ops.take_path = [](void*, int, int number) {
+    if (number == ways.never && ways.rank == 0) return -1;
+    if (std::exchange(ways.taken, number) != number) ways.asked = 0;
+    return ++ways.asked > kReadyAfter ? 1 : 0;
+  };
+  return ops;
+}
+
+struct FoundPath {
+  std::array<uint8_t, 3> taken{};
+  std::array<uint32_t, 3> ticks{};
+};
+
+// Ranks 1 and 2 are on another host than rank 0.
+FoundPath find(int never) {
+  FoundPath found;
+  over_channel(3, [&](int rank, Wrapped& channel, uint32_t tick) {
+    ways = {rank, 0, 0, never};
+    const fsccl_transport_ops_t ops = ops_with_ways();
+    const Meeting meeting{&ops, &channel, rank, 3, now_ns() + kLimitNs, [](void*) { return 0; }, nullptr};
+    const Paths paths = find_paths(meeting, {topo::LinkClass::core, topo::LinkClass::network, topo::LinkClass::network}, &tick);
+    found.taken[static_cast<size_t>(rank)] = paths[static_cast<size_t>(topo::LinkClass::network)];
+    found.ticks[static_cast<size_t>(rank)] = tick;
+    EXPECT_EQ(paths[static_cast<size_t>(topo::LinkClass::core)], 0);
+    EXPECT_EQ(ways.taken, 0);  // it is the caller that takes what was found
+  });
+  EXPECT_EQ(found.taken[1], found.taken[0]);
+  EXPECT_EQ(found.taken[2], found.taken[0]);
+  EXPECT_EQ(found.ticks[1], found.ticks[0]);
+  EXPECT_EQ(found.ticks[2], found.ticks[0]);
+  return found;
+}
+
+// A rank that does not run for a while ends the measurement, which then says nothing: so more than once, if need be.
+TEST(Paths, TheFastestIsTakenByAll) {
+  int taken = 0;
+  for (int attempt = 0; attempt < 100 && taken == 0; attempt++) {
+    taken = find(-1).taken[0];
+    EXPECT_NE(taken, 1);
+  }
+  EXPECT_EQ(taken, 2);
+}
+
+TEST(Paths, WhatOneCannotTakeNobodyDoes) {
+  for (int attempt = 0; attempt < 5; attempt++) EXPECT_EQ(find(2).taken[0], 0);
+}
+
+TEST(Paths, AreNamed) {
+  const fsccl_transport_ops_t ops = ops_with_ways();
+  Paths paths{};
+  paths[static_cast<size_t>(topo::LinkClass::network)] = 2;
+  EXPECT_STREQ(path_name(ops, nullptr, paths, topo::LinkClass::network), "fast");
+  EXPECT_STREQ(path_name(ops, nullptr, paths, topo::LinkClass::host), "first");
+  EXPECT_EQ(path_name(*shm_transport(), nullptr, paths, topo::LinkClass::network), nullptr);
+}
+
+}  // namespace
+}  // namespace fsccl
