@@ -1,0 +1,135 @@
+// A hundred thousand ranks cost what eight do: memory is counted, and the processor's time.
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <new>
+
+#include "fixtures.h"
+#include "forecast/report.h"
+#include "forecast/search.h"
+#include "forecast/startup.h"
+
+namespace {
+
+thread_local bool counting = false;
+thread_local int64_t live = 0, most = 0;
+
+// The size of a block lies before it.
+void* counted(std::size_t bytes) {
+  auto* const block = static_cast<std::size_t*>(std::malloc(bytes + 2 * sizeof(std::size_t)));
+  if (!block) throw std::bad_alloc();
+  *block = bytes;
+  if (counting) most = std::max(most, live += static_cast<int64_t>(bytes));
+  return block + 2;
+}
+void uncounted(void* pointer) {
+  if (!pointer) return;
+  auto* const block = static_cast<std::size_t*>(pointer) - 2;
+  if (counting) live -= static_cast<int64_t>(*block);
+  std::free(block);
+}
+
+double cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* pointer) noexcept { uncounted(pointer); }
+void operator delete[](void* pointer) noexcept { uncounted(pointer); }
+void operator delete(void* pointer, std::size_t) noexcept { uncounted(pointer); }
+void operator delete[](void* pointer, std::size_t) noexcept { uncounted(pointer); }
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr int kMany = 100'000;
+
+struct Use {
+  int64_t bytes = 0;
+  double ms = 0;
+};
+template <class Work>
+Use least_of(int times, Work work) {
+  Use use{0, 1e9};
+  for (int i = 0; i < times; i++) {
+    live = most = 0;
+    counting = true;
+    const double begin = cpu_ms();
+    work();
+    use.ms = std::min(use.ms, cpu_ms() - begin);
+    counting = false;
+    use.bytes = std::max(use.bytes, most);
+  }
+  return use;
+}
+
+TEST(Scale, PlansOfAUnitTakeAMebibyteAndFiveMilliseconds) {
+  const Model model = model_of(kSmall);
+  for (const char* text : {kHosts, kGpus}) {
+    const Machine machine = machine_of(text);
+    StepConfig setup;
+    setup.ranks = kMany;
+    const Use use = least_of(5, [&] {
+      const UnitPlaces places =
+          UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), !machine.gpu).take();
+      EXPECT_GT(price_unit(places, setup, machine).gather.ns, 0);
+    });
+    EXPECT_LE(use.bytes, 1 << 20) << machine.name;
+    EXPECT_LE(use.ms, 5) << machine.name;
+  }
+}
+
+TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
+  const auto forecast = [](int ranks) {
+    return least_of(1, [&] {
+      Forecaster forecaster(model_of(kSmall), machine_of(kHosts));
+      StepConfig setup;
+      setup.ranks = ranks;
+      EXPECT_TRUE(forecaster.run(setup).ok());
+      EXPECT_TRUE(search(forecaster, setup).ok());
+      EXPECT_TRUE(scaling(forecaster, setup).ok());
+      EXPECT_GT(startup_of(ranks, forecaster.machine(), 60'000).messages, 0);
+    });
+  };
+  const Use few = forecast(1024), many = forecast(kMany);
+  EXPECT_LE(many.ms, 5000);
+  EXPECT_LE(many.bytes, few.bytes + few.bytes / 2);
+}
+
+// The straight line through 64 and 128 hosts, against plans of all hosts.
+TEST(Scale, PricesGoOnInAStraightLine) {
+  const Machine machine = machine_of(kHosts);
+  const Model model = model_of(kSmall);
+  double before = 0;
+  for (const int hosts : {128, 129, 256, 1024}) {
+    StepConfig setup;
+    setup.ranks = hosts * 8;
+    const UnitPlaces places =
+        UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), true).take();
+    const double ns = price_unit(places, setup, machine).gather.ns;
+    EXPECT_GT(ns, 0.99 * before);
+    EXPECT_TRUE(hosts != 129 || std::abs(ns - before) < 0.1 * before) << ns << " after " << before;
+    before = ns;
+  }
+}
+
+TEST(Scale, StartOfManyRanks) {
+  const Machine machine = machine_of(kGpus);
+  const Startup start = startup_of(kMany, machine, 60'000);
+  EXPECT_EQ(start.depth, 6);
+  EXPECT_LE(start.root_sockets, 32);
+  EXPECT_LE(start.inner_sockets, 32);
+  EXPECT_EQ(start.registrar_connections, kMany);
+  EXPECT_EQ(start.list_bytes, 65.0 * kMany);
+  EXPECT_NEAR(static_cast<double>(start.messages), 12.0 * kMany, 10);
+  EXPECT_GT(start.ns(), 1e9);
+  EXPECT_EQ(startup_of(1, machine, 60'000).depth, 0);
+}
+
+}  // namespace
+}  // namespace fsccl::forecast
