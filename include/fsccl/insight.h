@@ -32,7 +32,7 @@ extern "C" {
  *   "keep_bytes", "prefetch" (units), "by_parameter", "checkpoint" (none, full), "codec_ratio",
  *   "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
- *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.05), "source".
+ *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
  * - "search", "what_if", "scaling", "startup", "timeline": true for these parts; "handshake_us" of
  *   a rank for the start.
  *

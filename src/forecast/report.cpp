@@ -25,7 +25,7 @@ class Document : JsonReader {
     if (!check(json)) return problem();
     return success();
   }
-  double calibrated_s = 0, calibrated_tokens = 0, spread = 0.05, handshake_us = kHandshakeNs / 1e3;
+  double calibrated_s = 0, calibrated_tokens = 0, spread = 0.10, handshake_us = kHandshakeNs / 1e3;
   std::string source = "the configuration's";
   int experts = 0;
 
