@@ -25,9 +25,11 @@ KNOWN_BEYOND = {"a100-40gb-70b on 64", "yafsdp-llama-2-7b on 64", "yafsdp-llama-
 def mpt(width):
     """MPT with learned positions: one tied table of 50368 tokens."""
     params = [["attn.Wqkv.weight", [3 * width, width]], ["attn.out_proj.weight", [width, width]],
-              ["ffn.up_proj.weight", [4 * width, width]], ["ffn.down_proj.weight", [width, 4 * width]],
+              ["ffn.up_proj.weight", [4 * width, width]],
+              ["ffn.down_proj.weight", [width, 4 * width]],
               ["norm_1.weight", [width]], ["norm_2.weight", [width]]]
-    root = [["wte.weight", [50368, width]], ["wpe.weight", [2048, width]], ["norm_f.weight", [width]]]
+    root = [["wte.weight", [50368, width]], ["wpe.weight", [2048, width]],
+            ["norm_f.weight", [width]]]
     return root, params
 
 
@@ -35,7 +37,8 @@ def llama(width, ffn, kv, vocabulary):
     params = [["q_proj.weight", [width, width]], ["k_proj.weight", [kv, width]],
               ["v_proj.weight", [kv, width]], ["o_proj.weight", [width, width]],
               ["gate_proj.weight", [ffn, width]], ["up_proj.weight", [ffn, width]],
-              ["down_proj.weight", [width, ffn]], ["norm1.weight", [width]], ["norm2.weight", [width]]]
+              ["down_proj.weight", [width, ffn]], ["norm1.weight", [width]],
+              ["norm2.weight", [width]]]
     root = [["embed_tokens.weight", [vocabulary, width]], ["norm.weight", [width]],
             ["lm_head.weight", [vocabulary, width]]]
     return root, params
@@ -53,7 +56,8 @@ def model_of(name, spec):
 
 def machine_of(name, given):
     own = given.get(name, {"like": name})
-    machine = json.loads((ROOT / "perf/machines" / f"{own['like']}.json").read_text(encoding="utf-8"))
+    file = ROOT / "perf/machines" / f"{own['like']}.json"
+    machine = json.loads(file.read_text(encoding="utf-8"))
     if "ranks_per_host" in own:
         hosts = machine["ranks_per_host"] / own["ranks_per_host"]
         machine["between"]["gb_per_s"] /= hosts
@@ -78,8 +82,9 @@ class Program:
         config, model = self.folder / "config.json", self.folder / "model.json"
         model.write_text(json.dumps(configuration["model"]), encoding="utf-8")
         config.write_text(json.dumps(configuration), encoding="utf-8")
-        done = subprocess.run([self.path, "forecast", str(model), "--config", str(config), "--json"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        command = [self.path, "forecast", str(model), "--config", str(config), "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
         if done.returncode:
             sys.exit(f"{configuration['model']['name']}: {done.stdout}")
         return json.loads(done.stdout)
@@ -97,7 +102,8 @@ def residuals(program, document):
         fixed = {"model": model_of(group["model"], document["models"][group["model"]]),
                  "machine": machine_of(group["machine"], document["machines"])}
         known = setup_of(group, first)
-        calibration = {"configuration": known, "step_s": step_of(known, first), "source": group["source"]}
+        calibration = {"configuration": known, "step_s": step_of(known, first),
+                       "source": group["source"]}
         for row in group["rows"][1:]:
             setup = setup_of(group, row)
             answer = program.forecast({**fixed, **setup, "calibration": calibration})
@@ -123,11 +129,12 @@ def main():
                   f"{answer['step']['step_s']:.3f} | {100 * error:+.1f} | "
                   f"{100 * answer['step']['efficiency']:.1f} | {answer['step']['exposed_s']:.3f} |")
         else:
-            print(f"{name:<34} measured {measured:8.3f} s, forecast {answer['step']['step_s']:8.3f} s: "
-                  f"{100 * error:+6.1f} %")
+            print(f"{name:<34} measured {measured:8.3f} s, "
+                  f"forecast {answer['step']['step_s']:8.3f} s: {100 * error:+6.1f} %")
     median = statistics.median(errors)
-    print(f"{len(found)} held-out points: median {100 * median:.1f} %, worst {100 * errors[-1]:.1f} %, "
-          f"beyond 20 %: {len(beyond)} ({', '.join(beyond) or 'none'}); inside the interval: {inside}")
+    print(f"{len(found)} held-out points: median {100 * median:.1f} %, "
+          f"worst {100 * errors[-1]:.1f} %, beyond 20 %: {len(beyond)} "
+          f"({', '.join(beyond) or 'none'}); inside the interval: {inside}")
     unknown = set(beyond) - KNOWN_BEYOND
     if median > MOST_MEDIAN or unknown:
         sys.exit(f"the forecast has become worse: {sorted(unknown) or f'median {median:.3f}'}")
