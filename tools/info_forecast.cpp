@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "base/program.h"
 #include "forecast_text.h"
@@ -184,6 +185,10 @@ std::optional<Json> ForecastCommand::machine() const {
   std::optional<Json> machine;
   if (machine_ == "here") {
     machine = measure_this_machine();
+    // All ranks are here, also more of them than cores.
+    if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
+        machine && ranks_ > cores)
+      (*machine)["ranks_per_host"] = ranks_;
   } else if (const auto file = find_named(machine_, "machine", machine_folders())) {
     machine = read_json(*file);
   }

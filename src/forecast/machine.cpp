@@ -35,6 +35,9 @@ class Reader : JsonReader {
     if (!number(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) || !links(json))
       return problem();
     machine_.ranks_per_host = static_cast<int>(per_host_);
+    // More ranks than cores share them.
+    if (cores_ > 0 && per_host_ > cores_) machine_.ranks_per_core = per_host_ / cores_;
+    machine_.flops /= machine_.ranks_per_core;
     if (machine_.ranks_per_host < 1)
       return unknown(machine_.name, "how many ranks a host has",
                      "give \"ranks_per_host\" or \"topology\"");
@@ -151,6 +154,7 @@ class Reader : JsonReader {
                     "give one of their kinds",
                     machine_.name, topology_);
     per_host_ = static_cast<double>(places.size());
+    if (!machine_.gpu) cores_ = per_host_;
     const topo::Graph graph(topology);
     const std::vector<topo::Connection> reach = graph.from(places.front());
     for (size_t i = 1; i < places.size(); i++)
@@ -187,6 +191,7 @@ class Reader : JsonReader {
   Machine machine_;
   std::string topology_;
   double per_host_ = 0;
+  double cores_ = 0;  // of a host, where a topology says so
 };
 
 }  // namespace

@@ -4,6 +4,7 @@ import pathlib
 import sys
 import tempfile
 
+from page import page_of
 from program import expect
 from program import run as run_program
 
@@ -67,6 +68,7 @@ with tempfile.TemporaryDirectory() as folder:
     page = pathlib.Path(folder) / "page.html"
     run("llama-3.2-1b", "--ranks", "8", "--report", page)
     html = page.read_text(encoding="utf-8")
+    expect(page_of(html).count["figure"] == 3, "the charts")
     for words in ("two streams", "Memory of a rank", "on more ranks", "<svg", "layers.15"):
         expect(words in html, f"{words}: {html[:2000]}")
     other = pathlib.Path(folder) / "more.json"

@@ -20,16 +20,20 @@ inline Machine machine_of(const char* text, const char* type = "bf16") {
 }
 
 inline constexpr const char* kSmall = R"({"name": "small", "units": [
-  {"name": "root", "params": [["embed.weight", [32000, 1024]], ["norm.weight", [1024]], ["head.weight", [32000, 1024]]]},
-  {"repeat": 12, "first": 0, "units": [{"name": "layers.{}", "params": [["q_proj.weight", [1024, 1024]],
-    ["k_proj.weight", [1024, 1024]], ["v_proj.weight", [1024, 1024]], ["o_proj.weight", [1024, 1024]],
-    ["up_proj.weight", [4096, 1024]], ["down_proj.weight", [1024, 4096]], ["norm.weight", [1024]]]}]}]})";
+  {"name": "root", "params": [["embed.weight", [32000, 1024]], ["norm.weight", [1024]],
+    ["head.weight", [32000, 1024]]]},
+  {"repeat": 12, "first": 0, "units": [{"name": "layers.{}", "params": [
+    ["q_proj.weight", [1024, 1024]], ["k_proj.weight", [1024, 1024]],
+    ["v_proj.weight", [1024, 1024]], ["o_proj.weight", [1024, 1024]],
+    ["up_proj.weight", [4096, 1024]], ["down_proj.weight", [1024, 4096]],
+    ["norm.weight", [1024]]]}]}]})";
 inline constexpr const char* kHosts =
     R"({"name": "hosts", "device": "cpu", "ranks_per_host": 8, "tflops": {"bf16": 3},
   "memory_gb_per_s": 50, "between": {"gb_per_s": 12.5, "ns": 30000}})";
 inline constexpr const char* kGpus =
     R"({"name": "gpus", "device": "gpu", "ranks_per_host": 8, "tflops": {"bf16": 989},
-  "memory_bytes": 85899345920, "memory_gb_per_s": 3350, "within": {"link": "nvlink", "gb_per_s": 450, "ns": 2000},
+  "memory_bytes": 85899345920, "memory_gb_per_s": 3350,
+  "within": {"link": "nvlink", "gb_per_s": 450, "ns": 2000},
   "between": {"gb_per_s": 400, "ns": 5000}})";
 
 }  // namespace fsccl::forecast
