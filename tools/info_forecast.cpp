@@ -121,6 +121,11 @@ void ForecastCommand::add_model_options() {
                    "seconds of a step that was measured in just this setup: calibrates the machine")
       ->type_name("S");
   command_
+      ->add_option("--measured-communication", communication_s_,
+                   "seconds of a step that `fsccl-perf step` measured in this setup: calibrates "
+                   "the links")
+      ->type_name("S");
+  command_
       ->add_option("--carrier", carrier_,
                    "plans: the library's, where it has them; nccl: all bytes go by NCCL")
       ->check(CLI::IsMember({"plans", "nccl"}));
@@ -238,6 +243,7 @@ Json ForecastCommand::configuration(Json model, Json machine) const {
   given.update({{"experts_per_token", experts_}, {"search", search_}, {"what_if", what_if_}});
   given.update({{"scaling", scaling_ || !report_.empty()}, {"startup", startup_}});
   given["timeline"] = !report_.empty();
+  if (communication_s_ > 0) given["measured_communication_s"] = communication_s_;
   if (measured_s_ > 0) given["calibration"] = {{"step_s", measured_s_}, {"source", "--measured"}};
   return given;
 }

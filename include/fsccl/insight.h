@@ -33,6 +33,8 @@ extern "C" {
  *   "codec_gb_per_s", "memory_limit_bytes", "experts_per_token".
  * - "calibration": a step that was measured on this machine with this model: "configuration" (what
  *   differs), "step_s" or "tokens_per_s_per_rank", "spread" (0.1), "source".
+ * - "measured_communication_s": seconds of the communication of a step of just this setup, without
+ *   accumulation, as `fsccl-perf step` measures it.
  * - "search", "what_if", "scaling", "startup", "timeline": true for these parts; "handshake_us" of
  *   a rank for the start.
  *

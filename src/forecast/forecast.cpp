@@ -180,7 +180,8 @@ Status Forecaster::calibrate(const StepConfig& measured, double step_s, double s
     (step_at(middle) > step_s ? low : high) = middle;
   }
   machine_.efficiency = high;
-  uncertainty = {spread, 0.25, "calibrated by one measured step: " + source};
+  uncertainty = {spread, std::min(uncertainty.communication, 0.25),
+                 "calibrated by one measured step: " + source};
   return success();
 }
 

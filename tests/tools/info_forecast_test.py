@@ -59,6 +59,11 @@ measured = forecast("llama-3-8b", "--ranks", "64", "--measured", "0.9")
 expect(abs(measured["step"]["step_s"] - 0.9) < 1e-6, measured["step"])
 expect(measured["interval"]["computation"] == 0.1, measured["interval"])
 
+# So does what fsccl-perf step measured, for the links.
+links = forecast("llama-3-8b", "--ranks", "64", "--measured-communication", "0.5")
+expect(abs(links["step"]["communication_s"] - 0.5) < 1e-9, links["step"])
+expect(links["interval"]["communication"] == 0.1, links["interval"])
+
 # A topology gives hosts and links.
 answer = forecast("llama-3-8b", "--ranks", "16", "--topology", samples / "dgx_h100.json")
 expect(answer["machine"]["ranks_per_host"] == 8, answer["machine"])

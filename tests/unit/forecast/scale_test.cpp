@@ -1,5 +1,4 @@
 // A hundred thousand ranks cost what eight do: memory is counted, and the processor's time.
-#include <cmath>
 #include <cstdlib>
 #include <ctime>
 #include <new>
@@ -9,6 +8,8 @@
 #include "forecast/report.h"
 #include "forecast/search.h"
 #include "forecast/startup.h"
+#include "plan/collectives.h"
+#include "plan/turn.h"
 
 namespace {
 
@@ -102,20 +103,34 @@ TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
   EXPECT_LE(many.bytes, few.bytes + few.bytes / 2);
 }
 
-// The straight line through 64 and 128 hosts, against plans of all hosts.
-TEST(Scale, PricesGoOnInAStraightLine) {
-  const Machine machine = machine_of(kHosts);
+// The straight line through 64 and 128 hosts, against plans for all of them: one rank a host, so
+// that a gather is the exchange between hosts and a cast.
+TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
+  nlohmann::json alone = nlohmann::json::parse(kHosts);
+  alone["ranks_per_host"] = 1;
+  const Machine machine = machine_of(alone.dump().c_str());
   const Model model = model_of(kSmall);
-  double before = 0;
-  for (const int hosts : {128, 129, 256, 1024}) {
+  Costs costs = typical_costs(machine.between);
+  costs.apply_to(true, 1);
+  for (const int hosts : {100, 200, 512, 2048}) {
     StepConfig setup;
-    setup.ranks = hosts * 8;
-    const UnitPlaces places =
-        UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), true).take();
-    const double ns = price_unit(places, setup, machine).gather.ns;
-    EXPECT_GT(ns, 0.99 * before);
-    EXPECT_TRUE(hosts != 129 || std::abs(ns - before) < 0.1 * before) << ns << " after " << before;
-    before = ns;
+    setup.ranks = hosts;
+    const Group group = shard_group(setup, machine);
+    const UnitPlaces places = UnitPlaces::make(model.units[1], setup, group, true).take();
+    const double said = price_unit(places, setup, machine).gather.ns;
+    const auto plan_of = [&](int rank) {
+      Shape shape;
+      shape.rank = rank;
+      shape.ranks = hosts;
+      shape.count = (places.elements + group.ranks - 1) / static_cast<uint64_t>(group.ranks);
+      shape.dtype = setup.wire;
+      shape.mirrored = true;
+      shape.slot_bytes = lane_slot_bytes(group, machine);
+      return move_slots(all_gather_movement(shape), turn_bytes(shape.slot_bytes, true));
+    };
+    const double exact = price({plan_of(0), plan_of(1)}, costs, false).ns;
+    EXPECT_GE(said, 0.97 * exact) << hosts;  // and a cast
+    EXPECT_LE(said, 1.10 * exact) << hosts;
   }
 }
 
