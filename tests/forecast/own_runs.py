@@ -39,6 +39,17 @@ def spread(values):
     return (high - low) / 2 / middle
 
 
+def report(name, more, measured, said):
+    """Prints a row; whether it counts and is beyond the bar."""
+    middle, off = statistics.median(measured), spread(measured)
+    residual = statistics.median(said) / middle - 1
+    noisy = off > MOST_SPREAD
+    print(f"{name:<38} {' '.join(more):<13} measured {1e3 * middle:8.2f} ms +- {100 * off:4.1f} %  "
+          f"forecast {1e3 * statistics.median(said):8.2f} ms  {100 * residual:+6.1f} %"
+          f"{'  too noisy to count' if noisy else ''}", flush=True)
+    return not noisy and abs(residual) > MOST_RESIDUAL
+
+
 def main():
     info, perf = sys.argv[1:3]
     runs = int(sys.argv[3]) if len(sys.argv) > 3 else 5
@@ -59,14 +70,7 @@ def main():
                                      "--sequence", "1", "--json",
                                      *(("--keep", "64G") if kept else more))
                         said.append(answer["step"]["communication_s"])
-                    middle, off = statistics.median(measured), spread(measured)
-                    residual = statistics.median(said) / middle - 1
-                    noisy = off > MOST_SPREAD
-                    worse += not noisy and abs(residual) > MOST_RESIDUAL
-                    print(f"width {shape[0]:<5} {ranks} ranks {' '.join(more):<13} measured "
-                          f"{1e3 * middle:8.2f} ms +- {100 * off:4.1f} %  forecast "
-                          f"{1e3 * statistics.median(said):8.2f} ms  {100 * residual:+6.1f} %"
-                          f"{'  too noisy to count' if noisy else ''}", flush=True)
+                    worse += report(f"width {shape[0]}, {ranks} ranks", more, measured, said)
     sys.exit(f"{worse} rows beyond 10 %" if worse else 0)
 
 
