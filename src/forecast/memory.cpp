@@ -159,7 +159,8 @@ Memory memory_of(const Model& model, const StepConfig& setup, const Machine& mac
   const auto sharers = static_cast<uint64_t>(shared ? shard_group(setup, machine).per_host : 1);
   memory.host_slots = shared ? slots.parameters : 0;
   memory.parameter_slots = (slots.parameters + sharers - 1) / sharers;
-  memory.activations = static_cast<uint64_t>(activations_of(model, setup).most);
+  constexpr double kMost = 1e18;  // more than any rank has
+  memory.activations = static_cast<uint64_t>(std::min(kMost, activations_of(model, setup).most));
   memory.transports = transport_bytes(setup, machine, places);
   memory.context = machine.context_bytes;
   return memory;

@@ -80,7 +80,8 @@ class Reader : JsonReader {
     ModelParam made{json[0].get<std::string>(), {}, 1};
     double product = 1;
     for (const Json& dim : json[1]) {
-      if (!dim.is_number_unsigned()) return wrong("{}: a dimension must be a whole number", place);
+      if (!dim.is_number_unsigned() || dim.get<double>() > kMostElements)
+        return wrong("{}: a dimension must be a whole number", place);
       made.shape.dims.push_back(dim.get<int64_t>());
       product *= static_cast<double>(made.shape.dims.back());
       if (product > kMostElements)

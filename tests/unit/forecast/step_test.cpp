@@ -131,6 +131,54 @@ TEST(Step, ACodecLowersBytesBetweenHosts) {
   EXPECT_GT(forecaster.run(setup).take().line.step_ns, plain.line.step_ns);
 }
 
+TEST(Step, CopiesOfAHostExchangeShardsAlone) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  const Forecast full = forecaster.run(setup).take();
+  setup.shard_over = 8;
+  const Forecast hybrid = forecaster.run(setup).take();
+  EXPECT_EQ(hybrid.units[1].price.gather.between_bytes, 0);
+  EXPECT_GT(hybrid.units[1].price.replicas.ns, 0);
+  EXPECT_EQ(full.units[1].price.replicas.ns, 0);
+  // Between hosts only sums of shards: up and down again, in fp32.
+  const double shard = static_cast<double>(hybrid.memory.sharded_gradients);
+  EXPECT_NEAR(hybrid.between_bytes, 2 * shard * 7 / 8, 0.01 * shard);
+  EXPECT_NEAR(static_cast<double>(hybrid.memory.shards),
+              8.0 * static_cast<double>(full.memory.shards), 1e6);
+}
+
+TEST(Step, StrangeNumbersAreRefusedOrHarmless) {
+  const nlohmann::json model = nlohmann::json::parse(kSmall),
+                       machine = nlohmann::json::parse(kHosts);
+  for (
+      const char* changes :
+      {R"({"model": 5})", R"({"model": {"name": "x", "units": [5]}})",
+       R"({"model": {"name": "x", "units": [{"repeat": 3, "first": 0, "units": [[]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [9e30, 2]]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [18446744073709551615, 1]]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [0, 4]]]}]}})",
+       R"({"machine": {"tflops": "many"}})",
+       R"({"machine": {"measured": {"slots_ns": [1, "x", 3]}}})", R"({"machine": {"between": []}})",
+       R"({"ranks": 1e30})", R"({"calibration": 7})",
+       R"({"calibration": {"step_s": 1, "tokens_per_s_per_rank": 1}})", R"({"search": 1})"}) {
+    nlohmann::json given = {{"model", model}, {"machine", machine}, {"ranks", 64}};
+    const nlohmann::json change = nlohmann::json::parse(changes);
+    for (const auto& [key, value] : change.items()) {
+      if (key == "machine")
+        given[key].update(value);
+      else
+        given[key] = value;
+    }
+    const Result<std::string> answer = forecast_json(given.dump());
+    ASSERT_FALSE(answer.ok()) << changes;
+    EXPECT_GT(answer.status().text().size(), 20U) << changes;
+  }
+  nlohmann::json large = {{"model", model}, {"machine", machine}, {"ranks", 1 << 20}};
+  large.update({{"batch", 1 << 20}, {"sequence", 1 << 27}, {"accumulate", 1}});
+  EXPECT_TRUE(forecast_json(large.dump()).ok());
+}
+
 TEST(Step, SaysWhatIsWrongAndWhatToDo) {
   const nlohmann::json model = nlohmann::json::parse(kSmall),
                        machine = nlohmann::json::parse(kGpus);
