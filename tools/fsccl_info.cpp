@@ -16,6 +16,7 @@
 #include "info_devices.h"
 #include "info_error.h"
 #include "info_explain.h"
+#include "info_forecast.h"
 #include "info_layout.h"
 #include "info_topology.h"
 
@@ -205,6 +206,7 @@ int run(int argc, char** argv) {
   const LayoutCommand layout(app);
   const TopologyCommand topology(app);
   const ExplainCommand explain(app);
+  const ForecastCommand forecast(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -215,6 +217,7 @@ int run(int argc, char** argv) {
   if (layout.parsed()) return layout.run();
   if (topology.parsed()) return topology.run();
   if (explain.parsed()) return explain.run();
+  if (forecast.parsed()) return forecast.run();
   if (config->parsed() && markdown) {
     print_markdown();
   } else if (config->parsed()) {

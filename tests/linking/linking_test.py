@@ -54,7 +54,7 @@ class Linking:
         library = prefix / config.relative_to(installed).parents[1]
         header = prefix / 'include/fsccl'
         for path in (library / 'libfsccl.so', library / 'libfsccl.so.0', header / 'fsccl.h', header / 'transport.h',
-                     header / 'allocator.h'):
+                     header / 'allocator.h', header / 'insight.h'):
             expect(path.exists(), f'{path} was not installed')
         expect('[libfsccl.so.0]' in run('readelf', '-d', library / 'libfsccl.so'), 'libfsccl.so has no soname libfsccl.so.0')
         return prefix, library

@@ -8,8 +8,9 @@ import importlib
 
 import torch.distributed as _dist
 
-__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced", "from_launcher", "mem_pool",
-           "peer_states", "register", "reshard", "shrink", "stats", "sync_module_states", "verify_replicas"]
+__all__ = ["AllGather", "FscclBackend", "FscclError", "ReduceScatter", "broadcast_coalesced",
+           "export_model", "from_launcher", "mem_pool", "peer_states", "register", "reshard", "shrink",
+           "stats", "sync_module_states", "verify_replicas"]
 
 if not _dist.is_available():
     raise ImportError("fsccl_torch: this build of torch has no torch.distributed: install one that has.")
@@ -22,7 +23,8 @@ from .launcher import from_launcher  # noqa: E402
 from .stats import stats  # noqa: E402
 
 
-_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state", "mem_pool": "pluggable",
+_LATER = {"AllGather": "comms", "ReduceScatter": "comms", "broadcast_coalesced": "state",
+          "export_model": "export", "mem_pool": "pluggable",
           "peer_states": "survivors", "reshard": "survivors", "shrink": "survivors", "sync_module_states": "state",
           "verify_replicas": "state"}  # modules that import FSDP2 and DTensor, which take a second
 

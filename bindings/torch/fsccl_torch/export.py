@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module as `fsccl-info forecast` and fsccl_forecast() take it: what a token costs, by unit.
+
+The module is on the meta device, so nothing is allocated or computed: operations come from torch's
+own counter, activations from the tensors that autograd saves.
+"""
+import json
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def _default_units(module):
+    """The elements of the module lists that lie in no other unit, as FSDP is applied to layers."""
+    names = []
+    for name, child in module.named_modules():
+        inside = any(name.startswith(unit + ".") for unit in names)
+        if isinstance(child, nn.ModuleList) and not inside:
+            names += [f"{name}.{index}" for index in range(len(child))]
+    return names
+
+
+def _tokens(batch, sequence):
+    return (torch.zeros((batch, sequence), dtype=torch.int64, device="meta"),)
+
+
+def _storage(tensor):
+    return tensor.untyped_storage()._cdata
+
+
+def _tensors(value):
+    found = []
+    torch.utils._pytree.tree_map_only(torch.Tensor, found.append, value)
+    return found
+
+
+class _Activations:
+    """Bytes of what a forward pass saves, and of what comes into each unit; each storage counts
+    once."""
+
+    def __init__(self, module, units):
+        self.module, self.units = module, units
+        self.saved = {name: 0 for name in ["", *units]}
+        self.inputs = dict(self.saved)
+        self._inside, self._seen, self._came = [""], set(), set()
+        self._parameters = {_storage(value) for value in [*module.parameters(), *module.buffers()]}
+        self._kept = []  # while they are counted, so that no storage takes the place of another
+
+    def _pack(self, tensor):
+        self._add(tensor, self.saved, self._seen, self._inside[-1])
+        return tensor
+
+    def _add(self, tensor, sums, seen, unit):
+        storage = _storage(tensor)
+        if storage in seen or storage in self._parameters:
+            return
+        seen.add(storage)
+        self._kept.append(tensor)
+        sums[unit] += tensor.untyped_storage().nbytes()
+
+    def _enter(self, name):
+        def hook(_, args, kwargs):
+            for tensor in _tensors((args, kwargs)):
+                self._add(tensor, self.inputs, self._came, name)
+            self._inside.append(name)
+        return hook
+
+    def _leave(self, *_):
+        self._inside.pop()
+
+    @contextmanager
+    def counted(self):
+        hooks = []
+        for name in self.units:
+            unit = self.module.get_submodule(name)
+            hooks.append(unit.register_forward_pre_hook(self._enter(name), with_kwargs=True))
+            hooks.append(unit.register_forward_hook(self._leave))
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._pack, lambda tensor: tensor):
+                yield self
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def put_out(self, outputs):
+        """What the module returns stays for the loss."""
+        for tensor in _tensors(outputs):
+            self._add(tensor, self.saved, self._seen, "")
+
+
+def _flops(module, units, args):
+    """Of a forward pass: by unit, and of all that is in none."""
+    with FlopCounterMode(display=False) as counter:
+        module(*args)
+    counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
+    kind = type(module).__name__
+    flops = {name: counts.get(f"{kind}.{name}", 0) for name in units}
+    flops[""] = counter.get_total_flops() - sum(flops.values())
+    return flops
+
+
+def export_model(module, inputs=_tokens, *, sequence=2048, batch=1, units=None, name=None,
+                 path=None):
+    """Describes a module for `fsccl-info forecast` and fsccl_forecast(), as a dict, and in the file
+    `path` if that is given.
+
+    module    on the meta device (`with torch.device("meta"): ...`), in the types that compute; it
+              is run forward three times
+    inputs    a function of (batch, sequence) that gives the arguments of forward(), on the meta
+              device; else token ids
+    sequence  tokens: activations are those of this length, operations are told apart by it and by
+              half of it
+    batch     sequences of a run
+    units     names of the submodules that FSDP gathers together, each alone; else the elements of
+              module lists. What lies in none is the root
+    name      of the model; else the module's class
+
+    Each unit has its parameters' names and shapes and, of a token, "forward_flops",
+    "forward_flops_per_context" (times the length), "activation_bytes" (what autograd saves, and
+    what the module returns) and "checkpoint_bytes" (what comes into the unit: all that stays of it
+    with checkpointing). Parameters that are shared belong to the first unit that has them. Raises
+    ValueError where the module is not on the meta device or a name is no submodule's.
+    """
+    for key, value in module.named_parameters():
+        if not value.is_meta:
+            raise ValueError(f"export_model: parameter {key} is on {value.device}: make the module "
+                             "with torch.device(\"meta\")")
+    if sequence < 2:
+        raise ValueError(f"export_model: sequence is {sequence}: give 2 or more tokens")
+    names = list(units) if units is not None else _default_units(module)
+    known = dict(module.named_modules())
+    missing = [unit for unit in names if unit not in known]
+    if missing:
+        raise ValueError(f"export_model: the module has no submodule {missing[0]!r}: give names as "
+                         "named_modules() has them")
+    short = sequence // 2
+    long_flops, short_flops = (_flops(module, names, inputs(batch, length))
+                               for length in (sequence, short))
+    activations = _Activations(module, names)
+    with activations.counted():
+        activations.put_out(module(*inputs(batch, sequence)))
+    model = {"name": name or type(module).__name__, "units": _units(module, names)}
+    for unit in model["units"]:
+        key = "" if unit["name"] == "root" else unit["name"]
+        most, least = long_flops[key] / (batch * sequence), short_flops[key] / (batch * short)
+        unit["forward_flops_per_context"] = max(0.0, (most - least) / (sequence - short))
+        unit["forward_flops"] = most - unit["forward_flops_per_context"] * sequence
+        unit["activation_bytes"] = activations.saved[key] / (batch * sequence)
+        unit["checkpoint_bytes"] = min(unit["activation_bytes"],
+                                       activations.inputs[key] / (batch * sequence))
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(model, file, indent=1)
+            file.write("\n")
+    return model
+
+
+def _units(module, names):
+    """The root first, then the units in the order of the module; parameters by the unit that has
+    them first."""
+    params = {"root": [], **{name: [] for name in names}}
+    for key, value in module.named_parameters():
+        owner = next((name for name in names if key.startswith(name + ".")), "root")
+        short = key if owner == "root" else key[len(owner) + 1:]
+        params[owner].append([short, list(value.shape)])
+    return [{"name": name, "params": found} for name, found in params.items() if found]

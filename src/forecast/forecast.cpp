@@ -1,0 +1,188 @@
+#include "forecast/forecast.h"
+
+#include <algorithm>
+
+namespace fsccl::forecast {
+namespace {
+
+std::string places_key(const StepConfig& setup, const Machine& machine) {
+  const Group group = shard_group(setup, machine);
+  return fmt::format("{} {} {} {} {} {} {} {}", group.ranks, group.per_host,
+                     static_cast<int>(setup.layout), setup.by_parameter,
+                     static_cast<int>(setup.shard), static_cast<int>(setup.wire),
+                     static_cast<int>(setup.reduce), static_cast<int>(setup.sharded_grad));
+}
+std::string prices_key(const StepConfig& setup, const Machine& machine) {
+  return fmt::format("{} {} {} {} {}", places_key(setup, machine), setup.ranks, setup.codec_ratio,
+                     setup.codec_gb_per_s, setup.carry_factor);
+}
+std::string slots_key(const StepConfig& setup, const Machine& machine) {
+  return fmt::format("{} {} {}", places_key(setup, machine), setup.prefetch, setup.keep_bytes);
+}
+
+}  // namespace
+
+Forecaster::Forecaster(Model model, Machine machine)
+    : model_(std::move(model)), machine_(std::move(machine)) {
+  for (size_t u = 0; u < model_.units.size(); u++) {
+    const auto known = std::find_if(first_.begin(), first_.end(), [&](size_t first) {
+      return model_.units[first].same_shapes(model_.units[u]);
+    });
+    kind_.push_back(static_cast<size_t>(known - first_.begin()));
+    if (known == first_.end()) first_.push_back(u);
+  }
+}
+
+Result<const Forecaster::Places*> Forecaster::places_of(const StepConfig& setup) {
+  const auto [at, made] = places_.try_emplace(places_key(setup, machine_));
+  Places& places = at->second;
+  if (!made) return &places;
+  const Group group = shard_group(setup, machine_);
+  for (const size_t first : first_) {
+    Result<UnitPlaces> unit = UnitPlaces::make(model_.units[first], setup, group, !machine_.gpu);
+    if (!unit.ok()) {
+      places_.erase(at);
+      return unit.take_status();
+    }
+    places.kinds.push_back(unit.take());
+  }
+  for (const size_t kind : kind_) places.units.push_back(&places.kinds[kind]);
+  return &places;
+}
+
+Result<const std::vector<UnitPrice>*> Forecaster::prices_of(const StepConfig& setup,
+                                                            const Places& places) {
+  const auto [at, made] = prices_.try_emplace(prices_key(setup, machine_));
+  if (made)
+    for (const UnitPlaces& kind : places.kinds)
+      at->second.push_back(price_unit(kind, setup, machine_));
+  return &at->second;
+}
+
+Result<const Slots*> Forecaster::slots_of(const StepConfig& setup, const Places& places,
+                                          const std::vector<Event>& events,
+                                          const std::vector<bool>& kept) {
+  const std::string key = slots_key(setup, machine_);
+  if (const auto known = slots_.find(key); known != slots_.end()) return &known->second;
+  FSCCL_ASSIGN(Slots slots, plan_slots_of(events, places.units, kept, setup.by_parameter));
+  return &slots_.emplace(key, std::move(slots)).first->second;
+}
+
+std::vector<UnitTimes> Forecaster::times_of(const StepConfig& setup,
+                                            const std::vector<UnitPrice>& prices) const {
+  const double tokens = static_cast<double>(setup.batch) * setup.sequence,
+               rate = machine_.flops * machine_.efficiency / setup.compute_factor;
+  std::vector<UnitTimes> times;
+  for (size_t u = 0; u < model_.units.size(); u++) {
+    const ModelUnit& unit = model_.units[u];
+    UnitTimes made;
+    made.price = prices[kind_[u]];
+    made.kept_ns = machine_.within_costs.exchange;
+    made.forward_ns = tokens *
+                      (unit.forward_flops + unit.forward_flops_per_context * setup.sequence) /
+                      rate * 1e9;
+    made.backward_ns = 2 * made.forward_ns;
+    made.recompute_ns = setup.checkpoint && unit.is_layer() ? made.forward_ns : 0;
+    const double elements = std::max(1.0, static_cast<double>(unit.elements()));
+    for (const ModelParam& param : unit.params)
+      made.param_share.push_back(static_cast<double>(param.elements) / elements);
+    times.push_back(std::move(made));
+  }
+  return times;
+}
+
+Timeline Forecaster::timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const {
+  const double shard = static_cast<double>(forecast.memory.shards) /
+                       static_cast<double>(dtype_size(forecast.setup.shard));
+  const double optimizer = machine_.memory_gb_per_s > 0
+                               ? shard * forecast.setup.optimizer_touches / machine_.memory_gb_per_s
+                               : 0;  // ns: bytes by GB/s
+  return simulate(forecast.events, units, forecast.kept, forecast.setup.accumulate, machine_.gpu,
+                  optimizer);
+}
+
+Status Forecaster::interval(Forecast* forecast, const Places& places) {
+  for (const int side : {-1, 1}) {
+    StepConfig setup = forecast->setup;
+    setup.compute_factor *= 1 + side * uncertainty.compute;
+    FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(setup, places));
+    std::vector<UnitTimes> units = times_of(setup, *prices);
+    for (UnitTimes& unit : units)
+      for (Carried* one : {&unit.price.gather, &unit.price.reduce, &unit.price.replicas}) {
+        one->ns *= 1 + side * uncertainty.communication;
+        one->busy_ns *= 1 + side * uncertainty.communication;
+      }
+    (side < 0 ? forecast->low_ns : forecast->high_ns) = timeline(*forecast, units).step_ns;
+  }
+  return success();
+}
+
+Result<Forecast> Forecaster::run(const StepConfig& setup) {
+  FSCCL_TRY(check_step_config(setup, machine_.ranks_per_host));
+  Forecast forecast;
+  forecast.setup = setup;
+  forecast.memory_limit = setup.memory_limit ? setup.memory_limit : machine_.memory_bytes;
+  FSCCL_ASSIGN(const Places* places, places_of(setup));
+  FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(setup, *places));
+  std::vector<uint64_t> slot_bytes;
+  for (const UnitPlaces* unit : places->units) slot_bytes.push_back(unit->parameters.bytes);
+  forecast.events = step_events(model_, setup.prefetch, setup.by_parameter);
+  forecast.kept = kept_units(model_, slot_bytes, setup.keep_bytes);
+  FSCCL_ASSIGN(const Slots* slots, slots_of(setup, *places, forecast.events, forecast.kept));
+  forecast.slots = *slots;
+  forecast.memory = memory_of(model_, setup, machine_, places->units, *slots);
+  forecast.units = times_of(setup, *prices);
+  forecast.line = timeline(forecast, forecast.units);
+  for (const Event& event : forecast.events) {
+    const UnitPrice& price = forecast.units[event.unit].price;
+    const auto moves = [&](const Carried& carried, double share) {
+      forecast.within_bytes += share * carried.within_bytes * setup.accumulate;
+      forecast.between_bytes += share * carried.between_bytes * setup.accumulate;
+    };
+    const double share =
+        event.param == Event::kAll ? 1 : forecast.units[event.unit].param_share[event.param];
+    if (event.kind == EventKind::gather && !(event.backward && forecast.kept[event.unit]))
+      moves(price.gather, 1);
+    if (event.kind == EventKind::reduce) moves(price.reduce, share), moves(price.replicas, share);
+  }
+  FSCCL_TRY(interval(&forecast, *places));
+  return forecast;
+}
+
+double Forecaster::mfu(const Forecast& forecast) const {
+  const double flops = 3 * model_.forward_flops(forecast.setup.sequence) * forecast.setup.tokens();
+  return flops / (forecast.line.step_ns * 1e-9) / machine_.flops;
+}
+
+Status Forecaster::calibrate(const StepConfig& measured, double step_s, double spread,
+                             const std::string& source) {
+  FSCCL_ASSIGN(const Forecast found, run(measured));
+  FSCCL_ASSIGN(const Places* places, places_of(measured));
+  FSCCL_ASSIGN(const std::vector<UnitPrice>* prices, prices_of(measured, *places));
+  const auto step_at = [&](double efficiency) {
+    machine_.efficiency = efficiency;
+    return timeline(found, times_of(measured, *prices)).step_ns * 1e-9;
+  };
+  const double before = machine_.efficiency;
+  double low = 1e-4, high = 1;
+  if (step_at(high) > step_s) {
+    const double least = step_at(high);
+    machine_.efficiency = before;
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "calibration: the measured step took {:.4g} s, but this machine needs {:.4g} s at its "
+        "peak: its operations or its "
+        "network are faster than the machine says; correct \"tflops\", \"within\" or \"between\"",
+        step_s, least);
+  }
+  for (int i = 0; i < 60; i++) {
+    const double middle = (low + high) / 2;
+    (step_at(middle) > step_s ? low : high) = middle;
+  }
+  machine_.efficiency = high;
+  uncertainty = {spread, std::min(uncertainty.communication, 0.25),
+                 "calibrated by one measured step: " + source};
+  return success();
+}
+
+}  // namespace fsccl::forecast

@@ -1,0 +1,75 @@
+// A forecast of one setup of a model on a machine, and what is kept from one setup to the next:
+// places and prices of the kinds of units, and plans of slots. Nothing is made for each rank: a
+// forecast of 100,000 ranks holds what one of 8 does.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "forecast/memory.h"
+#include "forecast/simulate.h"
+
+namespace fsccl::forecast {
+
+struct Forecast {
+  StepConfig setup;
+  Memory memory;
+  uint64_t memory_limit = 0;  // 0: none is known
+  Timeline line;
+  Slots slots;
+  std::vector<Event> events;
+  std::vector<bool> kept;
+  std::vector<UnitTimes> units;
+  double within_bytes = 0, between_bytes = 0;  // of a rank in a step
+  double low_ns = 0, high_ns = 0;              // the interval of the step's time
+
+  bool fits() const { return memory_limit == 0 || memory.total() <= memory_limit; }
+  double tokens_per_s_per_rank() const { return setup.tokens() / line.step_ns * 1e9; }
+};
+
+// How far the truth may lie from a forecast, as parts of a time: of computation, and of
+// communication.
+struct Uncertainty {
+  double compute = 0.3, communication = 0.3;
+  std::string origin = "not calibrated: computation at a typical share of the peak";
+};
+
+class Forecaster {
+ public:
+  Forecaster(Model model, Machine machine);
+
+  const Model& model() const { return model_; }
+  const Machine& machine() const { return machine_; }
+  Uncertainty uncertainty;
+
+  Result<Forecast> run(const StepConfig& setup);
+  double mfu(const Forecast& forecast) const;
+  // Finds the efficiency with which a measured step takes what it took: the one free parameter.
+  // Computation is then known within `spread`.
+  Status calibrate(const StepConfig& measured, double step_s, double spread,
+                   const std::string& source);
+
+ private:
+  struct Places {
+    std::vector<UnitPlaces> kinds;
+    std::vector<const UnitPlaces*> units;
+  };
+  Result<const Places*> places_of(const StepConfig& setup);
+  Result<const std::vector<UnitPrice>*> prices_of(const StepConfig& setup, const Places& places);
+  Result<const Slots*> slots_of(const StepConfig& setup, const Places& places,
+                                const std::vector<Event>& events, const std::vector<bool>& kept);
+  std::vector<UnitTimes> times_of(const StepConfig& setup,
+                                  const std::vector<UnitPrice>& prices) const;
+  Timeline timeline(const Forecast& forecast, const std::vector<UnitTimes>& units) const;
+  Status interval(Forecast* forecast, const Places& places);
+
+  Model model_;
+  Machine machine_;
+  std::vector<size_t> kind_;   // of each unit
+  std::vector<size_t> first_;  // of each kind: a unit of it
+  std::map<std::string, Places> places_;
+  std::map<std::string, std::vector<UnitPrice>> prices_;
+  std::map<std::string, Slots> slots_;
+};
+
+}  // namespace fsccl::forecast

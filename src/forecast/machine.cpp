@@ -1,0 +1,203 @@
+#include "forecast/machine.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json_file.h"
+#include "topo/discover.h"
+#include "topo/file.h"
+#include "transports/transports.h"
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr double kMostRate = 1e9, kMostNs = 1e9, kMostBytes = 1e18;
+constexpr int kMostPerHost = 4096;
+
+Status unknown(const std::string& name, const char* what, const char* advice) {
+  return fail(FSCCL_ERR_INVALID_ARGUMENT, "machine {}: {} is unknown: {}", name, what, advice);
+}
+
+topo::Connection typical(topo::LinkClass link) {
+  const topo::LinkTraits& traits = topo::traits(link);
+  return {link, traits.ns, traits.gb_per_s, {}};
+}
+
+class Reader : JsonReader {
+ public:
+  explicit Reader(const std::string& type) : JsonReader("machine"), type_(type) {}
+
+  Result<Machine> read(const Json& json) {
+    if (!fields(json)) return problem();
+    machine_.within = typical(machine_.gpu ? topo::LinkClass::nvlink : topo::LinkClass::cache);
+    machine_.between = typical(topo::LinkClass::network);
+    if (!topology_.empty()) FSCCL_TRY(from_topology());
+    if (!number(json, "ranks_per_host", kPlace, kMostPerHost, &per_host_) || !links(json))
+      return problem();
+    machine_.ranks_per_host = static_cast<int>(per_host_);
+    // More ranks than cores share them.
+    if (cores_ > 0 && per_host_ > cores_) machine_.ranks_per_core = per_host_ / cores_;
+    machine_.flops /= machine_.ranks_per_core;
+    if (machine_.ranks_per_host < 1)
+      return unknown(machine_.name, "how many ranks a host has",
+                     "give \"ranks_per_host\" or \"topology\"");
+    if (machine_.flops <= 0)
+      return unknown(machine_.name, ("what a rank computes in " + type_).c_str(),
+                     "give \"tflops\" for this type, such as {\"bf16\": 989}");
+    machine_.within_costs = typical_costs(machine_.within);
+    if (json.contains("measured") && !measured(json["measured"])) return problem();
+    machine_.within_costs.can_read = false;
+    machine_.within_costs.apply_to(false, machine_.ranks_per_core);
+    const char* const network = preferred_network();
+    machine_.network = network ? network : "tcp";
+    return std::move(machine_);
+  }
+
+ private:
+  static constexpr const char* kPlace = "the machine";
+
+  bool fields(const Json& json) {
+    std::string device = "cpu", carrier = "plans";
+    double memory = 0, context = 0, tflops = 0;
+    if (!object(json, kPlace,
+                {"name", "source", "device", "ranks_per_host", "memory_bytes", "memory_gb_per_s",
+                 "tflops", "efficiency", "context_bytes", "carrier", "within", "between",
+                 "topology", "measured", "note"}) ||
+        !text(json, "name", kPlace, true, &machine_.name) ||
+        !text(json, "source", kPlace, false, &machine_.source) ||
+        !text(json, "device", kPlace, false, &device) ||
+        !text(json, "carrier", kPlace, false, &carrier) ||
+        !text(json, "topology", kPlace, false, &topology_) ||
+        !number(json, "memory_bytes", kPlace, kMostBytes, &memory) ||
+        !number(json, "context_bytes", kPlace, kMostBytes, &context) ||
+        !number(json, "memory_gb_per_s", kPlace, kMostRate, &machine_.memory_gb_per_s) ||
+        !number(json, "efficiency", kPlace, 1, &machine_.efficiency))
+      return false;
+    if (device != "gpu" && device != "cpu")
+      return wrong("device is \"{}\": give gpu or cpu", device);
+    if (carrier != "plans" && carrier != "nccl")
+      return wrong("carrier is \"{}\": give plans or nccl", carrier);
+    if (machine_.efficiency <= 0) return wrong("efficiency must be above 0");
+    machine_.gpu = device == "gpu";
+    machine_.carrier = carrier == "nccl" ? Carrier::nccl : Carrier::plans;
+    if (machine_.carrier == Carrier::nccl && !machine_.gpu)
+      return wrong("NCCL carries bytes of GPUs: give device gpu");
+    machine_.memory_bytes = static_cast<uint64_t>(memory);
+    machine_.context_bytes = static_cast<uint64_t>(context);
+    if (json.contains("tflops")) {
+      if (!json["tflops"].is_object())
+        return wrong("tflops must be an object, such as {{\"bf16\": 989}}");
+      if (!number(json["tflops"], type_.c_str(), "tflops", kMostRate, &tflops)) return false;
+      machine_.flops = tflops * 1e12;
+    }
+    return true;
+  }
+
+  bool link(const Json& json, const char* key, topo::Connection* way) {
+    if (!json.contains(key)) return true;
+    std::string name(topo::traits(way->link).name);
+    if (!object(json[key], key, {"link", "gb_per_s", "ns"}) ||
+        !text(json[key], "link", key, false, &name) ||
+        !number(json[key], "gb_per_s", key, kMostRate, &way->gb_per_s) ||
+        !number(json[key], "ns", key, kMostNs, &way->ns))
+      return false;
+    for (int i = 0; i < topo::kLinkClasses; i++)
+      if (topo::traits(static_cast<topo::LinkClass>(i)).name == name) {
+        way->link = static_cast<topo::LinkClass>(i);
+        return way->gb_per_s > 0 || wrong("{}.gb_per_s must be above 0", key);
+      }
+    return wrong("{}.link is \"{}\", which is no class of links: `fsccl-info topology` shows them",
+                 key, name);
+  }
+  bool links(const Json& json) {
+    return link(json, "within", &machine_.within) && link(json, "between", &machine_.between);
+  }
+
+  bool measured(const Json& json) {
+    Costs& costs = machine_.within_costs;
+    double per_kib = 0;
+    if (!json.is_object() || !json.contains("slots_ns") || !json["slots_ns"].is_array() ||
+        json["slots_ns"].size() != costs.slot_cached.ns.size() ||
+        !number(json, "exchange_ns", "measured", kMostNs, &costs.exchange) ||
+        !number(json, "copy_ns_per_kib", "measured", kMostNs, &per_kib))
+      return wrong(
+          "measured must have exchange_ns, slots_ns and copy_ns_per_kib, as `fsccl-info explain "
+          "--json` says them");
+    for (size_t i = 0; i < costs.slot_cached.ns.size(); i++) {
+      if (!json["slots_ns"][i].is_number()) return wrong("measured.slots_ns must be numbers");
+      costs.slot_cached.ns[i] = json["slots_ns"][i].get<double>();
+      costs.slot_streaming.ns[i] = costs.slot_cached.ns[i] * 1.6;
+    }
+    costs.copy_per_byte = per_kib / 1024;
+    costs.origin = CostsOrigin::calibration;
+    return true;
+  }
+
+  // Ranks are on the GPUs of a host where it has some and the device says so, else on its cores.
+  Status from_topology() {
+    Result<topo::Topology> loaded =
+        topology_ == "here" ? Result<topo::Topology>(topo::discover()) : topo::load_file(topology_);
+    if (!loaded.ok()) return loaded.take_status();
+    const topo::Topology& topology = loaded.value();
+    const topo::Kind kind = machine_.gpu ? topo::Kind::gpu : topo::Kind::core;
+    const std::vector<int> hosts = topology.all(topo::Kind::host),
+                           places = topology.all(kind, hosts.front());
+    if (places.empty())
+      return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                  "machine {}: {} has no {} on its first host: give another \"device\" or topology",
+                  machine_.name, topology_ == "here" ? "this machine" : topology_,
+                  machine_.gpu ? "GPU" : "core");
+    for (const int host : hosts)
+      if (topology.all(kind, host).size() != places.size())
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "machine {}: the hosts of {} differ: a forecast is for hosts that are alike; "
+                    "give one of their kinds",
+                    machine_.name, topology_);
+    per_host_ = static_cast<double>(places.size());
+    if (!machine_.gpu) cores_ = per_host_;
+    const topo::Graph graph(topology);
+    const std::vector<topo::Connection> reach = graph.from(places.front());
+    for (size_t i = 1; i < places.size(); i++)
+      if (const topo::Connection& way = reach[static_cast<size_t>(places[i])];
+          i == 1 || way.link >= machine_.within.link)
+        machine_.within = way;
+    machine_.within.nodes.clear();
+    if (hosts.size() > 1) {
+      const std::vector<int> next = topology.all(kind, hosts[1]);
+      const topo::Connection& way = reach[static_cast<size_t>(next.front())];
+      if (way.gb_per_s <= 0)
+        return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                    "machine {}: {} has no way between its first two hosts: add their links",
+                    machine_.name, topology_);
+      machine_.between = way;
+      machine_.between.nodes.clear();
+    }
+    if (const double cards = host_network(topology, hosts.front()); cards > 0)
+      machine_.between.gb_per_s = cards;
+    if (machine_.within.gb_per_s <= 0)
+      machine_.within.gb_per_s = topo::traits(machine_.within.link).gb_per_s;
+    return success();
+  }
+
+  static double host_network(const topo::Topology& topology, int host) {
+    double sum = 0;
+    for (const int card : topology.all(topo::Kind::nic, host))
+      if (!topology.nodes[static_cast<size_t>(card)].down)
+        sum += topology.nodes[static_cast<size_t>(card)].gb_per_s;
+    return sum;
+  }
+
+  const std::string type_;
+  Machine machine_;
+  std::string topology_;
+  double per_host_ = 0;
+  double cores_ = 0;  // of a host, where a topology says so
+};
+
+}  // namespace
+
+Result<Machine> read_machine(const nlohmann::json& json, const std::string& type) {
+  return Reader(type).read(json);
+}
+
+}  // namespace fsccl::forecast

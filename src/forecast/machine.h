@@ -1,0 +1,50 @@
+// The machine or cluster that a forecast is for: hosts that are alike, the ranks on each, what a
+// rank computes with, and the links.
+//
+//   {"name": "dgx-h100", "source": "https://..", "device": "gpu", "ranks_per_host": 8,
+//    "memory_bytes": 85899345920, "memory_gb_per_s": 3350, "tflops": {"bf16": 989},
+//    "efficiency": 0.45, "context_bytes": 1073741824, "carrier": "plans",
+//    "within": {"link": "nvlink", "gb_per_s": 450, "ns": 2000},
+//    "between": {"gb_per_s": 400, "ns": 5000}}
+//
+// "memory_bytes", "tflops" and "context_bytes" are of a rank. "within" is one way of a rank,
+// "between" one way of a whole host. Where a topology file is given ("topology"), "ranks_per_host"
+// and both links come from it, and what the JSON says beside it wins. "measured" (what
+// fsccl_explain calls so, of ranks within a host) takes the place of what is typical of the link.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/status.h"
+#include "plan/cost.h"
+#include "topo/connection.h"
+
+namespace fsccl::forecast {
+
+// What moves the bytes: the library's own plans, or NCCL for everything.
+enum class Carrier : uint8_t { plans, nccl };
+
+struct Machine {
+  std::string name, source;
+  bool gpu = false;
+  int ranks_per_host = 1;
+  uint64_t memory_bytes = 0;  // of a rank; 0: no limit is known
+  uint64_t context_bytes =
+      0;  // of a rank: what the driver and the framework take before the first tensor
+  double memory_gb_per_s = 0;  // of a rank
+  double flops = 0;            // a second, of a rank, in the type of the computation; 0: unknown
+  double efficiency = 0.45;    // of flops that a pass reaches
+  Carrier carrier = Carrier::plans;
+  topo::Connection within, between;
+  Costs within_costs;   // of the plans
+  std::string network;  // "tcp" or "ucx": whose slots the plans between hosts use
+  double ranks_per_core = 1;
+
+  // Bytes a second between hosts that a rank has when all ranks of its host use the network.
+  double network_share() const { return between.gb_per_s / ranks_per_host; }
+};
+
+// `type`: of the computation, "bf16" and its like.
+Result<Machine> read_machine(const nlohmann::json& json, const std::string& type);
+
+}  // namespace fsccl::forecast

@@ -1,0 +1,169 @@
+#include "forecast/memory.h"
+
+#include <algorithm>
+
+#include "allocators/pool/collective_region.h"
+#include "base/round_up.h"
+#include "fsccl/transport.h"
+#include "transports/shm/shm.h"
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr uint64_t kCapacity = uint64_t{1} << 60;  // of a region without memory
+constexpr int kSteps = 3;                          // recorded, planned, by the plan
+constexpr uint64_t kMostParams = 1 << 20;          // of a unit, in keys
+
+// Takes and gives back slots as a pool does.
+class Rehearsal {
+ public:
+  Rehearsal(const std::vector<const UnitPlaces*>& places, const std::vector<bool>& kept,
+            bool by_parameter)
+      : places_(places), kept_(kept), by_parameter_(by_parameter), held_(places.size()) {
+    for (size_t u = 0; u < places.size(); u++) held_[u].assign(slots_of(u), false);
+  }
+
+  Status run(const Event& event) {
+    switch (event.kind) {
+      case EventKind::gather:
+        for (size_t k = 0; k < slots_of(event.unit); k++)
+          if (!held_[event.unit][k] && bytes_of(event.unit, k)) {
+            FSCCL_TRY(
+                parameters_.take(key(event.unit, k), bytes_of(event.unit, k), true, ++position_));
+            held_[event.unit][k] = true;
+          }
+        return success();
+      case EventKind::give_back:
+        for (size_t k = 0; k < slots_of(event.unit); k++)
+          if (held_[event.unit][k] && !kept_[event.unit] &&
+              (event.param == Event::kAll || event.param == k)) {
+            FSCCL_TRY(parameters_.give_back(key(event.unit, k), ++position_));
+            held_[event.unit][k] = false;
+          }
+        return success();
+      case EventKind::gradients:
+        return each_gradient(event, [&](uint64_t key, uint64_t bytes) -> Status {
+          FSCCL_TRY(gradients_.take(key, bytes, false, ++position_));
+          return success();
+        });
+      case EventKind::reduce:
+        return each_gradient(
+            event, [&](uint64_t key, uint64_t) { return gradients_.give_back(key, ++position_); });
+      default:
+        return success();
+    }
+  }
+  void end_step() {
+    parameters_.end_step();
+    gradients_.end_step();
+  }
+  const CollectiveRegion& parameters() const { return parameters_; }
+  const CollectiveRegion& gradients() const { return gradients_; }
+
+ private:
+  // Status from a take, whose place nobody needs here.
+  static Status status_of(Result<SlotGrant> grant) { return grant.take_status(); }
+  struct Region : CollectiveRegion {
+    Region() : CollectiveRegion(kCapacity, true) {}
+    Status take(uint64_t key, uint64_t bytes, bool stable, uint64_t position) {
+      return status_of(CollectiveRegion::take(key, bytes, stable, position));
+    }
+  };
+  size_t slots_of(size_t unit) const { return by_parameter_ ? places_[unit]->layout.size() : 1; }
+  uint64_t bytes_of(size_t unit, size_t k) const { return places_[unit]->parameters.slots[k]; }
+  uint64_t key(size_t unit, size_t k) const { return unit * kMostParams + k; }
+  template <class Use>
+  Status each_gradient(const Event& event, Use use) {
+    const UnitPlaces& places = *places_[event.unit];
+    const bool one = by_parameter_ && event.param != Event::kAll;
+    const uint64_t slot = places.gradients.slots[one ? event.param : 0];
+    // A host's sums lie behind the gradients that they are of.
+    const uint64_t extra =
+        one ? places.gradient_extra * slot / std::max<uint64_t>(places.gradients.bytes, 1)
+            : places.gradient_extra;
+    if (slot + extra == 0) return success();
+    return use(key(event.unit, one ? event.param : 0), slot + extra);
+  }
+
+  const std::vector<const UnitPlaces*>& places_;
+  const std::vector<bool>& kept_;
+  const bool by_parameter_;
+  std::vector<std::vector<bool>> held_;
+  Region parameters_, gradients_;
+  uint64_t position_ = 0;
+};
+
+// Of the communicators of a rank: its ring in its host's segment, and mirrors of the rings of its
+// lane. Of a mirror's slots exist what a peer's part of the largest unit fills.
+uint64_t transport_bytes(const StepConfig& setup, const Machine& machine,
+                         const std::vector<const UnitPlaces*>& places) {
+  const Group group = shard_group(setup, machine);
+  uint64_t bytes = 0, part = 0;
+  if (machine.carrier == Carrier::nccl) return 0;
+  if (group.per_host > 1) bytes += shm_slot_bytes(group.per_host) * FSCCL_TRANSPORT_SLOTS;
+  if (group.hosts < 2 || machine.gpu) return bytes;
+  for (const UnitPlaces* unit : places)
+    part = std::max(part, unit->elements / static_cast<uint64_t>(group.ranks) * sizeof(float));
+  const uint64_t filled = std::min(lane_slot_bytes(group, machine),
+                                   round_up(std::max<uint64_t>(part, 1), uint64_t{4096}));
+  return bytes + filled * static_cast<uint64_t>(group.hosts) * FSCCL_TRANSPORT_SLOTS;
+}
+
+}  // namespace
+
+Result<Slots> plan_slots_of(const std::vector<Event>& events,
+                            const std::vector<const UnitPlaces*>& places,
+                            const std::vector<bool>& kept, bool by_parameter) {
+  Rehearsal rehearsal(places, kept, by_parameter);
+  Slots slots;
+  for (int step = 0; step < kSteps; step++) {
+    slots.live_parameters.clear();
+    slots.live_gradients.clear();
+    for (const Event& event : events) {
+      FSCCL_TRY(rehearsal.run(event));
+      slots.live_parameters.push_back(rehearsal.parameters().live());
+      slots.live_gradients.push_back(rehearsal.gradients().live());
+    }
+    rehearsal.end_step();
+  }
+  slots.parameters = rehearsal.parameters().plan_bytes();
+  slots.gradients = rehearsal.gradients().plan_bytes();
+  return slots;
+}
+
+Activations activations_of(const Model& model, const StepConfig& setup) {
+  Activations made;
+  const double tokens = static_cast<double>(setup.batch) * setup.sequence;
+  double held = 0, working = 0;
+  for (const ModelUnit& unit : model.units) {
+    const bool drops = setup.checkpoint && unit.is_layer();
+    held += tokens * (drops ? unit.checkpoint_bytes : unit.activation_bytes);
+    made.after.push_back(held);
+    // The backward pass of a checkpointed unit has all of it again.
+    if (drops) working = std::max(working, tokens * unit.activation_bytes);
+  }
+  made.most = held + working;
+  return made;
+}
+
+Memory memory_of(const Model& model, const StepConfig& setup, const Machine& machine,
+                 const std::vector<const UnitPlaces*>& places, const Slots& slots) {
+  Memory memory;
+  uint64_t shard = 0;
+  for (const UnitPlaces* unit : places) shard += unit->shard_elements;
+  memory.shards = shard * dtype_size(setup.shard);
+  memory.sharded_gradients = shard * dtype_size(setup.sharded_grad);
+  memory.optimizer = static_cast<uint64_t>(static_cast<double>(shard) * setup.optimizer_bytes);
+  memory.gradient_slots = slots.gradients;
+  const bool shared = shares_slots(machine);
+  const auto sharers = static_cast<uint64_t>(shared ? shard_group(setup, machine).per_host : 1);
+  memory.host_slots = shared ? slots.parameters : 0;
+  memory.parameter_slots = (slots.parameters + sharers - 1) / sharers;
+  constexpr double kMost = 1e18;  // more than any rank has
+  memory.activations = static_cast<uint64_t>(std::min(kMost, activations_of(model, setup).most));
+  memory.transports = transport_bytes(setup, machine, places);
+  memory.context = machine.context_bytes;
+  return memory;
+}
+
+}  // namespace fsccl::forecast

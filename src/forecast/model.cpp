@@ -1,0 +1,147 @@
+#include "forecast/model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/json_file.h"
+#include "forecast/estimate.h"
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr double kMostElements = 1e15, kMostPerToken = 1e15;
+constexpr size_t kMostRepeats = 100'000, kMostParams = 1'000'000;
+
+class Reader : JsonReader {
+ public:
+  Reader() : JsonReader("model") {}
+
+  Result<Model> read(const Json& json) {
+    if (!object(json, "the model", {"name", "units"}) ||
+        !text(json, "name", "the model", true, &model_.name))
+      return problem();
+    if (!json.contains("units") || !json["units"].is_array() || json["units"].empty()) {
+      wrong("units must be a list with at least one unit");
+      return problem();
+    }
+    for (size_t u = 0; u < json["units"].size(); u++)
+      if (!entry(json["units"][u], fmt::format("units[{}]", u))) return problem();
+    return std::move(model_);
+  }
+
+ private:
+  bool entry(const Json& json, const std::string& place) {
+    if (!json.is_object() || !json.contains("repeat")) return unit(json, place, nullptr);
+    double repeat = 0, first = 0;
+    if (!object(json, place, {"repeat", "first", "units"}) ||
+        !number(json, "repeat", place, kMostRepeats, &repeat) ||
+        !number(json, "first", place, kMostElements, &first))
+      return false;
+    if (!json.contains("units") || !json["units"].is_array())
+      return wrong("{}.units must be a list", place);
+    for (size_t i = 0; i < static_cast<size_t>(repeat); i++) {
+      const std::string index = fmt::format("{}", static_cast<uint64_t>(first) + i);
+      for (const Json& one : json["units"])
+        if (!unit(one, place + ".units", &index)) return false;
+    }
+    return true;
+  }
+
+  // `index` takes the place of {} in the name.
+  bool unit(const Json& json, const std::string& place, const std::string* index) {
+    ModelUnit unit;
+    if (!object(json, place,
+                {"name", "params", "forward_flops", "forward_flops_per_context", "activation_bytes",
+                 "checkpoint_bytes"}) ||
+        !text(json, "name", place, true, &unit.name))
+      return false;
+    if (const size_t at = unit.name.find("{}"); index && at != std::string::npos)
+      unit.name.replace(at, 2, *index);
+    if (!number(json, "forward_flops", place, kMostPerToken, &unit.forward_flops) ||
+        !number(json, "forward_flops_per_context", place, kMostPerToken,
+                &unit.forward_flops_per_context) ||
+        !number(json, "activation_bytes", place, kMostPerToken, &unit.activation_bytes) ||
+        !number(json, "checkpoint_bytes", place, kMostPerToken, &unit.checkpoint_bytes))
+      return false;
+    if (!json.contains("params") || !json["params"].is_array() || json["params"].empty())
+      return wrong("{}.params must be a list with at least one parameter", place);
+    for (size_t p = 0; p < json["params"].size(); p++)
+      if (!param(json["params"][p], fmt::format("{}.params[{}]", place, p), &unit)) return false;
+    model_.units.push_back(std::move(unit));
+    return true;
+  }
+
+  bool param(const Json& json, const std::string& place, ModelUnit* unit) {
+    if (!json.is_array() || json.size() != 2 || !json[0].is_string() || !json[1].is_array())
+      return wrong("{} must be a name and a shape, like [\"weight\", [4096, 1024]]", place);
+    if (++params_ > kMostParams)
+      return wrong("{}: the model has more than {} parameters", place, kMostParams);
+    ModelParam made{json[0].get<std::string>(), {}, 1};
+    double product = 1;
+    for (const Json& dim : json[1]) {
+      if (!dim.is_number_unsigned() || dim.get<double>() > kMostElements)
+        return wrong("{}: a dimension must be a whole number", place);
+      made.shape.dims.push_back(dim.get<int64_t>());
+      product *= static_cast<double>(made.shape.dims.back());
+      if (product > kMostElements)
+        return wrong("{} has more than {} elements", place, kMostElements);
+      made.elements *= static_cast<uint64_t>(made.shape.dims.back());
+    }
+    elements_ += product;
+    if (elements_ > kMostElements)
+      return wrong("the model has more than {} elements up to {}", kMostElements, place);
+    unit->params.push_back(std::move(made));
+    return true;
+  }
+
+  Model model_;
+  size_t params_ = 0;
+  double elements_ = 0;
+};
+
+}  // namespace
+
+uint64_t ModelUnit::elements() const {
+  return std::accumulate(
+      params.begin(), params.end(), uint64_t{0},
+      [](uint64_t sum, const ModelParam& param) { return sum + param.elements; });
+}
+bool ModelUnit::is_layer() const {
+  for (size_t i = 0; i < name.size(); i++)
+    if (name[i] >= '0' && name[i] <= '9' && (i + 1 == name.size() || name[i + 1] == '.'))
+      return true;
+  return false;
+}
+std::vector<ParamShape> ModelUnit::shapes() const {
+  std::vector<ParamShape> shapes;
+  for (const ModelParam& param : params) shapes.push_back(param.shape);
+  return shapes;
+}
+bool ModelUnit::same_shapes(const ModelUnit& other) const {
+  return forward_flops == other.forward_flops &&
+         forward_flops_per_context == other.forward_flops_per_context &&
+         activation_bytes == other.activation_bytes && checkpoint_bytes == other.checkpoint_bytes &&
+         std::equal(
+             params.begin(), params.end(), other.params.begin(), other.params.end(),
+             [](const ModelParam& a, const ModelParam& b) { return a.shape.dims == b.shape.dims; });
+}
+uint64_t Model::elements() const {
+  uint64_t sum = 0;
+  for (const ModelUnit& unit : units) sum += unit.elements();
+  return sum;
+}
+double Model::forward_flops(double sequence) const {
+  double sum = 0;
+  for (const ModelUnit& unit : units)
+    sum += unit.forward_flops + unit.forward_flops_per_context * sequence;
+  return sum;
+}
+
+Result<Model> read_model(const nlohmann::json& json, int experts_per_token) {
+  FSCCL_ASSIGN(Model model, Reader().read(json));
+  FSCCL_TRY(estimate_missing(&model, experts_per_token));
+  return model;
+}
+
+}  // namespace fsccl::forecast

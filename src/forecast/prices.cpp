@@ -1,0 +1,345 @@
+#include "forecast/prices.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/round_up.h"
+#include "engine/select.h"
+#include "engine/stages.h"
+#include "forecast/nccl.h"
+#include "fsccl/transport.h"
+#include "plan/turn.h"
+#include "plan/unit_plans.h"
+#include "transports/transports.h"
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr int kMostFollowed = 128;
+
+// Of a plan whose steps for each peer are alike, as a function of the ranks.
+double at_scale(int ranks, const std::function<double(int)>& ns) {
+  if (ranks <= kMostFollowed) return ns(ranks);
+  const double half = ns(kMostFollowed / 2), full = ns(kMostFollowed);
+  return full + (full - half) / (kMostFollowed / 2) * (ranks - kMostFollowed);
+}
+
+// The plan of a unit's stage among `ranks` ranks of a host, as two of them carry it out.
+Carried follow(const std::function<Plan(int)>& make, int ranks, const Costs& costs) {
+  const std::array<Plan, 2> plans{make(0), make(ranks > 1 ? 1 : 0)};
+  Carried carried;
+  carried.how = plans[0].name;
+  uint64_t read = 0, written = 0;
+  count_bytes(plans[0], &read, &written);
+  carried.within_bytes = static_cast<double>(read + written);
+  if (ranks == 1) {  // alone: there is nobody to wait for
+    carried.ns = carried.busy_ns = carried.within_bytes / 2 * costs.copy_per_byte;
+    return carried;
+  }
+  const Price found = price(plans, costs, false);
+  carried.ns = found.ns;
+  carried.busy_ns = found.busy;
+  return carried;
+}
+
+UnitShape shape_of(const UnitPlaces& places, const StepConfig& setup, bool gradients) {
+  const size_t count = places.layout.size();
+  UnitShape shape;
+  shape.layout = &places.layout;
+  shape.shard_dtype.assign(count, setup.shard);
+  shape.slot_dtype.assign(count, gradients ? setup.reduce : setup.wire);
+  shape.grad_dtype.assign(count, setup.sharded_grad);
+  shape.slot = gradients ? places.gradients : places.parameters;
+  return shape;
+}
+
+std::vector<std::vector<int>> each_itself(int ranks) {
+  std::vector<std::vector<int>> holds;
+  for (int rank = 0; rank < ranks; rank++) holds.push_back({rank});
+  return holds;
+}
+
+// Of a lane: one rank of each host, whose hosts' other ranks use the network as well.
+struct Lane {
+  int hosts;
+  SelectOptions options;
+  uint64_t slot_bytes;
+};
+Lane lane_of(const Group& group, const Machine& machine) {
+  Lane lane{group.hosts, {}, lane_slot_bytes(group, machine)};
+  lane.options.costs = typical_costs(machine.between);
+  lane.options.costs.apply_to(true, machine.ranks_per_core);
+  lane.options.spread = {group.hosts, 1};
+  lane.options = sharing_link(lane.options, machine.ranks_per_host);
+  return lane;
+}
+
+Shape lane_shape(const Lane& lane, int hosts, uint64_t count, fsccl_dtype_t dtype) {
+  Shape shape;
+  shape.ranks = hosts;
+  shape.count = count;
+  shape.dtype = dtype;
+  shape.mirrored = true;
+  shape.slot_bytes = lane.slot_bytes;
+  return shape;
+}
+
+using Make = std::function<Plan(const Shape&)>;
+Price price_shape(const Make& make, Shape shape, const Costs& costs) {
+  std::array<Plan, 2> plans;
+  plans[0] = make(shape);
+  shape.rank = 1;
+  plans[1] = make(shape);
+  return price(plans, costs, false);
+}
+
+// `count`: elements of a rank's part.
+Carried lane_price(OpCode op, const Lane& lane, uint64_t count, fsccl_dtype_t dtype) {
+  Carried carried;
+  if (lane.hosts < 2 || count == 0) return carried;
+  carried.between_bytes = static_cast<double>(count * dtype_size(dtype)) * (lane.hosts - 1);
+  const bool gathers = op == OpCode::all_gather;
+  const auto slots = [&](const Shape& shape) {
+    const uint64_t room = turn_bytes(shape.slot_bytes, true);
+    return gathers ? move_slots(all_gather_movement(shape), room)
+                   : fold_slots(reduce_scatter_folding(shape), room);
+  };
+  if (lane.hosts <= kMostFollowed) {
+    const Make chosen = [&](const Shape& shape) { return select(op, shape, lane.options).plan; };
+    const Price found =
+        price_shape(chosen, lane_shape(lane, lane.hosts, count, dtype), lane.options.costs);
+    carried.ns = found.ns;
+    carried.busy_ns = found.busy;
+    carried.how = chosen(lane_shape(lane, lane.hosts, count, dtype)).name;
+    return carried;
+  }
+  // A slot that holds a part for each of so many ranks holds the same pieces where it is as much
+  // shorter as they are fewer.
+  const auto smaller = [&](int hosts) {
+    Shape shape = lane_shape(lane, hosts, count, dtype);
+    const uint64_t room = turn_bytes(lane.slot_bytes, true) * static_cast<uint64_t>(hosts) /
+                          static_cast<uint64_t>(lane.hosts);
+    if (!gathers)
+      shape.slot_bytes = std::max<uint64_t>(round_up(room, 64), 64 * static_cast<uint64_t>(hosts));
+    return shape;
+  };
+  carried.ns = at_scale(lane.hosts, [&](int hosts) {
+    return price_shape(slots, smaller(hosts), lane.options.costs).ns;
+  });
+  carried.busy_ns = at_scale(lane.hosts, [&](int hosts) {
+    return price_shape(slots, smaller(hosts), lane.options.costs).busy;
+  });
+  carried.how = gathers ? "all_gather_slots" : "reduce_scatter_slots";
+  return carried;
+}
+
+Carried gather_by_plans(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+                        const Group& group) {
+  UnitShape shape = shape_of(places, setup, false);
+  const auto with = [&shape](Plan (*build)(const UnitShape&)) {
+    return [&shape, build](int rank) {
+      shape.rank = rank;
+      return build(shape);
+    };
+  };
+  if (group.hosts > 1) shape.holds = each_itself(group.per_host);
+  if (!shares_slots(machine)) {
+    Carried carried = follow(with([](const UnitShape& at) { return unshard_private(at, false); }),
+                             group.per_host, machine.within_costs);
+    const double bytes = static_cast<double>(places.parameters.bytes);
+    carried.within_bytes = bytes * (group.per_host - 1) / group.per_host;
+    return carried;
+  }
+  Carried carried = follow(with(unshard_shared), group.per_host, machine.within_costs);
+  if (group.hosts < 2) return carried;
+  const uint64_t count = (places.elements + static_cast<uint64_t>(group.ranks) - 1) /
+                         static_cast<uint64_t>(group.ranks);
+  const auto coded_count =
+      static_cast<uint64_t>(static_cast<double>(count) / setup.codec_ratio + 0.5);
+  carried += lane_price(OpCode::all_gather, lane_of(group, machine),
+                        std::max<uint64_t>(coded_count, 1), setup.wire);
+  if (group.per_host > 1)
+    carried += follow(with(unshard_kept), group.per_host, machine.within_costs);
+  return carried;
+}
+
+// The sums of a host, each rank those of its lane. Their steps, one for each piece of each host,
+// are alike, and their bytes are the same however many hosts there are.
+Carried host_sums(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+                  const Group& group) {
+  const auto sums = [&](int hosts) {
+    const Group few{hosts * group.per_host, hosts, group.per_host};
+    std::vector<ParamShape> shapes;
+    for (size_t i = 0; i < places.layout.size(); i++) {
+      ParamShape one;
+      one.dims = {static_cast<int64_t>(places.layout.numel(i))};
+      shapes.push_back(one);
+    }
+    const Result<Layout> layout = Layout::make(FSCCL_LAYOUT_FLAT, shapes, few.ranks);
+    UnitShape shape = shape_of(places, setup, true);
+    shape.layout = &layout.value();
+    shape.sums.dtype = FSCCL_FLOAT32;
+    shape.sums.offset.assign(shapes.size(), std::vector<uint64_t>(static_cast<size_t>(few.ranks),
+                                                                  places.gradients.bytes));
+    shape.holds.assign(static_cast<size_t>(group.per_host), {});
+    for (int rank = 0; rank < few.ranks; rank++)
+      shape.holds[static_cast<size_t>(rank % group.per_host)].push_back(rank);
+    return follow(
+        [&shape](int rank) {
+          shape.rank = rank;
+          return reduce_partials(shape);
+        },
+        group.per_host, machine.within_costs);
+  };
+  constexpr int kFew = 8;
+  if (group.hosts <= 2 * kFew) return sums(group.hosts);
+  Carried carried = sums(2 * kFew);
+  const double more = (carried.ns - sums(kFew).ns) / kFew * (group.hosts - 2 * kFew);
+  carried.ns += std::max(0.0, more);
+  carried.busy_ns += std::max(0.0, more);
+  return carried;
+}
+
+Carried reduce_by_plans(const UnitPlaces& places, const StepConfig& setup, const Machine& machine,
+                        const Group& group) {
+  if (group.hosts < 2) {
+    UnitShape shape = shape_of(places, setup, true);
+    Carried carried = follow(
+        [&shape](int rank) {
+          shape.rank = rank;
+          return reduce_grads(shape);
+        },
+        group.per_host, machine.within_costs);
+    if (machine.gpu)
+      carried.within_bytes =
+          static_cast<double>(places.gradients.bytes) * (group.per_host - 1) / group.per_host;
+    return carried;
+  }
+  Carried carried;
+  if (group.per_host > 1) carried = host_sums(places, setup, machine, group);
+  const uint64_t count = (places.elements + static_cast<uint64_t>(group.ranks) - 1) /
+                         static_cast<uint64_t>(group.ranks);
+  carried += lane_price(OpCode::reduce_scatter, lane_of(group, machine), count,
+                        group.per_host > 1 ? FSCCL_FLOAT32 : setup.reduce);
+  const double take = machine.within_costs.copy_per_byte *
+                      static_cast<double>(count * dtype_size(setup.sharded_grad));
+  carried.ns += take;
+  carried.busy_ns += take;
+  return carried;
+}
+
+Carried replicas_by_plans(uint64_t elements, const StepConfig& setup, const Machine& machine,
+                          const Group& group) {
+  Carried carried;
+  if (group.ranks < 2 || elements == 0) return carried;
+  if (group.hosts > 1) {  // as a reduce-scatter and an all-gather of the shard among the hosts
+    const uint64_t part =
+        (elements + static_cast<uint64_t>(group.ranks) - 1) / static_cast<uint64_t>(group.ranks);
+    const Lane lane = lane_of(group, machine);
+    carried += lane_price(OpCode::reduce_scatter, lane, part, setup.sharded_grad);
+    carried += lane_price(OpCode::all_gather, lane, part, setup.sharded_grad);
+    return carried;
+  }
+  SelectOptions options;
+  options.costs = machine.within_costs;
+  Shape shape;
+  shape.ranks = group.ranks;
+  shape.count = elements;
+  shape.dtype = setup.sharded_grad;
+  const Make chosen = [&](const Shape& at) { return select(OpCode::all_reduce, at, options).plan; };
+  const Price found = price_shape(chosen, shape, options.costs);
+  carried.ns = found.ns;
+  carried.busy_ns = found.busy;
+  carried.within_bytes = 2 * static_cast<double>(elements * dtype_size(setup.sharded_grad)) *
+                         (group.ranks - 1) / group.ranks;
+  carried.how = "all_reduce";
+  return carried;
+}
+
+}  // namespace
+
+Carried& Carried::operator+=(const Carried& other) {
+  ns += other.ns;
+  busy_ns += other.busy_ns;
+  within_bytes += other.within_bytes;
+  between_bytes += other.between_bytes;
+  if (!other.how.empty()) how += how.empty() ? other.how : " + " + other.how;
+  return *this;
+}
+
+Group shard_group(const StepConfig& setup, const Machine& machine) {
+  const int shared = setup.shared_by(), per_host = std::min(shared, machine.ranks_per_host);
+  return {shared, shared / per_host, per_host};
+}
+// Ranks with one shard each of as many copies: of different hosts, where a copy is a host or more.
+Group replica_group(const StepConfig& setup, const Machine& machine) {
+  const int copies = setup.ranks / setup.shared_by();
+  const int per_host = std::min(
+      copies, std::max(1, std::min(setup.ranks, machine.ranks_per_host) / setup.shared_by()));
+  return {copies, copies / per_host, per_host};
+}
+
+// A lane is a communicator of its own, whose slots hold at least a line for each of its ranks
+// (transports/mirror/channel.cpp).
+uint64_t lane_slot_bytes(const Group& group, const Machine& machine) {
+  const auto hosts = static_cast<size_t>(group.hosts);
+  return round_up(std::max<uint64_t>(network_slot_bytes(machine.network, hosts),
+                                     hosts * sizeof(fsccl_transport_line_t)),
+                  uint64_t{4096});
+}
+
+Result<UnitPlaces> UnitPlaces::make(const ModelUnit& unit, const StepConfig& setup,
+                                    const Group& group, bool sums_in_slots) {
+  const bool equal = setup.layout == FSCCL_LAYOUT_RAGGED && group.ranks > kMostRagged;
+  FSCCL_ASSIGN(Layout layout,
+               Layout::make(equal ? FSCCL_LAYOUT_FLAT : setup.layout, unit.shapes(), group.ranks));
+  UnitPlaces places{std::move(layout), {}, {}, unit.elements(), 0, 0};
+  const auto map = [&](fsccl_dtype_t dtype) {
+    const std::vector<size_t> sizes(places.layout.size(), dtype_size(dtype));
+    return setup.by_parameter ? make_slots_by_parameter(places.layout, sizes)
+                              : make_slot_map(places.layout, sizes);
+  };
+  places.parameters = map(setup.wire);
+  places.gradients = map(setup.reduce);
+  places.shard_elements = setup.layout == FSCCL_LAYOUT_PER_PARAM ? places.layout.shard_total(0)
+                                                                 : places.layout.largest_shard();
+  if (sums_in_slots && group.hosts > 1 && group.per_host > 1 && setup.reduce != FSCCL_FLOAT32)
+    places.gradient_extra = round_up(
+        places.elements / static_cast<uint64_t>(group.per_host) * sizeof(float), uint64_t{64});
+  return places;
+}
+
+UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Machine& machine) {
+  const Group group = shard_group(setup, machine), copies = replica_group(setup, machine);
+  // On GPUs the library's plans run within a host, and NCCL carries what goes between hosts.
+  const bool nccl =
+      machine.carrier == Carrier::nccl || (machine.gpu && setup.ranks > machine.ranks_per_host);
+  const double wire = static_cast<double>(places.elements * dtype_size(setup.wire)),
+               grads = static_cast<double>(places.elements * dtype_size(setup.reduce)),
+               shard = static_cast<double>(places.shard_elements * dtype_size(setup.sharded_grad));
+  UnitPrice found;
+  if (nccl && (machine.carrier == Carrier::nccl || group.hosts > 1)) {
+    const double ratio = group.hosts > 1 ? setup.codec_ratio : 1;
+    found.gather = nccl_price(NcclOp::all_gather, wire / ratio, group, machine);
+    if (ratio > 1 && setup.codec_gb_per_s > 0) found.gather.ns += wire / setup.codec_gb_per_s;
+    found.reduce = nccl_price(NcclOp::reduce_scatter, grads, group, machine);
+  } else {
+    found.gather = gather_by_plans(places, setup, machine, group);
+    if (group.hosts > 1 && setup.codec_ratio > 1 && setup.codec_gb_per_s > 0) {
+      const double ns = wire / group.per_host / setup.codec_gb_per_s;  // what its lane brings
+      found.gather.ns += ns;
+      found.gather.busy_ns += ns;
+    }
+    found.reduce = reduce_by_plans(places, setup, machine, group);
+  }
+  found.replicas = nccl ? nccl_price(NcclOp::all_reduce, shard, copies, machine)
+                        : replicas_by_plans(places.shard_elements, setup, machine, copies);
+  for (Carried* one : {&found.gather, &found.reduce, &found.replicas}) {
+    one->ns *= setup.carry_factor;
+    one->busy_ns *= setup.carry_factor;
+  }
+  return found;
+}
+
+}  // namespace fsccl::forecast

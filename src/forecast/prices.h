@@ -1,0 +1,65 @@
+// What the communication of a unit takes: its gather, its reduction, and the sum over replicas, of
+// one rank that stands for all.
+//
+// Plans of a host are built by the library's own builders for two representative ranks and followed
+// by the cost model (plan/cost.h), as select() does. Between hosts a plan is one list of steps for
+// each peer, all alike, so its price is a straight line in the number of hosts: above kMostFollowed
+// it is priced for two smaller numbers with the same bytes for each peer, and extended. So what a
+// price takes does not grow with the ranks. NCCL is priced by nccl.h.
+#pragma once
+#include <string>
+
+#include "forecast/machine.h"
+#include "forecast/model.h"
+#include "forecast/step_config.h"
+#include "layout/layout.h"
+
+namespace fsccl::forecast {
+
+// The ranks that share a unit's shards, or that have copies of one shard: full hosts, or a part of
+// one.
+struct Group {
+  int ranks = 1, hosts = 1, per_host = 1;
+};
+Group shard_group(const StepConfig& setup, const Machine& machine);
+Group replica_group(const StepConfig& setup, const Machine& machine);
+// Of a slot between the hosts of a group.
+uint64_t lane_slot_bytes(const Group& group, const Machine& machine);
+
+struct Carried {
+  double ns = 0;       // from a common begin until all have ended
+  double busy_ns = 0;  // of that, what a rank's own processor does
+  double within_bytes =
+      0;  // that a rank moves inside its host: over the links, or in memory that ranks share
+  double between_bytes = 0;  // that a rank receives from other hosts
+  std::string how;           // the plans, or "nccl ring"
+
+  Carried& operator+=(const Carried& other);
+};
+
+// A unit's layout over the ranks of a group, and its slots.
+struct UnitPlaces {
+  static constexpr int kMostRagged =
+      4096;  // ranks up to which ragged layouts are planned; beyond, shards count as equal ones
+  Layout layout;
+  SlotMap parameters, gradients;
+  uint64_t elements = 0;
+  uint64_t shard_elements = 0;  // of the rank that holds most
+  uint64_t gradient_extra =
+      0;  // of a rank's gradient slot: fp32 sums of its host that go to others
+
+  // `sums_in_slots`: sums of a host that go to other hosts lie behind the gradients, as in host
+  // memory.
+  static Result<UnitPlaces> make(const ModelUnit& unit, const StepConfig& setup, const Group& group,
+                                 bool sums_in_slots);
+};
+
+struct UnitPrice {
+  Carried gather, reduce, replicas;
+};
+UnitPrice price_unit(const UnitPlaces& places, const StepConfig& setup, const Machine& machine);
+
+// Whether ranks of a host read one slot of parameters, or have one each.
+inline bool shares_slots(const Machine& machine) { return !machine.gpu; }
+
+}  // namespace fsccl::forecast

@@ -1,0 +1,106 @@
+#include "forecast/schedule.h"
+
+#include <algorithm>
+
+namespace fsccl::forecast {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(const Model& model) : model_(model) {}
+  void add(EventKind kind, size_t unit, bool backward, size_t param = Event::kAll) {
+    events_.push_back({kind, unit, backward, param});
+  }
+  size_t units() const { return model_.units.size(); }
+
+  std::vector<Event> by_unit(int prefetch) {
+    pass(prefetch, false);
+    pass(prefetch, true);
+    return std::move(events_);
+  }
+
+  std::vector<Event> by_parameter(int prefetch) {
+    const std::vector<ModelParam>& root = model_.units[0].params;
+    const bool own_head = std::any_of(root.begin() + 1, root.end(), [&](const ModelParam& param) {
+      return param.elements == root[0].elements;
+    });
+    std::vector<size_t> order;  // the root, the others, the root again, and back
+    for (size_t u = 0; u < units(); u++) order.push_back(u);
+    if (units() > 1 && root.size() > 1) order.push_back(0);
+    for (size_t u = units(); u-- > 1;) order.push_back(u);
+    const size_t forward = units() > 1 ? units() : 0;
+    const bool early = prefetch > 0;
+    add(EventKind::gather, order[0], false);
+    for (size_t k = 0; k < order.size(); k++) {
+      const size_t u = order[k];
+      const bool backward = k >= forward, again = k + 1 < order.size() && order[k + 1] == u;
+      const auto gather_next = [&] {
+        if (k + 1 < order.size()) add(EventKind::gather, order[k + 1], k + 1 >= forward);
+      };
+      add(EventKind::wait, u, backward);
+      if (backward && u == 0 && own_head) add(EventKind::give_back, 0, true, 0);
+      if (early && !again) gather_next();
+      add(EventKind::compute, u, backward);
+      if (backward) backward_params(u, u == 0 ? 1 : 0);
+      add(EventKind::give_back, u, backward);
+      if (!early || again) gather_next();
+    }
+    add(EventKind::gradients, 0, true, 0);
+    add(EventKind::reduce, 0, true, 0);
+    return std::move(events_);
+  }
+
+ private:
+  // Units in the order of a pass; the root is first in the forward and last in the backward one,
+  // where it is there still.
+  void pass(int prefetch, bool backward) {
+    const auto unit_at = [&](size_t k) { return backward ? units() - 1 - k : k; };
+    size_t issued = 0;
+    const auto issue_to = [&](size_t end) {
+      for (; issued < std::min(end, units()); issued++)
+        if (const size_t u = unit_at(issued); !backward || u != 0)
+          add(EventKind::gather, u, backward);
+    };
+    issue_to(1);
+    for (size_t k = 0; k < units(); k++) {
+      const size_t u = unit_at(k);
+      if (!backward || u != 0) add(EventKind::wait, u, backward);
+      if (backward) add(EventKind::gradients, u, true);
+      if (prefetch > 0) issue_to(k + 1 + static_cast<size_t>(prefetch));
+      add(EventKind::compute, u, backward);
+      if (backward || u != 0) add(EventKind::give_back, u, backward);
+      if (backward) add(EventKind::reduce, u, true);
+      if (prefetch == 0) issue_to(k + 2);
+    }
+  }
+  void backward_params(size_t u, size_t begin) {
+    const size_t end = model_.units[u].params.size();
+    for (size_t i = end; i-- > begin;) {
+      add(EventKind::gradients, u, true, i);
+      if (i + 1 < end) add(EventKind::reduce, u, true, i + 1);
+      add(EventKind::give_back, u, true, i);
+    }
+    if (begin < end) add(EventKind::reduce, u, true, begin);
+  }
+
+  const Model& model_;
+  std::vector<Event> events_;
+};
+
+}  // namespace
+
+std::vector<Event> step_events(const Model& model, int prefetch, bool by_parameter) {
+  Writer writer(model);
+  return by_parameter ? writer.by_parameter(prefetch) : writer.by_unit(prefetch);
+}
+
+std::vector<bool> kept_units(const Model& model, const std::vector<uint64_t>& slot_bytes,
+                             uint64_t keep_bytes) {
+  std::vector<bool> kept(model.units.size(), false);
+  uint64_t used = 0;
+  for (size_t u = 1; u < kept.size(); u++)
+    if (slot_bytes[u] <= keep_bytes - used) kept[u] = true, used += slot_bytes[u];
+  return kept;
+}
+
+}  // namespace fsccl::forecast

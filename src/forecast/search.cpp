@@ -1,0 +1,113 @@
+#include "forecast/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace fsccl::forecast {
+namespace {
+
+// All ranks, one host, a few hosts: those that divide the ranks.
+std::vector<int> degrees_of(const StepConfig& setup, const Machine& machine) {
+  std::set<int> degrees{setup.shared_by(), setup.ranks};
+  for (int hosts = 1; hosts <= 64; hosts *= 4) {
+    const int degree = hosts * std::min(machine.ranks_per_host, setup.ranks);
+    if (degree <= setup.ranks && setup.ranks % degree == 0) degrees.insert(degree);
+  }
+  return {degrees.rbegin(), degrees.rend()};
+}
+
+Choice choice_of(const Forecast& forecast) {
+  return {forecast.setup,           forecast.line.step_ns,
+          forecast.line.exposed_ns, forecast.tokens_per_s_per_rank(),
+          forecast.memory.total(),  forecast.fits()};
+}
+
+Result<std::vector<StepConfig>> candidates(const StepConfig& setup, const Machine& machine,
+                                           const Model& model) {
+  const uint64_t all = model.elements() * dtype_size(setup.wire);
+  std::vector<StepConfig> made;
+  for (const int degree : degrees_of(setup, machine))
+    for (const bool checkpoint : {false, true})
+      for (const int prefetch : {0, 1, 2})
+        for (const int kept : {0, 2, 4, -1}) {  // quarters of the model; -1: by parameter
+          if (kept < 0 && prefetch > 1) continue;
+          StepConfig one = setup;
+          one.shard_over = degree == setup.ranks ? 0 : degree;
+          one.checkpoint = checkpoint;
+          one.prefetch = prefetch;
+          one.by_parameter = kept < 0;
+          one.keep_bytes = kept > 0 ? all / 4 * static_cast<uint64_t>(kept) : 0;
+          made.push_back(one);
+          if (setup.codec_ratio <= 1) continue;
+          one.codec_ratio = 1;
+          made.push_back(one);
+        }
+  return made;
+}
+
+}  // namespace
+
+Result<std::vector<Choice>> search(Forecaster& forecaster, const StepConfig& setup) {
+  FSCCL_ASSIGN(const std::vector<StepConfig> setups,
+               candidates(setup, forecaster.machine(), forecaster.model()));
+  std::vector<Choice> choices;
+  for (const StepConfig& one : setups) {
+    FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
+    choices.push_back(choice_of(forecast));
+  }
+  // Times within a thousandth of each other are alike: then the smaller memory is better.
+  const auto thousandths = [](const Choice& choice) {
+    return std::llround(1000 * std::log(choice.step_ns));
+  };
+  std::stable_sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
+    if (a.fits != b.fits) return a.fits;
+    const auto first = thousandths(a), second = thousandths(b);
+    return a.fits && first != second ? first < second : a.memory < b.memory;
+  });
+  return choices;
+}
+
+Result<std::vector<WhatIf>> what_if(const Forecaster& forecaster, const StepConfig& setup) {
+  std::vector<WhatIf> answers;
+  const auto add = [&](const char* what, const StepConfig& changed, double network) -> Status {
+    Machine machine = forecaster.machine();
+    machine.between.gb_per_s *= network;
+    Forecaster other(forecaster.model(), machine);
+    FSCCL_ASSIGN(const Forecast forecast, other.run(changed));
+    answers.push_back({what, forecast.line.step_ns, forecast.fits()});
+    return success();
+  };
+  FSCCL_TRY(add("network twice as fast", setup, 2));
+  FSCCL_TRY(add("network half as fast", setup, 0.5));
+  FSCCL_TRY(add("the link of one host at a quarter", setup, 0.25));
+  StepConfig slow = setup;
+  slow.compute_factor *= 1.1;
+  FSCCL_TRY(add("one rank 10 % slower", slow, 1));
+  StepConfig twice = setup;
+  twice.ranks *= 2;
+  if (check_step_config(twice, forecaster.machine().ranks_per_host).ok())
+    FSCCL_TRY(add("twice the ranks", twice, 1));
+  return answers;
+}
+
+Result<std::vector<ScalePoint>> scaling(Forecaster& forecaster, const StepConfig& setup) {
+  std::vector<ScalePoint> points;
+  const int per_host = forecaster.machine().ranks_per_host;
+  std::set<int> counts{setup.ranks};
+  for (const int ranks :
+       {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 100'000})
+    counts.insert(ranks <= per_host ? ranks : ranks / per_host * per_host);
+  for (const int ranks : counts) {
+    StepConfig one = setup;
+    one.ranks = ranks;
+    if (one.shard_over > ranks) one.shard_over = 0;
+    if (!check_step_config(one, per_host).ok()) continue;  // the degree does not divide these
+    FSCCL_ASSIGN(const Forecast forecast, forecaster.run(one));
+    points.push_back({ranks, forecast.line.step_ns, forecast.line.exposed_ns,
+                      forecast.tokens_per_s_per_rank(), forecast.memory.total()});
+  }
+  return points;
+}
+
+}  // namespace fsccl::forecast

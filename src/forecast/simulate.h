@@ -1,0 +1,44 @@
+// A step as events on two clocks: computation goes in the order of the program, communication in
+// the order in which it is issued, and each waits where the program makes it wait. What the plans
+// make a rank's own processor do takes its time from the computation where that runs on the same
+// processor (CPUs). All ranks are alike, so one stands for all.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "forecast/prices.h"
+#include "forecast/schedule.h"
+
+namespace fsccl::forecast {
+
+struct UnitTimes {
+  UnitPrice price;
+  double kept_ns = 0;  // of an unshard whose slot has its parameters still
+  double forward_ns = 0, backward_ns = 0, recompute_ns = 0;
+  std::vector<double> param_share;  // of the unit's elements, by parameter
+};
+
+struct Span {
+  enum class Of : uint8_t { forward, backward, gather, reduce, optimizer };
+  Of of{};
+  size_t unit = 0;
+  double begin_ns = 0, end_ns = 0;
+};
+
+struct UnitReport {
+  double compute_ns = 0, communication_ns = 0;
+  double exposed_ns = 0;  // of its communication: what the computation waited for
+};
+
+struct Timeline {
+  double step_ns = 0, compute_ns = 0, communication_ns = 0, exposed_ns = 0, optimizer_ns = 0;
+  std::vector<UnitReport> units;
+  std::vector<Span> spans;       // of the first micro-batch, and the optimizer
+  std::vector<double> event_ns;  // of the first micro-batch: when each of its events is over
+};
+
+Timeline simulate(const std::vector<Event>& events, const std::vector<UnitTimes>& units,
+                  const std::vector<bool>& kept, int micro_batches, bool overlaps,
+                  double optimizer_ns);
+
+}  // namespace fsccl::forecast

@@ -1,0 +1,160 @@
+#include "forecast/step_config.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/json_file.h"
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+struct Named {
+  const char* name;
+  fsccl_dtype_t dtype;
+};
+constexpr std::array kTypes{Named{"fp32", FSCCL_FLOAT32}, Named{"bf16", FSCCL_BFLOAT16},
+                            Named{"fp16", FSCCL_FLOAT16}};
+
+struct Optimizer {
+  const char* name;
+  double bytes, touches;
+};
+// fp32 states; an update reads parameter, gradient and states, and writes parameter and states.
+constexpr std::array kOptimizers{Optimizer{"adam", 8, 28}, Optimizer{"momentum", 4, 20},
+                                 Optimizer{"sgd", 0, 12}, Optimizer{"none", 0, 0}};
+
+class Reader : JsonReader {
+ public:
+  Reader() : JsonReader("forecast") {}
+
+  Status read(const Json& json, StepConfig* setup) {
+    if (!sizes(json, setup) || !types(json, setup) || !manner(json, setup)) return problem();
+    return success();
+  }
+
+ private:
+  static constexpr const char* kPlace = "the configuration";
+
+  bool whole(const Json& json, const char* key, int least, int most, int* value) {
+    if (!json.contains(key)) return true;
+    if (!json[key].is_number_integer() || json[key].get<double>() < least ||
+        json[key].get<double>() > most)
+      return wrong("{} must be a whole number from {} to {}, not {}", key, least, most,
+                   json[key].dump());
+    *value = json[key].get<int>();
+    return true;
+  }
+  bool type(const Json& json, const char* key, fsccl_dtype_t* dtype) {
+    std::string name;
+    if (!text(json, key, kPlace, false, &name)) return false;
+    if (name.empty()) return true;
+    const auto* found = std::find_if(kTypes.begin(), kTypes.end(),
+                                     [&](const Named& known) { return name == known.name; });
+    if (found == kTypes.end()) return wrong("{} is \"{}\": give fp32, bf16 or fp16", key, name);
+    *dtype = found->dtype;
+    return true;
+  }
+  bool flag(const Json& json, const char* key, bool* value) {
+    if (!json.contains(key)) return true;
+    if (!json[key].is_boolean()) return wrong("{} must be true or false", key);
+    *value = json[key].get<bool>();
+    return true;
+  }
+  bool bytes(const Json& json, const char* key, uint64_t* value) {
+    double given = static_cast<double>(*value);
+    if (!number(json, key, kPlace, 1e18, &given)) return false;
+    *value = static_cast<uint64_t>(given);
+    return true;
+  }
+
+  bool sizes(const Json& json, StepConfig* setup) {
+    return whole(json, "ranks", 1, kMostRanks, &setup->ranks) &&
+           whole(json, "batch", 1, 1 << 20, &setup->batch) &&
+           whole(json, "sequence", 1, 1 << 27, &setup->sequence) &&
+           whole(json, "accumulate", 1, 1 << 16, &setup->accumulate) &&
+           whole(json, "prefetch", 0, 8, &setup->prefetch) &&
+           bytes(json, "memory_limit_bytes", &setup->memory_limit);
+  }
+  bool types(const Json& json, StepConfig* setup) {
+    std::string optimizer;
+    if (!type(json, "shard_type", &setup->shard) || !type(json, "wire", &setup->wire) ||
+        !type(json, "reduce", &setup->reduce) ||
+        !type(json, "gradient_type", &setup->sharded_grad) ||
+        !text(json, "compute", kPlace, false, &setup->compute) ||
+        !text(json, "optimizer", kPlace, false, &optimizer))
+      return false;
+    for (const Optimizer& known : kOptimizers)
+      if (optimizer == known.name)
+        setup->optimizer_bytes = known.bytes, setup->optimizer_touches = known.touches,
+        optimizer.clear();
+    if (!optimizer.empty())
+      return wrong("optimizer is \"{}\": give adam, momentum, sgd or none", optimizer);
+    return number(json, "optimizer_bytes", kPlace, 1024, &setup->optimizer_bytes);
+  }
+  bool manner(const Json& json, StepConfig* setup) {
+    std::string layout, checkpoint;
+    if (!text(json, "layout", kPlace, false, &layout) ||
+        !text(json, "checkpoint", kPlace, false, &checkpoint) || !degree(json, setup) ||
+        !bytes(json, "keep_bytes", &setup->keep_bytes) ||
+        !flag(json, "by_parameter", &setup->by_parameter) ||
+        !number(json, "codec_ratio", kPlace, 100, &setup->codec_ratio) ||
+        !number(json, "codec_gb_per_s", kPlace, 1e6, &setup->codec_gb_per_s))
+      return false;
+    if (setup->codec_ratio < 1)
+      return wrong("codec_ratio is {}: a codec shortens by 1 or more", setup->codec_ratio);
+    if (layout == "flat")
+      setup->layout = FSCCL_LAYOUT_FLAT;
+    else if (layout == "ragged")
+      setup->layout = FSCCL_LAYOUT_RAGGED;
+    else if (layout == "per_param")
+      setup->layout = FSCCL_LAYOUT_PER_PARAM;
+    else if (!layout.empty())
+      return wrong("layout is \"{}\": give per_param, flat or ragged", layout);
+    if (checkpoint == "full" || checkpoint == "none")
+      setup->checkpoint = checkpoint == "full";
+    else if (!checkpoint.empty())
+      return wrong("checkpoint is \"{}\": give full or none", checkpoint);
+    if (setup->by_parameter && setup->keep_bytes > 0)
+      return wrong(
+          "by_parameter and keep_bytes together: units by parameter are not kept; leave one of the "
+          "two out");
+    return true;
+  }
+  bool degree(const Json& json, StepConfig* setup) {
+    return whole(json, "shard_over", 0, kMostRanks, &setup->shard_over);
+  }
+};
+
+}  // namespace
+
+Status read_step_config(const nlohmann::json& json, StepConfig* setup) {
+  return Reader().read(json, setup);
+}
+
+Status check_step_config(const StepConfig& setup, int per_host) {
+  const int shared = setup.shared_by();
+  if (setup.ranks > per_host && setup.ranks % per_host != 0)
+    return fail(
+        FSCCL_ERR_INVALID_ARGUMENT,
+        "forecast: {} ranks on hosts of {}: a forecast is for full hosts; give {} or {} ranks",
+        setup.ranks, per_host, setup.ranks / per_host * per_host,
+        (setup.ranks / per_host + 1) * per_host);
+  if (shared > setup.ranks || setup.ranks % shared != 0)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "forecast: shards over {} of {} ranks: the degree must divide the ranks", shared,
+                setup.ranks);
+  if (shared > per_host && shared % per_host != 0)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "forecast: shards over {} ranks with hosts of {}: give a degree that divides a "
+                "host or is full hosts",
+                shared, per_host);
+  if (shared < per_host && setup.ranks > per_host && per_host % shared != 0)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "forecast: shards over {} ranks do not divide hosts of {}", shared, per_host);
+  return success();
+}
+
+}  // namespace fsccl::forecast

@@ -1,0 +1,195 @@
+// A hundred thousand ranks cost what eight do: memory is counted, and the processor's time.
+#include <cstdlib>
+#include <ctime>
+#include <new>
+
+#include "bootstrap/tree_steps.h"
+#include "fixtures.h"
+#include "forecast/report.h"
+#include "forecast/search.h"
+#include "forecast/startup.h"
+#include "plan/collectives.h"
+#include "plan/turn.h"
+
+namespace {
+
+thread_local bool counting = false;
+thread_local int64_t live = 0, most = 0;
+
+// The size of a block lies before it.
+void* counted(std::size_t bytes) {
+  auto* const block = static_cast<std::size_t*>(std::malloc(bytes + 2 * sizeof(std::size_t)));
+  if (!block) throw std::bad_alloc();
+  *block = bytes;
+  if (counting) most = std::max(most, live += static_cast<int64_t>(bytes));
+  return block + 2;
+}
+void uncounted(void* pointer) {
+  if (!pointer) return;
+  auto* const block = static_cast<std::size_t*>(pointer) - 2;
+  if (counting) live -= static_cast<int64_t>(*block);
+  std::free(block);
+}
+
+double cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void operator delete(void* pointer) noexcept { uncounted(pointer); }
+void operator delete[](void* pointer) noexcept { uncounted(pointer); }
+void operator delete(void* pointer, std::size_t) noexcept { uncounted(pointer); }
+void operator delete[](void* pointer, std::size_t) noexcept { uncounted(pointer); }
+
+namespace fsccl::forecast {
+namespace {
+
+constexpr int kMany = 100'000;
+
+struct Use {
+  int64_t bytes = 0;
+  double ms = 0;
+};
+template <class Work>
+Use least_of(int times, Work work) {
+  Use use{0, 1e9};
+  for (int i = 0; i < times; i++) {
+    live = most = 0;
+    counting = true;
+    const double begin = cpu_ms();
+    work();
+    use.ms = std::min(use.ms, cpu_ms() - begin);
+    counting = false;
+    use.bytes = std::max(use.bytes, most);
+  }
+  return use;
+}
+
+TEST(Scale, PlansOfAUnitTakeAMebibyteAndFiveMilliseconds) {
+  const Model model = model_of(kSmall);
+  for (const char* text : {kHosts, kGpus}) {
+    const Machine machine = machine_of(text);
+    StepConfig setup;
+    setup.ranks = kMany;
+    const Use use = least_of(5, [&] {
+      const UnitPlaces places =
+          UnitPlaces::make(model.units[1], setup, shard_group(setup, machine), !machine.gpu).take();
+      EXPECT_GT(price_unit(places, setup, machine).gather.ns, 0);
+    });
+    EXPECT_LE(use.bytes, 1 << 20) << machine.name;
+    EXPECT_LE(use.ms, 5) << machine.name;
+  }
+}
+
+TEST(Scale, AForecastTakesFiveSecondsAndNoMoreMemoryThanAFewHosts) {
+  const auto forecast = [](int ranks) {
+    return least_of(1, [&] {
+      Forecaster forecaster(model_of(kSmall), machine_of(kHosts));
+      StepConfig setup;
+      setup.ranks = ranks;
+      EXPECT_TRUE(forecaster.run(setup).ok());
+      EXPECT_TRUE(search(forecaster, setup).ok());
+      EXPECT_TRUE(scaling(forecaster, setup).ok());
+      EXPECT_GT(startup_of(ranks, forecaster.machine(), 60'000).messages, 0);
+    });
+  };
+  const Use few = forecast(1024), many = forecast(kMany);
+  EXPECT_LE(many.ms, 5000);
+  EXPECT_LE(many.bytes, few.bytes + few.bytes / 2);
+}
+
+// The straight line through 64 and 128 hosts, against plans for all of them: one rank a host, so
+// that a gather is the exchange between hosts and a cast.
+TEST(Scale, PricesAreThoseOfPlansForAllHosts) {
+  nlohmann::json alone = nlohmann::json::parse(kHosts);
+  alone["ranks_per_host"] = 1;
+  const Machine machine = machine_of(alone.dump().c_str());
+  const Model model = model_of(kSmall);
+  Costs costs = typical_costs(machine.between);
+  costs.apply_to(true, 1);
+  for (const int hosts : {100, 200, 512, 2048}) {
+    StepConfig setup;
+    setup.ranks = hosts;
+    const Group group = shard_group(setup, machine);
+    const UnitPlaces places = UnitPlaces::make(model.units[1], setup, group, true).take();
+    const double said = price_unit(places, setup, machine).gather.ns;
+    const auto plan_of = [&](int rank) {
+      Shape shape;
+      shape.rank = rank;
+      shape.ranks = hosts;
+      shape.count = (places.elements + group.ranks - 1) / static_cast<uint64_t>(group.ranks);
+      shape.dtype = setup.wire;
+      shape.mirrored = true;
+      shape.slot_bytes = lane_slot_bytes(group, machine);
+      return move_slots(all_gather_movement(shape), turn_bytes(shape.slot_bytes, true));
+    };
+    const double exact = price({plan_of(0), plan_of(1)}, costs, false).ns;
+    EXPECT_GE(said, 0.97 * exact) << hosts;  // and a cast
+    EXPECT_LE(said, 1.10 * exact) << hosts;
+  }
+}
+
+TEST(Scale, StartOfManyRanks) {
+  const Machine machine = machine_of(kGpus);
+  const Startup start = startup_of(kMany, machine, 60'000);
+  EXPECT_EQ(start.depth, 6);
+  EXPECT_LE(start.root_sockets, 32);
+  EXPECT_LE(start.inner_sockets, 32);
+  EXPECT_EQ(start.registrar_connections, kMany);
+  EXPECT_EQ(start.list_bytes, 65.0 * kMany);
+  EXPECT_NEAR(static_cast<double>(start.messages), 12.0 * kMany, 10);
+  EXPECT_GT(start.ns(), 1e9);
+  EXPECT_EQ(startup_of(1, machine, 60'000).depth, 0);
+}
+
+// All ranks of a job by the rules that they follow, each message carried by hand: as many as said.
+TEST(Scale, StartSendsTheMessagesThatAreSaid) {
+  constexpr int kRanks = 600;
+  std::vector<int32_t> ranks(kRanks);
+  std::vector<TreeSteps> tree;
+  for (int32_t order = 0; order < kRanks; order++) {
+    ranks[static_cast<size_t>(order)] = order;
+    tree.emplace_back(order, kRanks);
+  }
+  struct Message {
+    int from = 0, to = 0;
+    FrameType type{};
+  };
+  std::vector<Message> under_way;
+  int64_t sent = 0, by_first_inner = 0;
+  const auto send = [&](int from, const TreeSteps::Sends& sends) {
+    for (const TreeSteps::Send& one : sends) {
+      sent++;
+      by_first_inner += from == 1;
+      if (one.to == TreeSteps::To::kRegistrar) continue;
+      const int to = one.to == TreeSteps::To::kChild ? one.child : parent_order(from);
+      under_way.push_back({from, to, one.type});
+    }
+  };
+  const auto of = [&](int order) -> TreeSteps& { return tree[static_cast<size_t>(order)]; };
+  for (int order = 1; order < kRanks; order++)
+    send(parent_order(order), of(parent_order(order)).child_linked(order));
+  sent++;  // the registrar's list for the first rank
+  send(0, of(0).members_came(ranks));
+  while (!under_way.empty()) {
+    const Message message = under_way.back();
+    under_way.pop_back();
+    TreeSteps& steps = of(message.to);
+    if (message.type == FrameType::kMembers) send(message.to, steps.members_came(ranks));
+    if (message.type == FrameType::kReady) send(message.to, steps.child_ready(message.from));
+    if (message.type == FrameType::kGo) send(message.to, steps.may_go());
+  }
+  for (const TreeSteps& steps : tree) EXPECT_TRUE(steps.joined());
+  const Startup said = startup_of(kRanks, machine_of(kGpus), 60'000);
+  // Beside these, each rank has 5 messages with the registrar, and each link 3 of its handshake.
+  EXPECT_EQ(said.messages, sent + 5 * kRanks + 3 * (kRanks - 1));
+  EXPECT_EQ(said.inner_messages, by_first_inner + 5);
+}
+
+}  // namespace
+}  // namespace fsccl::forecast

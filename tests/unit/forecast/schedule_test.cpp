@@ -1,0 +1,114 @@
+// The order of a step, and its slots, are those of fsccl-perf step.
+#include "forecast/schedule.h"
+
+#include "fixtures.h"
+#include "perf/step_schedule.h"
+
+namespace fsccl::forecast {
+namespace {
+
+std::vector<std::string> written(const std::vector<perf::StepEvent>& events) {
+  std::vector<std::string> words;
+  for (const perf::StepEvent& event : events) {
+    const char* kind = "";
+    bool one = false;
+    switch (event.kind) {
+      case perf::EventKind::kGather:
+        kind = "gather";
+        break;
+      case perf::EventKind::kWait:
+        kind = "wait";
+        break;
+      case perf::EventKind::kGradients:
+        kind = "gradients";
+        break;
+      case perf::EventKind::kReshard:
+        kind = "give_back";
+        break;
+      case perf::EventKind::kReduce:
+        kind = "reduce";
+        break;
+      case perf::EventKind::kGradient:
+        kind = "gradients";
+        one = true;
+        break;
+      case perf::EventKind::kRelease:
+        kind = "give_back";
+        one = true;
+        break;
+      case perf::EventKind::kReduceOne:
+        kind = "reduce";
+        one = true;
+        break;
+    }
+    words.push_back(
+        fmt::format("{} {} {}", kind, event.unit, one ? fmt::format("{}", event.param) : "all"));
+  }
+  return words;
+}
+std::vector<std::string> written(const std::vector<Event>& events) {
+  constexpr std::array kNames{"gather", "wait", "compute", "gradients", "give_back", "reduce"};
+  std::vector<std::string> words;
+  for (const Event& event : events)
+    if (event.kind != EventKind::compute)
+      words.push_back(
+          fmt::format("{} {} {}", kNames[static_cast<size_t>(event.kind)], event.unit,
+                      event.param == Event::kAll ? "all" : fmt::format("{}", event.param)));
+  return words;
+}
+
+perf::Model as_of_perf(const char* text) {
+  std::string error;
+  const auto model = perf::parse_model(text, "test", &error);
+  EXPECT_TRUE(model) << error;
+  return *model;
+}
+
+TEST(Schedule, IsThatOfFsccPerfStep) {
+  const Model model = model_of(kSmall);
+  const perf::Model same = as_of_perf(kSmall);
+  for (const int prefetch : {0, 1}) {
+    EXPECT_EQ(written(step_events(model, prefetch, false)),
+              written(perf::make_step(same.units.size(), prefetch)))
+        << prefetch;
+    EXPECT_EQ(written(step_events(model, prefetch, true)),
+              written(perf::make_step_by_parameter(same, prefetch)))
+        << prefetch;
+  }
+}
+
+TEST(Schedule, EachUnitIsComputedOnceForwardAndOnceBackward) {
+  const Model model = model_of(kSmall);
+  for (const int prefetch : {0, 1, 2, 3}) {
+    std::vector<int> forward(model.units.size()), backward(model.units.size());
+    for (const Event& event : step_events(model, prefetch, false))
+      if (event.kind == EventKind::compute) (event.backward ? backward : forward)[event.unit]++;
+    EXPECT_EQ(forward, std::vector<int>(model.units.size(), 1));
+    EXPECT_EQ(backward, std::vector<int>(model.units.size(), 1));
+  }
+}
+
+TEST(Schedule, PrefetchGathersSoManyAhead) {
+  const Model model = model_of(kSmall);
+  for (const int prefetch : {1, 2, 3}) {
+    size_t gathered = 0, most = 0;
+    for (const Event& event : step_events(model, prefetch, false)) {
+      if (event.backward) break;
+      if (event.kind == EventKind::gather) gathered++;
+      if (event.kind == EventKind::compute) most = std::max(most, gathered - event.unit - 1);
+    }
+    EXPECT_EQ(most, static_cast<size_t>(prefetch));
+  }
+}
+
+TEST(Schedule, KeepsWhatFits) {
+  const Model model = model_of(kSmall);
+  std::vector<uint64_t> bytes(model.units.size(), 100);
+  EXPECT_EQ(kept_units(model, bytes, 0), std::vector<bool>(model.units.size(), false));
+  const std::vector<bool> kept = kept_units(model, bytes, 250);
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), true), 2);
+  EXPECT_FALSE(kept[0]);  // the root stays anyway
+}
+
+}  // namespace
+}  // namespace fsccl::forecast

@@ -1,0 +1,224 @@
+// The time of a step: two streams, prices, calibration, and what is refused.
+#include <algorithm>
+
+#include "fixtures.h"
+#include "forecast/report.h"
+#include "forecast/search.h"
+
+namespace fsccl::forecast {
+namespace {
+
+std::vector<UnitTimes> times(size_t units, double gather, double reduce, double forward) {
+  UnitTimes one;
+  one.price.gather.ns = gather;
+  one.price.reduce.ns = reduce;
+  one.forward_ns = forward;
+  one.backward_ns = 2 * forward;
+  one.param_share.assign(7, 1.0 / 7);
+  return std::vector<UnitTimes>(units, one);
+}
+
+TEST(Step, HidesWhatComputationCovers) {
+  const Model model = model_of(kSmall);
+  const std::vector<bool> kept(model.units.size(), false);
+  const auto events = step_events(model, 1, false);
+  // Computation is longer than communication: what is left is the first gather, that of the turn,
+  // and the last reduction.
+  const Timeline covered = simulate(events, times(13, 10, 10, 100), kept, 1, true, 0);
+  EXPECT_DOUBLE_EQ(covered.compute_ns, 13 * 300);
+  EXPECT_DOUBLE_EQ(covered.exposed_ns, 30);
+  EXPECT_DOUBLE_EQ(covered.step_ns, 13 * 300 + 30);
+  // Communication is longer: the step takes as long as it does, and the computation that nothing
+  // covers at the end.
+  const Timeline bare = simulate(events, times(13, 1000, 1000, 1), kept, 1, true, 0);
+  EXPECT_DOUBLE_EQ(bare.communication_ns, (13 + 12 + 13) * 1000);
+  EXPECT_GE(bare.step_ns, bare.communication_ns);
+  EXPECT_LE(bare.step_ns, bare.communication_ns + 10);
+  // Without prefetch every gather is waited for.
+  const Timeline late =
+      simulate(step_events(model, 0, false), times(13, 10, 0, 100), kept, 1, true, 0);
+  EXPECT_DOUBLE_EQ(late.exposed_ns, 25 * 10);
+}
+
+TEST(Step, CopiesOfAProcessorTakeItsTime) {
+  const Model model = model_of(kSmall);
+  const std::vector<bool> kept(model.units.size(), false);
+  auto units = times(13, 10, 10, 100);
+  for (UnitTimes& unit : units) unit.price.gather.busy_ns = unit.price.reduce.busy_ns = 10;
+  const Timeline line = simulate(step_events(model, 1, false), units, kept, 1, false, 0);
+  EXPECT_NEAR(line.exposed_ns, 38 * 10, 30);
+}
+
+TEST(Step, MicroBatchesRepeatAllButTheUpdate) {
+  const Model model = model_of(kSmall);
+  const std::vector<bool> kept(model.units.size(), false);
+  const auto events = step_events(model, 1, false);
+  const double one = simulate(events, times(13, 10, 10, 100), kept, 1, true, 0).step_ns;
+  EXPECT_NEAR(simulate(events, times(13, 10, 10, 100), kept, 4, true, 7).step_ns, 4 * one + 7, 40);
+}
+
+TEST(Step, ExposedAndHiddenAddUpByUnit) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  const Forecast forecast = forecaster.run(setup).take();
+  double exposed = 0, communication = 0;
+  for (const UnitReport& unit : forecast.line.units)
+    exposed += unit.exposed_ns, communication += unit.communication_ns;
+  EXPECT_NEAR(exposed, forecast.line.exposed_ns, 1);
+  EXPECT_NEAR(communication, forecast.line.communication_ns, 1);
+  EXPECT_NEAR(forecast.line.step_ns,
+              forecast.line.compute_ns + forecast.line.exposed_ns + forecast.line.optimizer_ns, 1);
+  EXPECT_LT(forecast.low_ns, forecast.line.step_ns);
+  EXPECT_GT(forecast.high_ns, forecast.line.step_ns);
+  EXPECT_GT(forecast.between_bytes, 0);
+}
+
+TEST(Step, CalibrationReproducesItsPoint) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 8;
+  setup.batch = 16;
+  const double before = forecaster.run(setup).take().line.step_ns * 1e-9;
+  ASSERT_TRUE(forecaster.calibrate(setup, 1.5 * before, 0.05, "a test").ok());
+  EXPECT_NEAR(forecaster.run(setup).take().line.step_ns * 1e-9, 1.5 * before, 1e-6);
+  const Status beyond = forecaster.calibrate(setup, before / 1000, 0.05, "a test");
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_NE(beyond.text().find("correct \"tflops\""), std::string::npos);
+}
+
+TEST(Step, SlowerThingsTakeLonger) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  const double now = forecaster.run(setup).take().line.step_ns;
+  const std::vector<WhatIf> answers = what_if(forecaster, setup).take();
+  ASSERT_EQ(answers.size(), 5u);
+  EXPECT_LE(answers[0].step_ns, now);
+  EXPECT_GT(answers[1].step_ns, now);
+  EXPECT_GT(answers[2].step_ns, answers[1].step_ns);
+  EXPECT_GT(answers[3].step_ns, now);
+}
+
+TEST(Step, SearchRanksWhatFitsByTime) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  const std::vector<Choice> all = search(forecaster, setup).take();
+  const auto [least, most] = std::minmax_element(
+      all.begin(), all.end(), [](auto& a, auto& b) { return a.memory < b.memory; });
+  setup.memory_limit = (least->memory + most->memory) / 2;
+  const std::vector<Choice> choices = search(forecaster, setup).take();
+  ASSERT_GT(choices.size(), 20u);
+  EXPECT_TRUE(choices.front().fits);
+  EXPECT_FALSE(choices.back().fits);
+  for (size_t i = 1; i < choices.size(); i++) {
+    EXPECT_GE(choices[i - 1].fits, choices[i].fits);
+    EXPECT_TRUE(!choices[i].fits || choices[i - 1].step_ns <= 1.002 * choices[i].step_ns);
+  }
+}
+
+TEST(Step, ACodecLowersBytesBetweenHosts) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kHosts));
+  StepConfig setup;
+  setup.ranks = 64;
+  const Forecast plain = forecaster.run(setup).take();
+  setup.codec_ratio = 2;
+  const Forecast coded = forecaster.run(setup).take();
+  EXPECT_LT(coded.between_bytes, 0.9 * plain.between_bytes);
+  EXPECT_LT(coded.line.communication_ns, plain.line.communication_ns);
+  setup.codec_gb_per_s = 0.01;
+  EXPECT_GT(forecaster.run(setup).take().line.step_ns, plain.line.step_ns);
+}
+
+TEST(Step, CopiesOfAHostExchangeShardsAlone) {
+  Forecaster forecaster(model_of(kSmall), machine_of(kGpus));
+  StepConfig setup;
+  setup.ranks = 64;
+  const Forecast full = forecaster.run(setup).take();
+  setup.shard_over = 8;
+  const Forecast hybrid = forecaster.run(setup).take();
+  EXPECT_EQ(hybrid.units[1].price.gather.between_bytes, 0);
+  EXPECT_GT(hybrid.units[1].price.replicas.ns, 0);
+  EXPECT_EQ(full.units[1].price.replicas.ns, 0);
+  // Between hosts only sums of shards: up and down again, in fp32.
+  const double shard = static_cast<double>(hybrid.memory.sharded_gradients);
+  EXPECT_NEAR(hybrid.between_bytes, 2 * shard * 7 / 8, 0.01 * shard);
+  EXPECT_NEAR(static_cast<double>(hybrid.memory.shards),
+              8.0 * static_cast<double>(full.memory.shards), 1e6);
+}
+
+TEST(Step, StrangeNumbersAreRefusedOrHarmless) {
+  const nlohmann::json model = nlohmann::json::parse(kSmall),
+                       machine = nlohmann::json::parse(kHosts);
+  for (
+      const char* changes :
+      {R"({"model": 5})", R"({"model": {"name": "x", "units": [5]}})",
+       R"({"model": {"name": "x", "units": [{"repeat": 3, "first": 0, "units": [[]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [9e30, 2]]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a",
+                     "params": [["w", [18446744073709551615]]]}]}})",
+       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [0, 4]]]}]}})",
+       R"({"machine": {"tflops": "many"}})",
+       R"({"machine": {"measured": {"slots_ns": [1, "x", 3]}}})", R"({"machine": {"between": []}})",
+       R"({"ranks": 1e30})", R"({"calibration": 7})",
+       R"({"calibration": {"step_s": 1, "tokens_per_s_per_rank": 1}})", R"({"search": 1})"}) {
+    nlohmann::json given = {{"model", model}, {"machine", machine}, {"ranks", 64}};
+    const nlohmann::json change = nlohmann::json::parse(changes);
+    for (const auto& [key, value] : change.items()) {
+      if (key == "machine")
+        given[key].update(value);
+      else
+        given[key] = value;
+    }
+    const Result<std::string> answer = forecast_json(given.dump());
+    ASSERT_FALSE(answer.ok()) << changes;
+    EXPECT_GT(answer.status().text().size(), 20U) << changes;
+  }
+  nlohmann::json large = {{"model", model}, {"machine", machine}, {"ranks", 1 << 20}};
+  large.update({{"batch", 1 << 20}, {"sequence", 1 << 27}, {"accumulate", 1}});
+  EXPECT_TRUE(forecast_json(large.dump()).ok());
+}
+
+TEST(Step, SaysWhatIsWrongAndWhatToDo) {
+  const nlohmann::json model = nlohmann::json::parse(kSmall),
+                       machine = nlohmann::json::parse(kGpus);
+  const auto said = [&](nlohmann::json changes) {
+    nlohmann::json given = {{"model", model}, {"machine", machine}, {"ranks", 64}};
+    given.merge_patch(changes);
+    const Result<std::string> answer = forecast_json(given.dump());
+    return answer.ok() ? std::string("fine") : answer.status().text();
+  };
+  EXPECT_EQ(said(nlohmann::json::object()), "fine");
+  const std::vector<std::pair<nlohmann::json, const char*>> cases = {
+      {{{"shard_over", 48}}, "must divide the ranks"},
+      {{{"ranks", 65}}, "give 64 or 72 ranks"},
+      {{{"compute", "fp8"}}, "give \"tflops\" for this type"},
+      {{{"layout", "diagonal"}}, "give per_param, flat or ragged"},
+      {{{"optimizer", "magic"}}, "give adam, momentum, sgd or none"},
+      {{{"by_parameter", true}, {"keep_bytes", 5}}, "leave one of the two out"},
+      {{{"batch", 0}}, "batch must be a whole number from 1"},
+      {{{"surprise", 1}}, "\"surprise\"; known are model, machine"},
+      {{{"machine", {{"topology", "/nowhere.json"}}}}, "/nowhere.json"},
+      {{{"machine", {{"ranks_per_host", 0}}}}, "give \"ranks_per_host\" or \"topology\""},
+      {{{"machine", {{"within", {{"link", "string"}}}}}}, "no class of links"},
+      {{{"calibration", {{"step_s", 0}}}}, "calibration needs either"},
+      {{{"codec_ratio", 0.5}}, "shortens by 1 or more"}};
+  for (const auto& [changes, words] : cases)
+    EXPECT_NE(said(changes).find(words), std::string::npos) << said(changes);
+  EXPECT_NE(forecast_json("{").status().text().find("not JSON"), std::string::npos);
+  EXPECT_NE(forecast_json("{}").status().text().find("has no \"model\""), std::string::npos);
+}
+
+TEST(Step, ExpertsNeedTheirNumberOfEachToken) {
+  constexpr const char* kExperts =
+      R"({"name": "moe", "units": [{"name": "root", "params": [["head.weight", [1000, 64]]]},
+    {"name": "layers.0", "params": [["experts.up", [8, 256, 64]]]}]})";
+  const Result<Model> refused = read_model(nlohmann::json::parse(kExperts), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().text().find("give \"experts_per_token\""), std::string::npos);
+  EXPECT_DOUBLE_EQ(model_of(kExperts, 2).forward_flops(1), 2 * 64000 + 2 * 2 * 256 * 64);
+}
+
+}  // namespace
+}  // namespace fsccl::forecast

@@ -1,0 +1,136 @@
+// The page of a forecast: the step's two streams, memory over time, units, and how it scales.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "forecast_text.h"
+#include "html.h"
+#include "numbers.h"
+
+namespace {
+
+using Json = nlohmann::json;
+using fsccl::perf::Axis;
+using fsccl::perf::draw;
+using fsccl::perf::format_bytes;
+using fsccl::perf::Line;
+using fsccl::perf::LineChart;
+using fsccl::perf::MapChart;
+using fsccl::perf::Table;
+
+constexpr size_t kMostAreas = 4000;
+
+double value(const Json& json, const char* key) { return json[key].get<double>(); }
+
+std::string streams_chart(const Json& answer) {
+  MapChart chart;
+  chart.title = "A micro-batch on two streams";
+  chart.x_label = "ms";
+  chart.scaled = false;
+  chart.bands = {{"communication", 1}, {"computation", 1}};
+  const std::vector<std::string> kinds{"forward", "backward", "gather", "reduce", "optimizer"};
+  for (size_t i = 0; i < kinds.size(); i++) chart.legend.push_back({kinds[i], i, false});
+  for (const Json& span : answer["timeline"]["spans"]) {
+    if (chart.areas.size() == kMostAreas) break;
+    const std::string what = span["what"].get<std::string>(),
+                      unit = span["unit"].get<std::string>();
+    const size_t kind =
+        static_cast<size_t>(std::find(kinds.begin(), kinds.end(), what) - kinds.begin());
+    MapChart::Area area;
+    area.band = what == "gather" || what == "reduce" ? 0 : 1;
+    area.begin = value(span, "begin_ms"), area.end = value(span, "end_ms");
+    area.high = 1;
+    area.color = kind;
+    area.label = unit;
+    area.words = fmt::format("{} {}: {:.3f} ms", what, unit, area.end - area.begin);
+    chart.x_end = std::max(chart.x_end, area.end);
+    chart.areas.push_back(std::move(area));
+  }
+  return draw(chart);
+}
+
+std::string memory_chart(const Json& answer) {
+  Line all{"all", {}, 0, false, false, true}, slots{"slots", {}, 1, false, false, true};
+  Line activations{"activations", {}, 2, false, false, true}, limit{"limit", {}, 7, true};
+  const double most = value(answer["memory"], "limit_bytes");
+  for (const Json& point : answer["timeline"]["memory"]) {
+    const double at = value(point, "at_ms"), of_slots = value(point, "slots_bytes"),
+                 held = value(point, "activations_bytes");
+    slots.points.emplace_back(at, of_slots);
+    activations.points.emplace_back(at, held);
+    all.points.emplace_back(at, value(point, "still_bytes") + of_slots + held);
+    if (most > 0) limit.points.emplace_back(at, most);
+  }
+  return draw(
+      LineChart{"Memory of a rank",
+                "ms of the micro-batch",
+                "bytes",
+                Axis::kLinear,
+                Axis::kBytes,
+                {std::move(limit), std::move(all), std::move(activations), std::move(slots)}});
+}
+
+std::string scaling_chart(const Json& answer) {
+  Line step{"step", {}, 0}, exposed{"exposed communication", {}, 1};
+  for (const Json& point : answer["scaling"]) {
+    step.points.emplace_back(value(point, "ranks"), value(point, "step_s"));
+    exposed.points.emplace_back(value(point, "ranks"), value(point, "exposed_s"));
+  }
+  return draw(LineChart{"The same work a rank on more ranks",
+                        "ranks",
+                        "s",
+                        Axis::kLog,
+                        Axis::kLinear,
+                        {std::move(step), std::move(exposed)}});
+}
+
+std::string memory_table(const Json& answer) {
+  Table table{{"memory of a rank", "bytes"}, {}};
+  for (const auto& [key, bytes] : answer["memory"].items())
+    if (key.ends_with("_bytes") && !key.starts_with("host_") && !key.starts_with("planned_"))
+      table.rows.push_back({key.substr(0, key.size() - 6), format_bytes(bytes.get<uint64_t>())});
+  return draw(table);
+}
+
+std::string step_table(const Json& answer) {
+  Table table{{"the step", "value"}, {}};
+  for (const auto& [key, figure] : answer["step"].items())
+    if (figure.is_number())
+      table.rows.push_back({key, fmt::format("{:.5g}", figure.get<double>())});
+  return draw(table);
+}
+
+std::string units_table(const Json& answer) {
+  Table table{{"unit", "parameters", "gather ms", "reduce ms", "compute ms", "exposed ms"}, {}};
+  for (const Json& unit : answer["units"])
+    table.rows.push_back({unit["name"].get<std::string>(),
+                          fmt::format("{}", unit["parameters"].get<uint64_t>()),
+                          fmt::format("{:.4g}", value(unit, "gather_ms")),
+                          fmt::format("{:.4g}", value(unit, "reduce_ms")),
+                          fmt::format("{:.4g}", value(unit, "compute_ms")),
+                          fmt::format("{:.4g}", value(unit, "exposed_ms"))});
+  return draw(table);
+}
+
+}  // namespace
+
+std::string forecast_page(const Json& answer) {
+  std::string unknown;
+  for (const Json& one : answer["not_known"])
+    unknown += fmt::format(" {}.", one.get<std::string>());
+  const Json& setup = answer["setup"];
+  const std::string subtitle = fmt::format(
+      "{} ranks of {}, shards over {}, {} sequences of {} tokens a rank. A forecast, {} to {} s, "
+      "{}. "
+      "Not in it:{}",
+      setup["ranks"].get<int>(), answer["machine"]["name"].get<std::string>(),
+      setup["shard_over"].get<int>(), setup["batch"].get<int>(), setup["sequence"].get<int>(),
+      fmt::format("{:.4g}", value(answer["step"], "low_s")),
+      fmt::format("{:.4g}", value(answer["step"], "high_s")),
+      answer["interval"]["from"].get<std::string>(), unknown);
+  return fsccl::perf::make_page(
+      "fsccl-info forecast: " + answer["model"]["name"].get<std::string>(), subtitle,
+      {streams_chart(answer), memory_chart(answer), scaling_chart(answer)},
+      {memory_table(answer), step_table(answer), units_table(answer)});
+}

@@ -1,0 +1,164 @@
+#include "forecast_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "numbers.h"
+
+namespace {
+
+using Json = nlohmann::json;
+using fsccl::perf::format_bytes;
+
+std::string bytes_of(const Json& json, const char* key) {
+  return format_bytes(json[key].get<uint64_t>());
+}
+double value(const Json& json, const char* key) { return json[key].get<double>(); }
+
+std::string head(const Json& answer) {
+  const Json &model = answer["model"], &machine = answer["machine"], &setup = answer["setup"];
+  return fmt::format(
+      "{}: {:.4g} billion parameters in {} units, {:.4g} GFLOP a token{}\n"
+      "on {} ranks of {} ({} hosts of {}), shards over {}, {} x {} tokens x {} a rank, {} layout, "
+      "prefetch {}, checkpointing {}\n\n",
+      model["name"].get<std::string>(), value(model, "parameters") / 1e9, model["units"].get<int>(),
+      value(model, "flops_per_token") / 1e9, model["estimated"].get<bool>() ? " (estimated)" : "",
+      setup["ranks"].get<int>(), machine["name"].get<std::string>(), machine["hosts"].get<int>(),
+      machine["ranks_per_host"].get<int>(), setup["shard_over"].get<int>(),
+      setup["batch"].get<int>(), setup["sequence"].get<int>(), setup["accumulate"].get<int>(),
+      setup["layout"].get<std::string>(), setup["prefetch"].get<int>(),
+      setup["checkpoint"].get<std::string>());
+}
+
+std::string memory_text(const Json& answer) {
+  const Json& memory = answer["memory"];
+  std::string text = fmt::format("{:<34} {:>14}\n", "memory of a rank at its peak", "bytes");
+  for (const auto& [key, name] :
+       {std::pair("shards_bytes", "shards of parameters"),
+        std::pair("sharded_gradients_bytes", "shards of gradients"),
+        std::pair("optimizer_bytes", "optimizer"),
+        std::pair("parameter_slots_bytes", "slots of parameters"),
+        std::pair("gradient_slots_bytes", "slots of gradients"),
+        std::pair("activations_bytes", "activations"), std::pair("transports_bytes", "transports"),
+        std::pair("context_bytes", "driver and framework")})
+    text += fmt::format("  {:<32} {:>14}\n", name, bytes_of(memory, key));
+  text += fmt::format("  {:<32} {:>14}", "all", bytes_of(memory, "total_bytes"));
+  if (memory["limit_bytes"].get<uint64_t>())
+    text += fmt::format(" of {}: {}", bytes_of(memory, "limit_bytes"),
+                        memory["fits"].get<bool>() ? "fits" : "DOES NOT FIT");
+  text += "\n";
+  if (answer.contains("advice"))
+    text += fmt::format("  what to change: {}\n", answer["advice"].get<std::string>());
+  return text + "\n";
+}
+
+std::string step_text(const Json& answer) {
+  const Json &step = answer["step"], &interval = answer["interval"];
+  std::string text = fmt::format(
+      "step                {:>10.4g} s   (from {:.4g} to {:.4g} s; {})\n"
+      "  computation       {:>10.4g} s   at {:.1f} % of the peak\n"
+      "  communication     {:>10.4g} s   of which exposed {:.4g} s, hidden {:.4g} s\n"
+      "  optimizer         {:>10.4g} s\n"
+      "tokens              {:>10.4g} /s  {:.4g} /s a rank\n"
+      "MFU                 {:>10.1f} %\n",
+      value(step, "step_s"), value(step, "low_s"), value(step, "high_s"),
+      interval["from"].get<std::string>(), value(step, "compute_s"),
+      100 * value(step, "efficiency"), value(step, "communication_s"), value(step, "exposed_s"),
+      value(step, "hidden_s"), value(step, "optimizer_s"), value(step, "tokens_per_s"),
+      value(step, "tokens_per_s_per_rank"), 100 * value(step, "mfu"));
+  for (const auto& [link, bytes] : step["bytes_per_rank"].items())
+    text += fmt::format("{:<19} {:>10} a rank and step\n", "over " + link,
+                        format_bytes(static_cast<uint64_t>(bytes.get<double>())));
+  return text + "\n";
+}
+
+// Units that are alike follow each other: one line for all of them.
+std::string units_text(const Json& answer) {
+  std::string text =
+      fmt::format("{:<28} {:>6} {:>14} {:>10} {:>10} {:>11} {:>11} {:>10}\n", "unit", "units",
+                  "parameters", "gather ms", "reduce ms", "compute ms", "exposed ms", "hidden ms");
+  const Json& units = answer["units"];
+  for (size_t u = 0; u < units.size();) {
+    size_t end = u;
+    double exposed = 0, hidden = 0, compute = 0;
+    for (; end < units.size() && units[end]["parameters"] == units[u]["parameters"]; end++) {
+      exposed += value(units[end], "exposed_ms");
+      hidden += value(units[end], "hidden_ms");
+      compute += value(units[end], "compute_ms");
+    }
+    text += fmt::format("{:<28} {:>6} {:>14} {:>10.4g} {:>10.4g} {:>11.4g} {:>11.4g} {:>10.4g}\n",
+                        units[u]["name"].get<std::string>(), end - u,
+                        units[u]["parameters"].get<uint64_t>(), value(units[u], "gather_ms"),
+                        value(units[u], "reduce_ms"), compute, exposed, hidden);
+    u = end;
+  }
+  text += fmt::format(
+      "gather and reduce: of one unit, by {} and {}; compute, exposed and hidden: of all of the "
+      "line "
+      "in a step\n\n",
+      units.back()["gather"].get<std::string>(), units.back()["reduce"].get<std::string>());
+  return text;
+}
+
+std::string search_text(const Json& answer) {
+  if (!answer.contains("search")) return {};
+  std::string text =
+      fmt::format("{:>10} {:>14} {:>8} {:>12} {:>10} {:>6} {:>10} {:>10} {:>14} {:>5}\n",
+                  "shard over", "keep bytes", "prefetch", "by parameter", "checkpoint", "codec",
+                  "step s", "exposed s", "memory bytes", "fits");
+  for (const Json& row : answer["search"])
+    text += fmt::format(
+        "{:>10} {:>14} {:>8} {:>12} {:>10} {:>6.3g} {:>10.4g} {:>10.4g} {:>14} {:>5}\n",
+        row["shard_over"].get<int>(), bytes_of(row, "keep_bytes"), row["prefetch"].get<int>(),
+        row["by_parameter"].get<bool>() ? "yes" : "no", row["checkpoint"].get<std::string>(),
+        value(row, "codec_ratio"), value(row, "step_s"), value(row, "exposed_s"),
+        bytes_of(row, "memory_bytes"), row["fits"].get<bool>() ? "yes" : "no");
+  return text + "\n";
+}
+
+std::string what_if_text(const Json& answer) {
+  if (!answer.contains("what_if")) return {};
+  std::string text = fmt::format("{:<36} {:>10} {:>12}\n", "what if", "step s", "against now");
+  for (const Json& row : answer["what_if"])
+    text += fmt::format("{:<36} {:>10.4g} {:>11.1f}%\n", row["what"].get<std::string>(),
+                        value(row, "step_s"), 100 * (value(row, "against") - 1));
+  return text + "\n";
+}
+
+std::string scaling_text(const Json& answer) {
+  if (!answer.contains("scaling")) return {};
+  std::string text = fmt::format("{:>8} {:>10} {:>10} {:>20} {:>14}\n", "ranks", "step s",
+                                 "exposed s", "tokens/s of a rank", "memory bytes");
+  for (const Json& row : answer["scaling"])
+    text += fmt::format("{:>8} {:>10.4g} {:>10.4g} {:>20.5g} {:>14}\n", row["ranks"].get<int>(),
+                        value(row, "step_s"), value(row, "exposed_s"),
+                        value(row, "tokens_per_s_per_rank"), bytes_of(row, "memory_bytes"));
+  return text + "\n";
+}
+
+std::string startup_text(const Json& answer) {
+  if (!answer.contains("startup")) return {};
+  const Json& start = answer["startup"];
+  return fmt::format(
+      "start of {} ranks: {:.4g} s (registrar {:.4g}, list of members {:.4g}, tree {:.4g}); {} "
+      "messages in all\n  descriptors at once: {} of the first rank, {} of one with children, {} "
+      "of "
+      "one without; tree of depth {}; the list has {}\n\n",
+      start["ranks"].get<int>(), value(start, "time_s"), value(start, "registrar_s"),
+      value(start, "list_s"), value(start, "tree_s"), start["messages"].get<int64_t>(),
+      start["root_descriptors"].get<int>(), start["inner_descriptors"].get<int>(),
+      start["leaf_descriptors"].get<int>(), start["depth"].get<int>(),
+      format_bytes(static_cast<uint64_t>(value(start, "list_bytes"))));
+}
+
+}  // namespace
+
+std::string forecast_text(const Json& answer) {
+  std::string text = head(answer) + memory_text(answer) + step_text(answer) + units_text(answer) +
+                     search_text(answer) + what_if_text(answer) + scaling_text(answer) +
+                     startup_text(answer) + "not known:\n";
+  for (const Json& one : answer["not_known"]) text += fmt::format("  {}\n", one.get<std::string>());
+  return text;
+}

@@ -1,0 +1,7 @@
+// What fsccl_forecast() answers, for people: as text, and as a page. Pure functions of the answer.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+std::string forecast_text(const nlohmann::json& answer);
+std::string forecast_page(const nlohmann::json& answer);

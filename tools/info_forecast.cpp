@@ -1,0 +1,271 @@
+#include "info_forecast.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/program.h"
+#include "forecast_text.h"
+#include "fsccl/insight.h"
+#include "html.h"
+#include "info_error.h"
+#include "model.h"
+#include "numbers.h"
+#include "this_machine.h"
+
+namespace {
+
+using Json = nlohmann::json;
+
+void keep(void* text, const char* json, size_t bytes) {
+  static_cast<std::string*>(text)->assign(json, bytes);
+}
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+std::optional<Json> read_json(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) {
+    fmt::print(stderr, "fsccl-info: {} cannot be read: check the path and its permissions\n", path);
+    return std::nullopt;
+  }
+  Json json = Json::parse(text.str(), nullptr, false);
+  if (!json.is_discarded()) return json;
+  fmt::print(stderr, "fsccl-info: {} is not JSON\n", path);
+  return std::nullopt;
+}
+
+// A file, or NAME.json in one of the folders; known names are said where there is none.
+std::optional<std::string> find_named(const std::string& name, const char* kind,
+                                      const std::vector<std::string>& folders) {
+  if (is_path(name)) return name;
+  std::set<std::string> known;
+  for (const std::string& folder : folders) {
+    std::error_code failed;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+      if (entry.path().extension() != ".json") continue;
+      if (entry.path().stem() == name) return entry.path().string();
+      known.insert(entry.path().stem().string());
+    }
+  }
+  fmt::print(stderr, "fsccl-info: no {} is named \"{}\"; known are: {}; a path names a file\n",
+             kind, name, fmt::join(known, ", "));
+  return std::nullopt;
+}
+
+// Machines lie beside the models.
+std::vector<std::string> machine_folders() {
+  std::vector<std::string> folders = fsccl::perf::model_folders();
+  for (std::string& folder : folders)
+    folder = (std::filesystem::path(folder).parent_path() / "machines").string();
+  return folders;
+}
+
+std::optional<uint64_t> bytes_given(const std::string& text, const char* option) {
+  const std::optional<uint64_t> bytes = fsccl::perf::parse_bytes(text);
+  if (!bytes)
+    fmt::print(stderr, "fsccl-info: {} {}: not a size: a number of bytes like 64K, 16M, 2G\n",
+               option, text);
+  return bytes;
+}
+
+}  // namespace
+
+ForecastCommand::ForecastCommand(CLI::App& app)
+    : command_(
+          app.add_subcommand("forecast",
+                             "memory and time of a training step before it runs, from the plans "
+                             "that would run; what would be better, and what if")) {
+  add_model_options();
+  add_step_options();
+  add_output_options();
+  command_->footer(
+      "Slots are those of the pool's planner, times those of the plans' cost model and of two "
+      "streams; docs/forecast.md has the residuals against what was\nmeasured. The interval of an "
+      "uncalibrated forecast is wide: --measured calibrates it. Exit status: 0 (also where it does "
+      "not fit), 1, 2 for bad options.");
+}
+
+void ForecastCommand::add_model_options() {
+  command_
+      ->add_option("model", model_,
+                   "a known model (an unknown one lists those there are), or a JSON file: "
+                   "fsccl_torch.export_model() writes one")
+      ->required();
+  command_
+      ->add_option("--machine", machine_,
+                   "a known machine (an unknown one lists those there are), a JSON file, or here: "
+                   "this one, measured")
+      ->type_name("NAME|FILE|here")
+      ->capture_default_str();
+  command_
+      ->add_option("--topology", topology_,
+                   "hosts and links from a topology, as `fsccl-info topology` takes it")
+      ->type_name("FILE");
+  command_->add_option("--tflops", tflops_, "what a rank computes at its peak, in --compute");
+  command_->add_option("--efficiency", efficiency_, "the part of it that passes reach, 0 to 1")
+      ->check(CLI::Range(0.0, 1.0));
+  command_
+      ->add_option("--measured", measured_s_,
+                   "seconds of a step that was measured in just this setup: calibrates the machine")
+      ->type_name("S");
+  command_
+      ->add_option("--measured-communication", communication_s_,
+                   "seconds of a step that `fsccl-perf step` measured in this setup: calibrates "
+                   "the links")
+      ->type_name("S");
+  command_
+      ->add_option("--carrier", carrier_,
+                   "plans: the library's, where it has them; nccl: all bytes go by NCCL")
+      ->check(CLI::IsMember({"plans", "nccl"}));
+  command_->add_option("--experts-per-token", experts_, "of a mixture of experts")
+      ->check(CLI::Range(0, 1000000));
+}
+
+void ForecastCommand::add_step_options() {
+  const auto number = [&](const char* name, int& value, int least, const char* text) {
+    command_->add_option(name, value, text)
+        ->check(CLI::Range(least, 1 << 27))
+        ->type_name("N")
+        ->capture_default_str();
+  };
+  const auto word = [&](const char* name, std::string& value, std::vector<std::string> known,
+                        const char* text) {
+    command_->add_option(name, value, text)->check(CLI::IsMember(known))->capture_default_str();
+  };
+  number("--ranks", ranks_, 1, "in all");
+  number("--batch", batch_, 1, "sequences of a rank in a micro-batch");
+  number("--sequence", sequence_, 1, "tokens");
+  number("--accumulate", accumulate_, 1, "micro-batches of a step");
+  command_
+      ->add_option("--sharding", sharding_,
+                   "full; host: each host has a copy; or over so many ranks")
+      ->type_name("full|host|N")
+      ->capture_default_str();
+  word("--layout", layout_, {"per_param", "flat", "ragged"}, "of the shards");
+  word("--wire", wire_, {"bf16", "fp16", "fp32"}, "type of gathered parameters");
+  word("--reduce", reduce_, {"bf16", "fp16", "fp32"}, "type of gradients that are reduced");
+  command_->add_option("--compute", compute_, "type of the computation: bf16, fp8, ...")
+      ->capture_default_str();
+  word("--optimizer", optimizer_, {"adam", "momentum", "sgd", "none"}, "fp32 states");
+  command_->add_option("--keep", keep_, "gathered parameters that stay for the backward pass")
+      ->type_name("BYTES");
+  number("--prefetch", prefetch_, 0, "units gathered ahead");
+  command_->add_flag("--by-parameter", by_parameter_, "a slot for each parameter and gradient");
+  word("--checkpoint", checkpoint_, {"none", "full"}, "activations that are computed again");
+  command_->add_option("--codec-ratio", codec_ratio_,
+                       "by which a codec shortens what is gathered between hosts");
+  command_->add_option("--codec-rate", codec_gb_per_s_, "GB/s at which it codes; 0: no time");
+  command_->add_option("--memory-limit", memory_limit_, "of a rank; else the machine's")
+      ->type_name("BYTES");
+}
+
+void ForecastCommand::add_output_options() {
+  command_->add_flag("--search", search_,
+                     "also other degrees, kept bytes, prefetch, by parameter and checkpointing, "
+                     "ranked under the memory limit");
+  command_->add_flag("--what-if", what_if_, "also other networks, a straggler, twice the ranks");
+  command_->add_flag("--scaling", scaling_, "also the same work a rank on 8 to 100,000 ranks");
+  command_->add_flag("--startup", startup_, "also messages, descriptors and time of the start");
+  command_->add_option("--config", config_, "keys of fsccl_forecast() (insight.h), which win")
+      ->type_name("FILE");
+  command_->add_flag("--json", json_, "as JSON (insight.h)");
+  command_
+      ->add_option("--report", report_, "write an HTML page: streams, memory over time, scaling")
+      ->type_name("FILE");
+}
+
+std::optional<Json> ForecastCommand::machine() const {
+  std::optional<Json> machine;
+  if (machine_ == "here") {
+    machine = measure_this_machine();
+    // All ranks are here, also more of them than cores.
+    if (const int cores = static_cast<int>(std::thread::hardware_concurrency());
+        machine && ranks_ > cores)
+      (*machine)["ranks_per_host"] = ranks_;
+  } else if (const auto file = find_named(machine_, "machine", machine_folders())) {
+    machine = read_json(*file);
+  }
+  if (!machine) return machine;
+  if (!topology_.empty()) {
+    for (const char* key : {"ranks_per_host", "within", "between"}) machine->erase(key);
+    (*machine)["topology"] = topology_;
+  }
+  if (tflops_ > 0) (*machine)["tflops"][compute_] = tflops_;
+  if (efficiency_ > 0) (*machine)["efficiency"] = efficiency_;
+  if (!carrier_.empty()) (*machine)["carrier"] = carrier_;
+  return machine;
+}
+
+// False, with a line on the standard error, where an option is wrong.
+bool ForecastCommand::add_sizes(Json* given) const {
+  if (sharding_ == "host") {
+    (*given)["shard_over"] = std::min(ranks_, (*given)["machine"].value("ranks_per_host", ranks_));
+  } else if (sharding_ != "full") {
+    const std::optional<uint64_t> degree = fsccl::perf::parse_bytes(sharding_);
+    if (!degree || *degree == 0 || *degree > (1U << 20)) {
+      fmt::print(stderr, "fsccl-info: --sharding {}: give full, host or a number of ranks\n",
+                 sharding_);
+      return false;
+    }
+    (*given)["shard_over"] = *degree;
+  }
+  for (const auto& [text, option, key] :
+       {std::tuple(keep_, "--keep", "keep_bytes"),
+        std::tuple(memory_limit_, "--memory-limit", "memory_limit_bytes")}) {
+    if (text.empty()) continue;
+    const auto bytes = bytes_given(text, option);
+    if (!bytes) return false;
+    (*given)[key] = *bytes;
+  }
+  return true;
+}
+
+Json ForecastCommand::configuration(Json model, Json machine) const {
+  Json given = {{"model", std::move(model)}, {"machine", std::move(machine)}};
+  given.update({{"ranks", ranks_}, {"batch", batch_}, {"sequence", sequence_}});
+  given.update({{"accumulate", accumulate_}, {"layout", layout_}, {"wire", wire_}});
+  given.update({{"reduce", reduce_}, {"compute", compute_}, {"optimizer", optimizer_}});
+  given.update(
+      {{"prefetch", prefetch_}, {"checkpoint", checkpoint_}, {"by_parameter", by_parameter_}});
+  given.update({{"codec_ratio", codec_ratio_}, {"codec_gb_per_s", codec_gb_per_s_}});
+  given.update({{"experts_per_token", experts_}, {"search", search_}, {"what_if", what_if_}});
+  given.update({{"scaling", scaling_ || !report_.empty()}, {"startup", startup_}});
+  given["timeline"] = !report_.empty();
+  if (communication_s_ > 0) given["measured_communication_s"] = communication_s_;
+  if (measured_s_ > 0) given["calibration"] = {{"step_s", measured_s_}, {"source", "--measured"}};
+  return given;
+}
+
+int ForecastCommand::run() const {
+  const auto model_file = find_named(model_, "model", fsccl::perf::model_folders());
+  if (!model_file) return 1;
+  const std::optional<Json> model = read_json(*model_file), on = machine();
+  if (!model || !on) return 1;
+  Json given = configuration(*model, *on);
+  if (!add_sizes(&given)) return 2;
+  if (!config_.empty()) {
+    const std::optional<Json> more = read_json(config_);
+    if (!more) return 1;
+    given.merge_patch(*more);
+  }
+  std::optional<fsccl::perf::PageFile> page;
+  if (!report_.empty()) page.emplace(report_);
+  if (page && !page->open()) return 2;
+  std::string text;
+  if (failed(fsccl_forecast(given.dump().c_str(), keep, &text))) return 1;
+  const Json answer = Json::parse(text);
+  fmt::print("{}", json_ ? text + "\n" : forecast_text(answer));
+  return page && !page->write(forecast_page(answer)) ? 1 : 0;  // main() flushes
+}

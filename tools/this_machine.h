@@ -1,0 +1,11 @@
+// What this machine does, measured in a second: for a forecast of ranks here.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+// "machine" of a forecast's configuration (insight.h): cores and links as the topology says, fp32
+// operations of a core by this program's own multiplication of matrices, memory by a copy, and the
+// costs of plans as two ranks measure them when a communicator starts. Nothing, with a line on the
+// standard error, where that cannot be.
+std::optional<nlohmann::json> measure_this_machine();
