@@ -9,8 +9,8 @@ import re
 import harness
 
 PUBLIC = 'include/fsccl'
-ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout', 'src/plan', 'allocators', 'src/bootstrap',
-         'transports', 'src/engine', 'src/unit', 'src/device', 'src/api']
+ORDER = ['src/base', 'src/wire', 'src/topo', 'src/cuda', 'src/kernels', 'src/layout', 'src/codec', 'src/plan', 'allocators',
+         'src/bootstrap', 'transports', 'src/engine', 'src/unit', 'src/device', 'src/api']
 ALLOWED = {name: set(ORDER[:index + 1]) | {PUBLIC} for index, name in enumerate(ORDER)}
 ALLOWED['allocators'] = {PUBLIC, 'src/base', 'src/cuda', 'allocators'}
 ALLOWED['transports'] = {PUBLIC, 'src/base', 'src/wire', 'src/cuda', 'src/kernels', 'src/plan', 'transports'}
