@@ -4,8 +4,8 @@
 //
 //   same      no word differs: the header alone
 //   nibbles   differences as nibbles with escapes (nibbles.h)
-//   coded     the nibbles, two words a byte, and the escapes each coded by their frequencies
-//   (rans.h) plain     the words themselves, where that is no longer than the others
+//   coded     the nibbles, two words a byte, and the escapes, each by their frequencies (rans.h)
+//   plain     the words themselves, where that is no longer than the others
 //
 // Sizes. A block of n words of which e differ by more than a nibble holds, and f of these by more
 // than a byte, takes as nibbles exactly kDeltaHeaderBytes + nibble_bytes(n) + e + 2 f bytes. No
