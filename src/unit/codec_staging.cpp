@@ -33,9 +33,30 @@ CodecStaging::CodecStaging(Pool& pool, Communicator& lane) : pool_(pool) {
   constexpr auto kBytes = static_cast<double>(Cost::kSizes.back());
   link.byte_ns = costs.slot_cached.ns.back() / kBytes;
   link.exchange_ns = costs.exchange;
+  metrics_ = std::make_unique<MetricsSource>(
+      [this, &lane](MetricSamples& samples, std::string_view id) { tell(samples, id, lane); });
+}
+
+void CodecStaging::tell(MetricSamples& samples, std::string_view id,
+                        const Communicator& lane) const {
+  const std::string own = MetricSamples::labels({{"comm", lane.name()},
+                                                 {"id", id},
+                                                 {"pool", pool_.name()},
+                                                 {"rank", std::to_string(lane.rank())}});
+  const auto add = [&](std::string_view how, const std::atomic<uint64_t>& parts) {
+    samples.add(Metric::codec_parts, own + ',' + MetricSamples::labels({{"how", how}}),
+                parts.load());
+  };
+  add("coded", sums.coded);
+  add("plain", sums.plain);
+  add("declined", sums.declined);
+  add("mended", sums.mended);
+  samples.add(Metric::codec_plain_bytes, own, sums.plain_bytes.load());
+  samples.add(Metric::codec_sent_bytes, own, sums.sent_bytes.load());
 }
 
 CodecStaging::~CodecStaging() {
+  metrics_.reset();
   for (const Room& room : {sent_, received_})
     if (room.at) (void)pool_.free(room.at).ok();
   const std::lock_guard lock(known().mutex);

@@ -2,9 +2,11 @@
 // for what it receives, in the pool, shared by all units of a lane, whose gathers run one after the
 // other. With it goes what all of them know of the lane.
 #pragma once
+#include <atomic>
 #include <memory>
 
 #include "codec/choice.h"
+#include "engine/metrics.h"
 #include "unit/delta_copies.h"
 
 namespace fsccl {
@@ -27,16 +29,24 @@ class CodecStaging {
   LinkCosts link;  // of who drives the lane
   DeltaCopies::Workspace work;
 
+  // Of this rank's parts of all gathers of the lane, for fsccl_metrics. One thread at a time adds.
+  struct Sums {
+    std::atomic<uint64_t> coded{0}, plain{0}, declined{0}, mended{0}, plain_bytes{0}, sent_bytes{0};
+  };
+  Sums sums;
+
  private:
   struct Room {
     uint8_t* at = nullptr;
     uint64_t bytes = 0;
   };
   CodecStaging(Pool& pool, Communicator& lane);
+  void tell(MetricSamples& samples, std::string_view id, const Communicator& lane) const;
   Status enlarge(Room* room, uint64_t bytes);
 
   Pool& pool_;
   Room sent_, received_;
+  std::unique_ptr<MetricsSource> metrics_;
 };
 
 }  // namespace fsccl

@@ -70,6 +70,7 @@ DeltaGather::~DeltaGather() {
 bool DeltaGather::stays_out() {
   if (!choice_.stays_out()) return false;
   copies_.forget();
+  staging_->sums.declined++;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
   figures_.declined++;
@@ -278,6 +279,10 @@ Completion DeltaGather::end(Operation&) {
   std::vector<uint64_t> plain(copies_.hosts());
   for (const LaneExchange::Range& range : ranges_) plain[range.holder] += range.bytes;
   if (std::any_of(coded_.begin(), coded_.end(), [](bool coded) { return coded; })) judge(plain);
+  CodecStaging::Sums& sums = staging_->sums;
+  (mends_[self_] ? sums.mended : all_coded ? sums.coded : sums.plain)++;
+  sums.plain_bytes += plain[self_];
+  sums.sent_bytes += sent_;
   const std::lock_guard lock(mutex_);
   figures_.gathers++;
   figures_.coded += all_coded;

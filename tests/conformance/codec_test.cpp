@@ -199,6 +199,17 @@ TEST(Codec, HostsOfAnyShape) {
     gathers_the_same({.hosts = hosts}, static_cast<int>(hosts.size()));
 }
 
+// The value of a metric of which this process has one sample.
+uint64_t metric(const std::string& name) {
+  std::string text;
+  EXPECT_OK(fsccl_metrics([](void* to, const char* some,
+                             size_t bytes) { static_cast<std::string*>(to)->assign(some, bytes); },
+                          &text));
+  const size_t at = text.find("\n" + name + "{");
+  if (at == std::string::npos) return ~uint64_t{0};
+  return std::strtoull(text.c_str() + text.find("} ", at) + 2, nullptr, 10);
+}
+
 // Steps of training: at most a quarter of the bytes and a little, in nibbles; fewer, coded. The
 // network agrees.
 TEST(Codec, SendsFewerBytes) {
@@ -220,6 +231,8 @@ TEST(Codec, SendsFewerBytes) {
         (void)coded.gathered();
       }
       const fsccl_codec_report_t after = coded.report();
+      EXPECT_EQ(metric("fsccl_codec_sent_bytes_total"), after.sent_bytes);
+      EXPECT_EQ(metric("fsccl_codec_plain_bytes_total"), after.plain_bytes);
       EXPECT_EQ(after.coded - before.coded, uint64_t{kSteps});
       const double plain = static_cast<double>(after.plain_bytes - before.plain_bytes);
       const double sent = static_cast<double>(after.sent_bytes - before.sent_bytes);
