@@ -49,7 +49,7 @@ class StepCommand {
 
  private:
   std::string model_ = "llama-3.2-1b", root_ = "whole", wire_ = "bf16", layout_ = "per_param", block_ = "element",
-              gradients_ = "slot", sharing_ = "shared", schedule_ = "recorded";
+              gradients_ = "slot", sharing_ = "shared", schedule_ = "recorded", codec_ = "none";
   std::vector<std::string> keep_ = {"none"};
   std::optional<size_t> layers_;
   StepOptions options_;

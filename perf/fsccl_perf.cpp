@@ -12,6 +12,7 @@
 #include "launch.h"
 #include "perf/pool/pool_command.h"
 #include "session.h"
+#include "step_codec.h"
 
 namespace fsccl::perf {
 namespace {
@@ -116,7 +117,9 @@ int run(int argc, char** argv) {
       run_tune(session, tune_options);
       return uint64_t{0};
     }
-    return collectives->parsed() ? run_collectives(session, collectives_options) : run_step(session, model, step_options);
+    if (collectives->parsed()) return run_collectives(session, collectives_options);
+    return step_options.codec != FSCCL_CODEC_NONE ? run_step_codec(session, model, step_options)
+                                                  : run_step(session, model, step_options);
   });
 }
 

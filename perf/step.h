@@ -23,6 +23,8 @@ struct StepOptions {
   bool declare = false;       // the schedule is declared before the first step, else recorded from it
   bool by_parameter = false;  // a slot for each parameter and gradient, given back one by one in the backward pass
   int prefetch = 1;
+  bool drifts = false;  // shards change little from step to step (drift.h), else to anything
+  fsccl_codec_kind_t codec = FSCCL_CODEC_NONE;  // of gathers: then steps with and without it are compared (step_codec.h)
   int steps = 5;
   int warmup = 1;
   bool dry_run = false;  // no memory, no data: what the library's own bookkeeping does and takes

@@ -31,6 +31,9 @@ void StepCommand::add_to(CLI::App* command) {
   command->add_option("--keep", keep_, "keep gathered parameters for the backward pass: none, always, or budget BYTES")
       ->expected(1, 2)
       ->type_name("WHICH [BYTES]");
+  word("--codec", codec_, {"none", "delta"},
+       "delta: compare gathers without a codec, kept without one, and with differences from the last gather (docs/codecs.md)",
+       "CODEC");
   word("--gradients", gradients_, {"slot", "private"}, "slot: written into the library's slots; private: in plain memory", "WHERE");
   word("--sharing", sharing_, {"shared", "private"}, "shared: one slot of parameters per host; private: one per rank", "HOW");
   word("--schedule", schedule_, {"recorded", "declared"}, "recorded from the first step, or declared before it", "HOW");
@@ -82,6 +85,9 @@ std::string StepCommand::finish(StepOptions* options, Model* model) const {
     return fmt::format("--block {}: only a ragged layout is cut between blocks: add --layout ragged", block_);
   options->gradient_slots = gradients_ == "slot";
   options->shared = sharing_ == "shared";
+  options->codec = codec_ == "delta" ? FSCCL_CODEC_DELTA : FSCCL_CODEC_NONE;
+  if (codec_ == "delta" && (wire_ == "fp32" || options->dry_run || options->by_parameter))
+    return "--codec delta compares steps of 16-bit parameters: leave out --wire fp32, --dry-run and --by-parameter";
   options->declare = schedule_ == "declared";
   const std::string& keep = keep_[0];
   const bool budget = keep == "budget";

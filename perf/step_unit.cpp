@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "drift.h"
 #include "verify.h"
 
 namespace fsccl::perf {
@@ -71,6 +72,9 @@ StepUnit::StepUnit(const Session& session, const ModelUnit& unit, size_t index, 
   config.by_parameter = options.by_parameter;
   config.keep = stays ? FSCCL_KEEP_NONE : options.keep;  // what stays is not gathered twice in a step
   config.keep_budget_bytes = options.keep_budget_bytes;
+  fsccl_codec_t codec = FSCCL_CODEC_INIT;
+  codec.kind = options.codec;
+  if (options.codec != FSCCL_CODEC_NONE) config.gather_codec = &codec;
   must(fsccl_unit_create(&config, definitions.data(), definitions.size(), &unit_), "fsccl_unit_create");
 }
 
@@ -108,7 +112,11 @@ void StepUnit::reduce(size_t first, size_t count) {
 }
 
 void StepUnit::write_shards(uint32_t generation) {
-  for (Param& param : params_) fill(param.shard, FSCCL_FLOAT32, param.count, param.first, seeds_of(param.stream, generation, 0));
+  for (Param& param : params_)
+    if (options_.drifts)
+      fill_drifted(param.shard, param.count, param.first, param.stream, generation);
+    else
+      fill(param.shard, FSCCL_FLOAT32, param.count, param.first, seeds_of(param.stream, generation, 0));
 }
 
 void StepUnit::write_gradients(uint32_t generation) {
@@ -130,8 +138,9 @@ uint64_t StepUnit::look(uint32_t generation) const {
     const uint64_t count = params_[i].elements, looks = std::min(kLooks, count);
     for (uint64_t k = 0; k < looks; k++) {
       const uint64_t at = looks < 2 ? 0 : (count - 1) * k / (looks - 1);
-      wrong += count_wrong_cast(static_cast<const char*>(view.data) + at * element, options_.wire, 1, at,
-                                seeds_of(params_[i].stream, generation, 0));
+      const char* const place = static_cast<const char*>(view.data) + at * element;
+      wrong += options_.drifts ? count_wrong_drifted(place, options_.wire, 1, at, params_[i].stream, generation)
+                               : count_wrong_cast(place, options_.wire, 1, at, seeds_of(params_[i].stream, generation, 0));
     }
   }
   return wrong;
@@ -145,6 +154,8 @@ uint64_t StepUnit::check_gathered(uint32_t generation) {
     must(fsccl_unit_param(unit_, i, &view), "fsccl_unit_param");
     if (view.count != params_[i].elements || view.dtype != options_.wire)
       wrong += params_[i].elements;
+    else if (options_.drifts)
+      wrong += count_wrong_drifted(view.data, options_.wire, view.count, 0, params_[i].stream, generation);
     else
       wrong += count_wrong_cast(view.data, options_.wire, view.count, 0, seeds_of(params_[i].stream, generation, 0));
   }

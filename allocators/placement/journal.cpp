@@ -20,6 +20,8 @@ const char* name_of(UseKind kind) {
       return "block";
     case UseKind::kImport:
       return "import";
+    case UseKind::kCodec:
+      return "codec";
   }
   return "";
 }

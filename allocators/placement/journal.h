@@ -27,7 +27,7 @@
 
 namespace fsccl {
 
-enum class UseKind : uint8_t { kParameters, kGradients, kShards, kBlock, kImport };
+enum class UseKind : uint8_t { kParameters, kGradients, kShards, kBlock, kImport, kCodec };
 const char* name_of(UseKind kind);
 
 struct MemoryUse {

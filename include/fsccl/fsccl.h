@@ -518,7 +518,7 @@ FSCCL_API fsccl_status_t fsccl_pool_wait(fsccl_pool_t pool, const void* event, v
 /* What one owner has in a pool. */
 typedef struct fsccl_pool_use_s {
   size_t size;
-  const char* kind;    /* "parameters", "gradients", "shards", "block", "import" */
+  const char* kind;    /* "parameters", "gradients", "shards", "block", "import", "codec" */
   const char* owner;   /* the unit's name; NULL: no unit's */
   const void* stream;  /* of blocks */
   uint64_t live_bytes; /* now */
@@ -628,6 +628,31 @@ typedef struct fsccl_param {
 #define FSCCL_PARAM_INIT \
   { NULL, 0, {0, 0, 0, 0, 0, 0, 0, 0}, FSCCL_FLOAT32, 0u, -1, NULL, NULL, 0, 0 }
 
+/* How parameters travel between hosts. What arrives is the same, bit for bit, with or without it. */
+typedef enum fsccl_codec_kind {
+  FSCCL_CODEC_NONE = 0,
+  /* 16-bit floats as their differences from the last gather, in units in the last place, as half a byte each or coded by their
+   * frequencies, whichever takes less time. Ranks that exchange with other hosts keep what they exchange as it was: together, each
+   * host keeps one copy of the unit, 2 bytes an element, in the pool, and room for the coded bytes of the largest unit
+   * (fsccl_codec_report_t: state_bytes). A copy that is not the sender's is found by its sum, and that sender's part goes plain
+   * once. Differences that take more than half of the plain bytes go plain as well. */
+  FSCCL_CODEC_DELTA = 1
+} fsccl_codec_kind_t;
+typedef enum fsccl_codec_scope {
+  FSCCL_CODEC_BETWEEN_HOSTS = 0 /* inside a host nothing is coded: parameters are written once, where they are used */
+} fsccl_codec_scope_t;
+#define FSCCL_CODEC_NIBBLES_ONLY 1u   /* not coded by frequencies: more bytes, less time of processors */
+#define FSCCL_CODEC_FEWEST_BYTES 4u   /* coded by frequencies whatever that takes of processors; not with NIBBLES_ONLY */
+#define FSCCL_CODEC_NEVER_DECLINES 2u /* also where the link is so fast that coding takes longer than it saves */
+typedef struct fsccl_codec {
+  size_t size;
+  fsccl_codec_kind_t kind;
+  fsccl_codec_scope_t scope;
+  uint32_t flags;
+} fsccl_codec_t;
+#define FSCCL_CODEC_INIT \
+  { sizeof(fsccl_codec_t), FSCCL_CODEC_NONE, FSCCL_CODEC_BETWEEN_HOSTS, 0u }
+
 typedef struct fsccl_unit_config {
   size_t size;
   const char* name; /* for messages; copied; NULL: "unit" */
@@ -648,11 +673,13 @@ typedef struct fsccl_unit_config {
                         fsccl_unit_release() and reduce gradients as they come (fsccl_reduce_config_t: first, count). The peak of
                         training falls from (prefetch + 3) units to about (prefetch + 1) units and two parameters' gradients;
                         slots are whole pages, planned each by itself. Not with keep or a replicate_comm. 0: one slot a unit */
+  const fsccl_codec_t* gather_codec; /* of unshard, or NULL; copied, alike on all ranks. FSCCL_CODEC_DELTA needs a wire_dtype of
+                                        fp16 or bf16 and host memory; where all ranks are on one host it does nothing */
 } fsccl_unit_config_t;
 #define FSCCL_UNIT_CONFIG_INIT                                                                                                  \
   {                                                                                                                             \
     sizeof(fsccl_unit_config_t), NULL, FSCCL_LAYOUT_PER_PARAM, NULL, NULL, NULL, FSCCL_BFLOAT16, FSCCL_BFLOAT16, FSCCL_FLOAT32, \
-        FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0, 0                                                                       \
+        FSCCL_SHARING_READ_ONLY, FSCCL_KEEP_NONE, 0, 0, 0, NULL                                                                 \
   }
 
 /*
@@ -691,6 +718,24 @@ typedef enum fsccl_unshard_mode {
  * error of all ranks, nothing has changed, and the communicator goes on.
  */
 FSCCL_API fsccl_status_t fsccl_unit_unshard(fsccl_unit_t unit, fsccl_unshard_mode_t mode, fsccl_work_t* work);
+
+/* What a unit's codec has done so far, on this rank. A rank without a lane to other hosts has nothing to tell: zeros. */
+typedef struct fsccl_codec_report {
+  size_t size;
+  uint64_t gathers; /* that brought anything between hosts: coded + plain + declined */
+  uint64_t coded;   /* this rank's part went coded */
+  uint64_t plain;   /* ... plain: there was no copy, or the differences were too large, or a copy was mended */
+  uint64_t declined; /* all of it went plain, without a trial, because the codec was losing */
+  uint64_t mended;   /* of `plain`: a receiver's copy, or what it received, was not right, and it got the part again */
+  uint64_t plain_bytes, sent_bytes; /* of this rank's part, to each other host: without the codec, with it; not the declined ones */
+  uint64_t state_bytes; /* memory of the pool: copies of this unit, and the room that all units of a lane share */
+  double plain_us, coded_us; /* predicted of a gather, without and with the codec, from what was measured; 0: nothing yet */
+  int declines;              /* 1: it goes plain at present, since coded_us is more */
+} fsccl_codec_report_t;
+#define FSCCL_CODEC_REPORT_INIT \
+  { sizeof(fsccl_codec_report_t), 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0 }
+/* Does not block or communicate; any thread. FSCCL_ERR_INVALID_STATE: the unit was made without a codec. */
+FSCCL_API fsccl_status_t fsccl_unit_codec(fsccl_unit_t unit, fsccl_codec_report_t* report);
 /* The whole parameter `index`, row major (with blocks: in their order), contiguous, aligned to 64 bytes (flat layout: to its
  * element). FSCCL_ERR_INVALID_STATE unless unsharded, and while the unshard is in flight: wait for its work. Does not block. */
 FSCCL_API fsccl_status_t fsccl_unit_param(fsccl_unit_t unit, size_t index, fsccl_view_t* view);
@@ -1116,8 +1161,10 @@ FSCCL_API fsccl_status_t fsccl_device_list(void (*visit)(void* context, const fs
  * takes it (docs/tuning.md). chunk: of a slot, what a round uses, 0 for all at once. memory: the candidate is for buffers in
  * "pool"s that all ranks map, for the ranks' "private" memory, or for "any". The predicted times are those of an operation that all
  * ranks enter at once. Up to two candidates are chosen: one where the buffers lie in pools, one where they do not. Or "by_hosts",
- * inside hosts and between them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}]. Not collective,
- * does not communicate; any thread. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few; 4096
+ * inside hosts and between them in turn, with "stages": [{"between_hosts", "operation", "plan", "predicted_us"}]. "gather_codec",
+ * of an all_gather between hosts: what a unit of `bytes` bytes of 16-bit floats would take with FSCCL_CODEC_DELTA and without:
+ * bytes that a host receives, time, and the copies' bytes on each host; "declines" where that does not pay. Not collective, does
+ * not communicate; any thread. json: `capacity` bytes, FSCCL_ERR_LIMIT names the number needed if that is too few; 4096
  * suffice.
  */
 FSCCL_API fsccl_status_t fsccl_explain(fsccl_comm_t comm, const char* operation, size_t bytes, char* json, size_t capacity);

@@ -1,4 +1,7 @@
 // fsccl_unit_*.
+#include <algorithm>
+#include <cstring>
+
 #include "api/objects.h"
 
 using namespace fsccl;
@@ -67,6 +70,31 @@ Status read_handles(const fsccl_unit_config_t& config, UnitSpec* spec, UnitBase*
   return success();
 }
 
+Status read_codec(const fsccl_unit_config_t& config, UnitSpec* spec) {
+  if (!config.gather_codec) return success();
+  fsccl_codec_t codec;
+  FSCCL_TRY(read_config(config.gather_codec, fsccl_codec_t FSCCL_CODEC_INIT, &codec));
+  if (codec.kind != FSCCL_CODEC_NONE && codec.kind != FSCCL_CODEC_DELTA)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gather_codec: kind {} is not a fsccl_codec_kind_t", static_cast<int>(codec.kind));
+  if (codec.scope != FSCCL_CODEC_BETWEEN_HOSTS)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gather_codec: scope {} is not a fsccl_codec_scope_t", static_cast<int>(codec.scope));
+  constexpr uint32_t kForms = FSCCL_CODEC_NIBBLES_ONLY | FSCCL_CODEC_FEWEST_BYTES;
+  if (codec.flags & ~(kForms | FSCCL_CODEC_NEVER_DECLINES))
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gather_codec: flags {:#x} has unknown bits", codec.flags);
+  if ((codec.flags & kForms) == kForms)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT, "gather_codec: FSCCL_CODEC_NIBBLES_ONLY does not go with FSCCL_CODEC_FEWEST_BYTES");
+  if (codec.kind == FSCCL_CODEC_NONE) return success();
+  if (config.wire_dtype != FSCCL_BFLOAT16 && config.wire_dtype != FSCCL_FLOAT16)
+    return fail(FSCCL_ERR_INVALID_ARGUMENT,
+                "gather_codec: differences are of float16 or bfloat16, not of wire_dtype {}: leave the codec out",
+                dtype_name(config.wire_dtype));
+  if (!spec->pool)
+    return fail(FSCCL_ERR_NOT_AVAILABLE,
+                "gather_codec: units in memory of a GPU have no codecs in this release: leave it out there");
+  spec->gather_codec = {codec.kind, codec.flags};
+  return success();
+}
+
 Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, size_t count, UnitSpec* spec, UnitBase* base) {
   if (!given) return fail(FSCCL_ERR_INVALID_ARGUMENT, "config is NULL: a unit needs at least shard_comm and pool");
   fsccl_unit_config_t config;
@@ -87,6 +115,7 @@ Status read_spec(const fsccl_unit_config_t* given, const fsccl_param_t* params, 
         FSCCL_ERR_INVALID_ARGUMENT,
         "gradients of reduce_dtype {} cannot be reduced to grad_dtype {}: both are one of float16, bfloat16, float32, float64",
         dtype_name(config.reduce_dtype), dtype_name(config.grad_dtype));
+  FSCCL_TRY(read_codec(config, spec));
   spec->name = config.name ? config.name : "unit";
   spec->layout = config.layout;
   spec->wire_dtype = config.wire_dtype;
@@ -168,6 +197,22 @@ fsccl_status_t fsccl_unit_unshard(fsccl_unit_t handle, fsccl_unshard_mode_t mode
         handle, [&](auto& unit) { return unit.unshard(mode == FSCCL_UNSHARD_WRITABLE, work == nullptr, &state, &submitted); }));
     give_work(submitted, work);
     return state;
+  });
+}
+
+fsccl_status_t fsccl_unit_codec(fsccl_unit_t handle, fsccl_codec_report_t* report) {
+  return guarded("fsccl_unit_codec", [&]() -> Status {
+    if (!report || report->size < sizeof(size_t))
+      return fail(FSCCL_ERR_INVALID_ARGUMENT, "report is NULL, or not initialised with FSCCL_CODEC_REPORT_INIT");
+    FSCCL_ASSIGN(const Ref<UnitObject> object, any_unit_of(handle));
+    if (object->device)
+      return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", object->device->spec().name);
+    fsccl_codec_report_t made = FSCCL_CODEC_REPORT_INIT;
+    FSCCL_TRY(object->unit->codec_report(&made));
+    const size_t size = std::min(report->size, sizeof made);
+    made.size = report->size;
+    std::memcpy(static_cast<void*>(report), &made, size);
+    return success();
   });
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/config.h"
+#include "codec/price.h"
 #include "comm/hierarchy.h"
 #include "select/tuning_file.h"
 #include "topo/discover.h"
@@ -58,6 +59,20 @@ Seats seats_of(const topo::Topology& topology, size_t per_host) {
   if (!next.empty() && reach[static_cast<size_t>(next.front())].gb_per_s > 0)
     seats.across = reach[static_cast<size_t>(next.front())];
   return seats;
+}
+
+// Of a gather of 16-bit words between hosts: what it would take with a codec, in bytes and time, and what that costs of memory.
+std::string text_of_codec(uint64_t bytes, const Party& whole) {
+  const Costs& costs = whole.select.costs;
+  const double byte_ns = costs.slot_cached.ns.back() / static_cast<double>(Cost::kSizes.back());
+  const CodecPrice price = price_delta(bytes, whole.select.spread.hosts, byte_ns, costs.exchange);
+  return fmt::format(
+      R"(,"gather_codec":{{"kind":"delta","form":"{}","of":"units of 16-bit floats","bytes_plain":{},"bytes_coded":{},)"
+      R"("plain_us":{:.3f},"coded_us":{:.3f},"copy_bytes_per_host":{},"declines":{},"why":"{}"}})",
+      price.nibbles ? "nibbles" : "coded", price.plain_bytes, price.coded_bytes, price.plain_ns / 1000, price.coded_ns / 1000,
+      price.copy_bytes, price.declines(),
+      price.declines() ? "coding takes longer than the link needs for the bytes that it saves"
+                       : "the bytes that it saves take the link longer than coding");
 }
 
 // In shared memory of a machine that is only known from a file.
@@ -113,7 +128,9 @@ Result<std::string> explanation(OpCode op, uint64_t bytes, const Circumstances& 
   if (!hosts.stages.empty())
     text += fmt::format(R"(,{{"plan":"by_hosts","chunk":0,"memory":"any","predicted_us":{:.3f},"chosen":{},"stages":[{}]}})",
                         hosts.ns / 1000, hosts.by_hosts, text_of(hosts.stages));
-  return text + "]}";
+  text += "]";
+  if (op == OpCode::all_gather && whole.select.spread.hosts > 1) text += text_of_codec(bytes, whole);
+  return text + "}";
 }
 
 Result<std::string> explanation_for(std::string_view operation, uint64_t bytes, const Imagined& ranks) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "allocators/pool/collective_region.h"
+#include "allocators/placement/collective_region.h"
 #include "base/round_up.h"
 #include "fsccl/transport.h"
 #include "transports/shm/shm.h"

@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "base/round_up.h"
-#include "engine/select.h"
-#include "engine/stages.h"
+#include "select/select.h"
+#include "select/stages.h"
 #include "forecast/nccl.h"
 #include "fsccl/transport.h"
 #include "plan/turn.h"

@@ -45,6 +45,9 @@ constexpr Family kFamilies[] = {
     {"fsccl_pool_growths", "counter", "", "Times that memory was asked of the system."},
     {"fsccl_pool_steps", "counter", "", "Steps that have ended."},
     {"fsccl_pool_given_back_bytes", "counter", "bytes", "Memory given back to the system."},
+    {"fsccl_codec_parts", "counter", "", "Parts that units with a codec gathered between hosts, by how they went."},
+    {"fsccl_codec_plain_bytes", "counter", "bytes", "Bytes of these parts without a codec, to each other host."},
+    {"fsccl_codec_sent_bytes", "counter", "bytes", "Bytes that went, to each other host."},
 };
 static_assert(std::size(kFamilies) == static_cast<size_t>(Metric::count_));
 const Family& family_of(Metric metric) { return kFamilies[static_cast<size_t>(metric)]; }

@@ -38,6 +38,9 @@ enum class Metric : uint8_t {
   pool_growths,
   pool_steps,
   pool_given_back_bytes,
+  codec_parts,
+  codec_plain_bytes,
+  codec_sent_bytes,
   count_,
 };
 

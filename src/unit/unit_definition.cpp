@@ -30,9 +30,11 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
     uint64_t hash, params, shard;
   };
   const size_t count = spec.params.size();
-  std::vector<uint64_t> hashes(count + 1);
+  constexpr size_t kOfUnit = 2;
+  std::vector<uint64_t> hashes(count + kOfUnit);
   hashes[0] = hash_settings(spec);
-  for (size_t i = 0; i < count; i++) hashes[i + 1] = hash_param(spec.params[i]);
+  hashes[1] = spec.gather_codec.hash();
+  for (size_t i = 0; i < count; i++) hashes[i + kOfUnit] = hash_param(spec.params[i]);
   uint64_t definition = 0;
   for (const uint64_t hash : hashes) definition = mix_hash(definition, hash);
   for (Communicator* comm : {spec.shard_comm, spec.replicate_comm}) {
@@ -62,10 +64,14 @@ Result<uint64_t> compare_definitions(const UnitSpec& spec) {
                       "ranks disagree on unit '{}': rank 0 and rank {} gave other settings (layout, dtypes, sharing, keep, slots "
                       "or replicas)",
                       spec.name, rank);
+        if (i == 1)
+          return fail(FSCCL_ERR_MISMATCH,
+                      "ranks disagree on unit '{}': rank 0 and rank {} gave other codecs for the gather (kind or flags)", spec.name,
+                      rank);
         return fail(FSCCL_ERR_MISMATCH,
                     "ranks disagree on unit '{}': parameter {} ('{}' here) has another shape, block, dtype, tie or flag on rank 0 "
                     "than on rank {}",
-                    spec.name, i - 1, spec.params[i - 1].name, rank);
+                    spec.name, i - kOfUnit, spec.params[i - kOfUnit].name, rank);
       }
   }
   return definition;

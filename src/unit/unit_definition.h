@@ -15,6 +15,14 @@ namespace fsccl {
 
 class Pool;
 
+// How parameters travel between hosts: what a config says of it.
+struct CodecSpec {
+  fsccl_codec_kind_t kind = FSCCL_CODEC_NONE;
+  uint32_t flags = 0;
+
+  uint64_t hash() const { return static_cast<uint64_t>(kind) << 32 | flags; }
+};
+
 // What fsccl_unit_create was given, checked.
 struct UnitSpec {
   std::string name;
@@ -28,6 +36,7 @@ struct UnitSpec {
   uint64_t keep_budget_bytes = 0;
   bool marks_changes = false;
   bool by_parameter = false;
+  CodecSpec gather_codec;
   struct Param {
     std::string name;
     std::vector<int64_t> dims;

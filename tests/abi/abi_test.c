@@ -49,6 +49,8 @@ static void check_structs(void) {
   EXPECT_SIZE_FIRST(fsccl_pool_config_t);
   EXPECT_SIZE_FIRST(fsccl_pool_stats_t);
   EXPECT_SIZE_FIRST(fsccl_unit_config_t);
+  EXPECT_SIZE_FIRST(fsccl_codec_t);
+  EXPECT_SIZE_FIRST(fsccl_codec_report_t);
   EXPECT_SIZE_FIRST(fsccl_reduce_config_t);
   EXPECT_SIZE_FIRST(fsccl_reshard_config_t);
   EXPECT_SIZE_FIRST(fsccl_counters_t);
@@ -75,7 +77,7 @@ static void check_initializers(void) {
          launch.master_port == 0);
   EXPECT(pool.size == sizeof pool && pool.record == 1 && pool.name == NULL && pool.dry_run == 0);
   EXPECT(unit.size == sizeof unit && unit.wire_dtype == FSCCL_BFLOAT16 && unit.grad_dtype == FSCCL_FLOAT32 &&
-         unit.marks_changes == 0);
+         unit.marks_changes == 0 && unit.gather_codec == NULL);
   EXPECT(unit.layout == FSCCL_LAYOUT_PER_PARAM && unit.keep == FSCCL_KEEP_NONE && unit.sharing == FSCCL_SHARING_READ_ONLY);
   EXPECT(reduce.size == sizeof reduce && reduce.shard_ready_context == NULL);
   EXPECT(reshard.size == sizeof reshard && reshard.from.rank == FSCCL_NO_SHARD && reshard.to.rank == -1 &&

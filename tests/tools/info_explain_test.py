@@ -35,6 +35,13 @@ expect(answer["ranks"] == 4 and answer["hosts"] == 1 and answer["costs_from"] ==
 text = run("all_gather", "4M", "--ranks", "4")
 expect("* all_gather_direct" in text and "least predicted time" in text and "costs from the table" in text, text)
 
+# Gathers with a codec: on a typical network it says what they would take; on one host there is nothing to say.
+answer, chosen = explained("all_gather", "256M", "--hosts", "2", "--ranks-per-host", "1")
+codec = answer["gather_codec"]
+expect(codec["kind"] == "delta" and codec["bytes_plain"] == 128 << 20 and codec["copy_bytes_per_host"] == 256 << 20, codec)
+expect(codec["bytes_coded"] < codec["bytes_plain"] / 3 and codec["declines"] == (codec["coded_us"] >= codec["plain_us"]), codec)
+expect("gather_codec" not in explained("all_gather", "256M", "--ranks", "2")[0], "on one host")
+
 # Several hosts: flat candidates, and by hosts with its stages.
 answer, chosen = explained("all_gather", "4M", "--hosts", "2", "--ranks-per-host", "2")
 expect(chosen == ["by_hosts"] and answer["ranks"] == 4 and answer["link"] == "network", answer)

@@ -1,11 +1,12 @@
 """What `fsccl-perf` measures, prints and refuses. usage: perf_test.py PROGRAM CASE
 
-CASE is collectives, shared, options, report, step, dry-run or models.
+CASE is collectives, shared, options, report, step, codec, dry-run or models.
 """
 import json
 import os
 import pathlib
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -160,6 +161,32 @@ def check_step():
             expect([unit['name'] for unit in step['unit_list']] == names, 'units')
 
 
+def check_codec():
+    """Between two hosts, which are processes that take each other for such."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, secret = pathlib.Path(folder) / 'model.json', pathlib.Path(folder) / 'secret'
+        model.write_text(json.dumps(TINY), encoding='utf-8')
+        secret.write_text('0123456789abcdef' * 2, encoding='utf-8')
+        secret.chmod(0o600)
+        options = ('--model', str(model), '--codec', 'delta', '--steps', '4', '--warmup', '2', '--json')
+        with socket.socket() as free:
+            free.bind(('127.0.0.1', 0))
+            port = free.getsockname()[1]
+        ranks = []
+        for rank in range(2):
+            place = {'RANK': rank, 'WORLD_SIZE': 2, 'LOCAL_RANK': 0, 'LOCAL_WORLD_SIZE': 1, 'MASTER_ADDR': '127.0.0.1',
+                     'MASTER_PORT': port, 'FSCCL_HOST_ID': f'codec host {rank}', 'FSCCL_JOB_SECRET_FILE': secret}
+            environment = {**os.environ, **{name: str(value) for name, value in place.items()}, 'FSCCL_TIMEOUT_MS': '60000'}
+            ranks.append(subprocess.Popen([program, 'step', *options], env=environment, stdout=subprocess.PIPE, text=True))
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        expect([rank.returncode for rank in ranks] == [0, 0], f'the status of the ranks: {said}')
+    plain, keep, delta = [json.loads(line) for line in said[0].splitlines()]
+    expect([row['gathers'] for row in (plain, keep, delta)] == ['plain', 'keep plain', 'delta'], said)
+    expect(all(0 < row['median_us'] <= row['step_us'] for row in (plain, keep, delta)), said)
+    expect(delta['fewer_bytes'] > 3 and keep['fewer_bytes'] == 2 and 2 <= delta['state'] < 6, said)
+    expect('--wire fp32' in run('step', '--codec', 'delta', '--wire', 'fp32', status=2), 'fp32 is refused')
+
+
 def check_dry_run():
     # A model of 800 GB, on ranks that may hold almost nothing; of a small model, what a real run reports.
     most_kib = 300 * 1024  # a sanitizer's own included
@@ -197,4 +224,4 @@ def check_models():
 
 
 {'collectives': check_collectives, 'shared': check_shared, 'options': check_options, 'report': check_report, 'step': check_step,
- 'dry-run': check_dry_run, 'models': check_models}[case]()
+ 'codec': check_codec, 'dry-run': check_dry_run, 'models': check_models}[case]()

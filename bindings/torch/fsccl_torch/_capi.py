@@ -86,10 +86,21 @@ class Param(ctypes.Structure):
                 ("block_columns", c_uint64)]
 
 
+class Codec(_Sized):
+    _fields_ = [("size", c_size_t), ("kind", c_int), ("scope", c_int), ("flags", c_uint32)]
+
+
+class CodecReport(_Sized):
+    _fields_ = [("size", c_size_t)] + [(name, c_uint64) for name in (
+        "gathers", "coded", "plain", "declined", "mended", "plain_bytes", "sent_bytes", "state_bytes")] + [
+        ("plain_us", c_double), ("coded_us", c_double), ("declines", c_int)]
+
+
 class UnitConfig(_Sized):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("layout", c_int), ("shard_comm", c_void_p), ("replicate_comm", c_void_p),
                 ("pool", c_void_p), ("wire_dtype", c_int), ("reduce_dtype", c_int), ("grad_dtype", c_int), ("sharing", c_int),
-                ("keep", c_int), ("keep_budget_bytes", c_uint64), ("marks_changes", c_int), ("by_parameter", c_int)]
+                ("keep", c_int), ("keep_budget_bytes", c_uint64), ("marks_changes", c_int), ("by_parameter", c_int),
+                ("gather_codec", c_void_p)]
 
 
 class View(ctypes.Structure):
@@ -171,6 +182,7 @@ _SIGNATURES = {
     "fsccl_unit_mark_changed": [c_void_p],
     "fsccl_unit_set_stream": [c_void_p, c_void_p],
     "fsccl_unit_reshard": [c_void_p],
+    "fsccl_unit_codec": [c_void_p, POINTER(CodecReport)],
     "fsccl_unit_grad": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_sharded_grad": [c_void_p, c_size_t, POINTER(View)],
     "fsccl_unit_reduce_grads": [c_void_p, POINTER(ReduceConfig), _work],

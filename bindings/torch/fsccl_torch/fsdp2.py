@@ -21,22 +21,28 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as _collectives
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as _param_group
 
+from . import codecs
 from . import fsdp2_versions as versions
 from .fsdp2_group import OVERRIDDEN, Group, announce, group_of
 from .storage import can_be_exchanged
 
 
-def enable(model, *, keep_bytes=None):
+def enable(model, *, keep_bytes=None, gather_codec=None):
     """Switches the fused path on for every FSDP2 parameter group in `model`; returns the model. Call it after fully_shard, on all
     ranks. Its numbers are those of FSDP2 without it: bit for bit in shard groups of 2 ranks, up to the order of summation beyond.
 
     keep_bytes: up to so many bytes of gathered parameters per host stay in memory between forward and backward, where the backward
     gather then moves nothing; None: FSCCL_TORCH_KEEP_BYTES, 0 by default (reshard_after_forward=True then frees as ever).
 
+    gather_codec: "delta" sends 16-bit parameters between hosts as differences from the last gather, without loss (docs/codecs.md);
+    each host then keeps a copy of them. Groups whose parameters are not gathered in 16 bits, or lie on a GPU, go without. None:
+    FSCCL_TORCH_GATHER_CODEC, none by default. The same on all ranks.
+
     What stays with stock FSDP2, and is logged once for each reason, fsdp2_switches.py lists; report() tells it for each group. All
     groups do where this torch has not the seams that are known here."""
     if keep_bytes is None:
         keep_bytes = int(os.environ.get("FSCCL_TORCH_KEEP_BYTES", "0"))
+    codec = codecs.known(gather_codec or os.environ.get("FSCCL_TORCH_GATHER_CODEC"))
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
         raise ValueError("fsccl_torch.fsdp2.enable(model): no module of it is sharded: call fully_shard first")
     missing = _missing_seams()
@@ -45,9 +51,16 @@ def enable(model, *, keep_bytes=None):
         return model
     _install()
     for state in _states(model):
-        groups = [Group.attach(group, state, keep_bytes) for group in versions.groups_of(state)]
+        groups = [Group.attach(group, state, keep_bytes, codec) for group in versions.groups_of(state)]
         _flush_after_backward(state, groups)
     return model
+
+
+def codec(model):
+    """What the codecs of `model`'s gathers have done so far on this rank, added up (fsccl_codec_report_t): a dict of gathers,
+    coded, plain, declined, mended, plain_bytes and sent_bytes. Does not communicate."""
+    groups = (group_of(group.fsdp_params) for state in _states(model) for group in versions.groups_of(state))
+    return codecs.add_up([group.codec_report() for group in groups if group is not None])
 
 
 class GroupReport(NamedTuple):

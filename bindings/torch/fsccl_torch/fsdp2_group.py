@@ -17,6 +17,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from . import fsdp2_switches as switches
 from . import fsdp2_versions as versions
 from . import streams
+from .codecs import codec_for
 from .dtypes import FLOATS
 from .fsdp2_domain import Domain
 from .fsdp2_reduction import Reduction, shard_of, unit_shape
@@ -46,8 +47,8 @@ def group_of(fsdp_params):
 class Group:
     """One FSDPParamGroup."""
 
-    def __init__(self, fsdp, state, keep_bytes):
-        self.fsdp, self._state, self._keep_bytes = fsdp, weakref.ref(state), keep_bytes
+    def __init__(self, fsdp, state, keep_bytes, codec):
+        self.fsdp, self._state, self._keep_bytes, self._codec = fsdp, weakref.ref(state), keep_bytes, codec
         self.on_stream = streams.on_gpu(fsdp.device)
         self.domain, self._unit, self._never = None, None, None
         self.why_not = {"gathers": _NOT_YET, "reduces": _NOT_YET}  # None: it is fused; what report() tells
@@ -55,12 +56,12 @@ class Group:
         self._next, self._there = 0, set()  # in this backward: the first bucket not reduced, and parameters with a gradient
 
     @classmethod
-    def attach(cls, fsdp, state, keep_bytes):
+    def attach(cls, fsdp, state, keep_bytes, codec=None):
         """The Group of an FSDPParamGroup, made once. It lives with it."""
         known = group_of(fsdp.fsdp_params)
         if known is not None:
             return known
-        ours = cls(fsdp, state, keep_bytes)
+        ours = cls(fsdp, state, keep_bytes, codec)
         for param in fsdp.fsdp_params:
             param._fsccl_group = ours
         for name in OVERRIDDEN:
@@ -71,6 +72,10 @@ class Group:
     @property
     def name(self):
         return self.fsdp._module_fqn or "root"
+
+    def codec_report(self):
+        """What the codec of its gathers has done so far, or None."""
+        return self._unit.codec_report() if self._unit is not None else None
 
     def _override(self, name):
         stock, ours = getattr(self.fsdp, name), getattr(self, name)
@@ -121,7 +126,7 @@ class Group:
         self._shards = [shard_of(param) for param in params]
         self._shard_addresses = [shard.data_ptr() for shard in self._shards]
         self._unit = Parameters(self._comm, self.name, [unit_shape(param) for param in params], self._shards, self._wire,
-                                self._keep_bytes, users)
+                                self._keep_bytes, users, codec_for(self._codec, self._wire, self.on_stream))
         self._versions, self._reductions = None, {}
         trainable = [param for param in reversed(params) if param.sharded_param.requires_grad]
         self._buckets = [trainable] * bool(trainable) if self.on_stream else _buckets(trainable, self._wire)

@@ -145,10 +145,12 @@ class _Unit:
 class Parameters(_Unit):
     """The gather of some parameters, without gradients. The caller keeps the shards alive."""
 
-    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes, users):
+    def __init__(self, comm, name, shapes, shards, wire_dtype, keep_bytes, users, codec=None):
         super().__init__(comm, name, shapes, shards, c.PARAM_FROZEN, [None] * len(shapes), users, wire_dtype=MOVED[wire_dtype][0],
                          reduce_dtype=c.FLOAT32, grad_dtype=c.FLOAT32, sharing=_sharing(shards[0].device),
-                         keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes)
+                         keep=c.KEEP_BUDGET if keep_bytes else c.KEEP_NONE, keep_budget_bytes=keep_bytes,
+                         gather_codec=ctypes.addressof(codec) if codec is not None else None)
+        self.coded = codec is not None
         self._offsets = None  # of the parameters in the slot, from the first that is not empty
         self._view = c.View()
 
@@ -156,6 +158,14 @@ class Parameters(_Unit):
         """The shards' memory was replaced."""
         places = (ctypes.c_void_p * self.size)(*[shard.data_ptr() or None for shard in shards])
         self._check(c.lib.fsccl_unit_set_shards(self.handle, places), "given other shards")
+
+    def codec_report(self):
+        """What the codec has done so far (fsccl_codec_report_t); None without one."""
+        if not self.coded:
+            return None
+        report = c.CodecReport()
+        self._check(c.lib.fsccl_unit_codec(self.handle, ctypes.byref(report)), "asked for its codec")
+        return report
 
     def mark_changed(self):
         c.lib.fsccl_unit_mark_changed(self.handle)

@@ -1,8 +1,10 @@
 // What a unit has whose ranks are on several hosts (unit_hosts.cpp): who acts for whom, and what is exchanged. Made with the unit.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "comm/hosts.h"
+#include "unit/host/delta_gather.h"
 #include "unit/host/grad_reduction.h"
 
 namespace fsccl {
@@ -12,6 +14,7 @@ struct HostSpan {
   bool by_hosts = true;      // sums are over the ranks of a host first
   std::vector<int> holders;  // of what this rank exchanges (LaneExchange), by rank of the shard_comm
   LaneExchange parameters;
+  std::unique_ptr<DeltaGather> delta;  // of `parameters`, if the unit has that codec and this rank a lane
   Communicator* sums_among = nullptr;  // who exchanges sums: a lane, or all; null: not this rank
   PlannedUnit entered, spread;         // the last stage of an unshard: slots are shared; or each rank's own
   int carrier = 0;                     // rank of the host in whose slots this rank's sums end

@@ -46,6 +46,19 @@ void LaneExchange::add(const Part& part, fsccl_dtype_t received, int self) {
   run.last = part.holder;
 }
 
+std::vector<LaneExchange::Range> LaneExchange::ranges() const {
+  std::vector<Range> made;
+  for (size_t t = 0; t < runs_.size(); t++) {
+    uint64_t at = runs_[t].offset;
+    for (size_t holder = 0; holder < ranks_; holder++) {
+      const uint64_t bytes = counts_[t * ranks_ + holder] * dtype_size(runs_[t].dtype);
+      if (bytes) made.push_back({runs_[t].slot, at, bytes, runs_[t].dtype, holder});
+      at += bytes;
+    }
+  }
+  return made;
+}
+
 Status LaneExchange::run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads,
                          const Prepare& prepare) {
   const bool gather = kind_ == Kind::parameters;

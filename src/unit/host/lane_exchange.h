@@ -30,6 +30,14 @@ class LaneExchange {
   LaneExchange(const UnitShape& shape, Kind kind, const std::vector<int>& holders, int ranks, int self);
 
   bool empty() const { return runs_.empty(); }
+  // What each rank brings, in the order of the tensors: kind parameters.
+  struct Range {
+    size_t slot = 0;
+    uint64_t offset = 0, bytes = 0;  // in the slot
+    fsccl_dtype_t dtype{};
+    size_t holder = 0;
+  };
+  std::vector<Range> ranges() const;
   // An all-gather or a reduce-scatter among those ranks, which sums; not waited for. It is not empty. `sharded_grads`: of
   // contributions, by parameter.
   Status run(Communicator& among, const SlotSet& slots, const std::vector<std::byte*>& sharded_grads, const Prepare& prepare);

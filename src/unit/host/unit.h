@@ -67,6 +67,7 @@ class Unit {
   Status broadcast_state(int root, bool wait, fsccl_status_t* state, Submitted* submitted);
   Status verify_replicas();  // blocking
   Status check_idle();       // no operation of this unit runs: else an error
+  Status codec_report(fsccl_codec_report_t* report) const;
   Status check_zones();      // debug mode: nobody wrote beyond the slots that it holds
 
   std::string holdings() const;  // its name, and what it has in slots
@@ -95,6 +96,7 @@ class Unit {
   Status span_hosts(UnitShape* unshard);
   void place_sums();
   Status place_shards();
+  Status place_copies();
   Status exchange_shards();
   void make_slots();
   void make_plans(const UnitShape& shape);

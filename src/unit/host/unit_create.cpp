@@ -133,6 +133,14 @@ Status Unit::place_shards() {
   FSCCL_ASSIGN(ShardPlaces grads, fsccl::place_sharded_grads(spec_, *layout_, allocate));
   sharded_grads_ = std::move(grads.places);
   grad_block_ = grads.block;
+  return span_ ? place_copies() : success();
+}
+
+// Of the delta codec.
+Status Unit::place_copies() {
+  Communicator* const lane = span_->hosts->lane();
+  if (spec_.gather_codec.kind != FSCCL_CODEC_DELTA || !lane || span_->parameters.empty() || pool().dry_run()) return success();
+  FSCCL_ASSIGN(span_->delta, DeltaGather::create(pool(), *lane, span_->parameters, spec_.gather_codec, spec_.name));
   return success();
 }
 

@@ -165,10 +165,24 @@ Status Unit::gather_between_hosts(const PlannedUnit& first, bool moves, bool wri
   FSCCL_TRY(on_host(first, unshard_bindings_.data(), gather_settings(released), fingerprint, chain));
   if (!moves) return success();
   const SlotSet& slots = writable && shared() ? writable_slots_ : slots_;
-  if (Communicator* const lane = span_->hosts->lane()) FSCCL_TRY(exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
+  if (Communicator* const lane = span_->hosts->lane()) {
+    DeltaGather* const delta = span_->delta.get();
+    FSCCL_TRY(delta && !delta->stays_out() ? delta->run(slots, fingerprint, chain)
+                                           : exchange(span_->parameters, *lane, slots, {}, fingerprint, chain));
+  }
   fingerprint.flags |= 4;  // the last stage
   const PlannedUnit& last = writable || !shared() ? span_->spread : span_->entered;
   return on_host(last, unshard_bindings_.data(), {}, fingerprint, chain);
+}
+
+Status Unit::codec_report(fsccl_codec_report_t* report) const {
+  if (spec_.gather_codec.kind == FSCCL_CODEC_NONE)
+    return fail(FSCCL_ERR_INVALID_STATE, "unit '{}' was made without a gather_codec", spec_.name);
+  const size_t size = report->size;
+  *report = fsccl_codec_report_t FSCCL_CODEC_REPORT_INIT;
+  report->size = size;
+  if (span_ && span_->delta) span_->delta->report(report);
+  return success();
 }
 
 // `finishes`: of the sum over all.

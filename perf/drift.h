@@ -1,0 +1,18 @@
+// Parameters that move as in training: around fixed values of about N(0, 0.02), each step by some
+// 1e-5, so that their differences in bfloat16 have about the entropy that pre-training has at its
+// highest rate (docs/codecs.md). Pure functions over memory.
+#pragma once
+#include <fsccl/fsccl.h>
+
+#include <cstdint>
+
+namespace fsccl::perf {
+
+// Writes elements first .. first + count of a vector of fp32.
+void fill_drifted(float* data, uint64_t count, uint64_t first, uint32_t stream,
+                  uint32_t generation);
+// How many elements differ from their cast to `wire`, bfloat16 or float16.
+uint64_t count_wrong_drifted(const void* data, fsccl_dtype_t wire, uint64_t count, uint64_t first,
+                             uint32_t stream, uint32_t generation);
+
+}  // namespace fsccl::perf

@@ -1,0 +1,66 @@
+#include "codec/choice.h"
+
+#include <algorithm>
+
+namespace fsccl {
+namespace {
+
+constexpr double kWeight = 0.3;       // of the newest value
+constexpr uint64_t kLeastShare = 32;  // words to a byte
+
+void follow(double& value, double next) {
+  value = value > 0 ? value + kWeight * (next - value) : next;
+}
+
+}  // namespace
+
+void LinkCosts::measured(double ns, uint64_t bytes) {
+  if (bytes >= kLeastBytes) follow(byte_ns, ns / static_cast<double>(bytes));
+}
+
+bool CodecChoice::stays_out() {
+  if (!out_) return false;
+  out_--;
+  return true;
+}
+
+// Gathers in which nothing has changed, as those of backward, win; those of forward may lose: both
+// count.
+void CodecChoice::judge(const GatherTimes& times, bool may_decline) {
+  follow(recent_.plain_ns, times.plain_ns);
+  follow(recent_.coded_ns, times.coded_ns);
+  if (!may_decline || recent_.coded_ns <= recent_.plain_ns) {
+    losses_ = 0;
+    if (++wins_ >= kWins) next_out_ = kShortest;
+    return;
+  }
+  wins_ = 0;
+  if (++losses_ < (next_out_ > kShortest ? kLossesAgain : kLosses)) return;
+  losses_ = 0;
+  recent_ = {};  // the next trial is judged by itself
+  out_ = next_out_;
+  next_out_ = std::min(2 * next_out_, kLongest);
+}
+
+DeltaForm CodecChoice::form(const LinkCosts& link, size_t receivers) {
+  const auto cost = [&](const Form& one) {
+    return 2 * one.word_ns + one.word_bytes * link.byte_ns * static_cast<double>(receivers);
+  };
+  const size_t better = cost(forms_[0]) < cost(forms_[1]) ? 0 : 1;
+  const bool untried = forms_[0].word_ns <= 0 || forms_[1].word_ns <= 0;
+  const size_t chosen = untried                           ? (forms_[1].word_ns <= 0 ? 1 : 0)
+                        : gathers_ % kRetry == kRetry - 1 ? 1 - better
+                                                          : better;
+  gathers_++;
+  return static_cast<DeltaForm>(chosen);
+}
+
+void CodecChoice::took(DeltaForm form, double encode_ns, uint64_t words, uint64_t bytes) {
+  if (bytes * kLeastShare < words)
+    return;  // nearly nothing has changed: that says nothing of either form
+  Form& one = forms_[static_cast<size_t>(form)];
+  follow(one.word_ns, encode_ns / static_cast<double>(words));
+  follow(one.word_bytes, static_cast<double>(bytes) / static_cast<double>(words));
+}
+
+}  // namespace fsccl

@@ -1,0 +1,56 @@
+// Whether a gather's codec pays, and in which form: what it took of time and bytes so far, against
+// the time that the bytes would have taken without it. What ranks must decide alike follows from
+// numbers that all of them have (judge()); a codec that loses stays out for a while, then tries
+// again.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "codec/delta.h"
+
+namespace fsccl {
+
+// What a lane is known to take; of all units of it.
+struct LinkCosts {
+  double byte_ns = 0;      // of the busier way of the busiest host
+  double exchange_ns = 0;  // of a small message to each and back
+  void measured(double ns, uint64_t bytes);
+
+ private:
+  static constexpr uint64_t kLeastBytes = 256u << 10;  // of less, the time says little of the rate
+};
+
+// Times of a gather that all ranks know.
+struct GatherTimes {
+  double plain_ns = 0, coded_ns = 0;
+};
+
+class CodecChoice {
+ public:
+  // Once for each gather: it goes plain, for the codec has lost. The same on all ranks.
+  bool stays_out();
+  // After a coded gather. The same on all ranks.
+  void judge(const GatherTimes& times, bool may_decline);
+  bool out() const { return out_ > 0; }
+  const GatherTimes& recent() const { return recent_; }  // of a gather, the newest ones most
+
+  // This rank's own choice, for what it sends to `receivers`.
+  DeltaForm form(const LinkCosts& link, size_t receivers);
+  void took(DeltaForm form, double encode_ns, uint64_t words, uint64_t bytes);
+
+ private:
+  // Gathers in a row: lost before it first stays out, and before it does again; won before that is
+  // forgotten. A forward that loses and a backward that wins by more take four to be told apart.
+  static constexpr int kLosses = 8, kLossesAgain = 4, kWins = 16;
+  static constexpr uint64_t kShortest = 32, kLongest = 2048, kRetry = 64;  // gathers
+  struct Form {
+    double word_ns = 0, word_bytes = 0;  // 0: not tried yet
+  };
+  uint64_t out_ = 0, next_out_ = kShortest;
+  int losses_ = 0, wins_ = 0;
+  GatherTimes recent_;
+  std::array<Form, 2> forms_{};
+  uint64_t gathers_ = 0;
+};
+
+}  // namespace fsccl

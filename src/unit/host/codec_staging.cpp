@@ -1,0 +1,79 @@
+#include "unit/host/codec_staging.h"
+
+#include <map>
+#include <mutex>
+
+#include "base/immortal.h"
+#include "comm/communicator.h"
+
+namespace fsccl {
+namespace {
+
+struct Known {
+  std::mutex mutex;
+  std::map<std::pair<const Pool*, const Communicator*>, std::weak_ptr<CodecStaging>> of;
+};
+Known& known() {
+  static Immortal<Known> all;  // units may go when statics have gone
+  return all.get();
+}
+
+}  // namespace
+
+std::shared_ptr<CodecStaging> CodecStaging::of(Pool& pool, Communicator& lane) {
+  const std::lock_guard lock(known().mutex);
+  std::weak_ptr<CodecStaging>& entry = known().of[{&pool, &lane}];
+  std::shared_ptr<CodecStaging> made = entry.lock();
+  if (!made) entry = made = std::shared_ptr<CodecStaging>(new CodecStaging(pool, lane));
+  return made;
+}
+
+CodecStaging::CodecStaging(Pool& pool, Communicator& lane) : pool_(pool) {
+  const Costs& costs = lane.collectives().options().select.costs;
+  constexpr auto kBytes = static_cast<double>(Cost::kSizes.back());
+  link.byte_ns = costs.slot_cached.ns.back() / kBytes;
+  link.exchange_ns = costs.exchange;
+  metrics_ = std::make_unique<MetricsSource>(
+      [this, &lane](MetricSamples& samples, std::string_view id) { tell(samples, id, lane); });
+}
+
+void CodecStaging::tell(MetricSamples& samples, std::string_view id,
+                        const Communicator& lane) const {
+  const std::string own = MetricSamples::labels({{"comm", lane.name()},
+                                                 {"id", id},
+                                                 {"pool", pool_.name()},
+                                                 {"rank", std::to_string(lane.rank())}});
+  const auto add = [&](std::string_view how, const std::atomic<uint64_t>& parts) {
+    samples.add(Metric::codec_parts, own + ',' + MetricSamples::labels({{"how", how}}),
+                parts.load());
+  };
+  add("coded", sums.coded);
+  add("plain", sums.plain);
+  add("declined", sums.declined);
+  add("mended", sums.mended);
+  samples.add(Metric::codec_plain_bytes, own, sums.plain_bytes.load());
+  samples.add(Metric::codec_sent_bytes, own, sums.sent_bytes.load());
+}
+
+CodecStaging::~CodecStaging() {
+  metrics_.reset();
+  for (const Room& room : {sent_, received_})
+    if (room.at) (void)pool_.free(room.at).ok();
+  const std::lock_guard lock(known().mutex);
+  std::erase_if(known().of, [](const auto& entry) { return entry.second.expired(); });
+}
+
+Status CodecStaging::reserve(uint64_t send_bytes, uint64_t receive_bytes) {
+  FSCCL_TRY(enlarge(&sent_, send_bytes));
+  return enlarge(&received_, receive_bytes);
+}
+
+Status CodecStaging::enlarge(Room* room, uint64_t bytes) {
+  if (bytes <= room->bytes) return success();
+  FSCCL_ASSIGN(void* const memory, pool_.alloc(bytes, nullptr, 1, {UseKind::kCodec, ""}));
+  if (room->at) (void)pool_.free(room->at).ok();
+  *room = {static_cast<uint8_t*>(memory), bytes};
+  return success();
+}
+
+}  // namespace fsccl

@@ -1,0 +1,103 @@
+// When a codec stays out, for how long, and which form is taken: alike on ranks that are told the
+// same.
+#include "codec/choice.h"
+
+#include <gtest/gtest.h>
+
+#include "codec/price.h"
+
+namespace fsccl {
+namespace {
+
+int gathers_out(CodecChoice& choice) {
+  int out = 0;
+  while (choice.stays_out()) out++;
+  return out;
+}
+
+TEST(CodecChoice, StaysInWhileItWins) {
+  CodecChoice choice;
+  for (int i = 0; i < 1000; i++) {
+    EXPECT_FALSE(choice.stays_out());
+    choice.judge({100, 60}, true);
+  }
+}
+
+TEST(CodecChoice, StaysOutLongerEachTimeThatItLoses) {
+  CodecChoice choice;
+  for (int i = 0; i < 8; i++) {
+    EXPECT_FALSE(choice.stays_out());
+    choice.judge({100, 160}, true);
+  }
+  EXPECT_EQ(gathers_out(choice), 32);
+  for (const int next : {64, 128, 256, 512, 1024, 2048, 2048}) {
+    for (int i = 0; i < 4; i++) {
+      EXPECT_FALSE(choice.stays_out());
+      choice.judge({100, 160}, true);
+    }
+    EXPECT_EQ(gathers_out(choice), next);
+  }
+  for (int i = 0; i < 20; i++) choice.judge({100, 10}, true);
+  choice.judge({100, 120}, true);
+  EXPECT_FALSE(choice.stays_out());
+}
+
+TEST(CodecChoice, GathersOfBackwardCountToo) {
+  CodecChoice wins, loses;
+  for (int i = 0; i < 100; i++) {
+    const bool forward = i % 2 == 0;
+    wins.judge({100, forward ? 150.0 : 20.0}, true);
+    loses.judge({100, forward ? 250.0 : 20.0}, true);
+    EXPECT_FALSE(wins.out());
+  }
+  EXPECT_TRUE(loses.out());
+}
+
+TEST(CodecChoice, NeverStaysOutWhereItMayNot) {
+  CodecChoice choice;
+  for (int i = 0; i < 50; i++) choice.judge({100, 1000}, false);
+  EXPECT_FALSE(choice.out());
+  EXPECT_GT(choice.recent().coded_ns, choice.recent().plain_ns);
+}
+
+TEST(CodecChoice, TakesTheFormThatTheLinkMakesCheaper) {
+  for (const bool slow : {true, false}) {
+    CodecChoice choice;
+    LinkCosts link;
+    link.byte_ns = slow ? 8 : 0.1;
+    int coded = 0;
+    for (int i = 0; i < 130; i++) {
+      const DeltaForm form = choice.form(link, 1);
+      coded += form == DeltaForm::coded;
+      choice.took(form, form == DeltaForm::coded ? 1.1e6 : 0.3e6, 1'000'000,
+                  form == DeltaForm::coded ? 330'000 : 540'000);
+    }
+    EXPECT_EQ(coded > 65, slow) << coded;
+    EXPECT_GT(coded, 0);
+    EXPECT_LT(coded, 130);
+  }
+}
+
+TEST(CodecChoice, TheRateOfALinkComesFromLargeTransfers) {
+  LinkCosts link;
+  link.byte_ns = 1;
+  link.measured(1e9, 1000);  // mostly latency
+  EXPECT_EQ(link.byte_ns, 1);
+  for (int i = 0; i < 40; i++) link.measured(8e6, 1'000'000);
+  EXPECT_NEAR(link.byte_ns, 8, 0.01);
+}
+
+// 1, 10 and 100 Gbit/s, between two hosts.
+TEST(CodecPrice, WinsAtOneAndTenAndDeclinesAtAHundredGigabits) {
+  for (const double gigabits : {1.0, 10.0, 100.0}) {
+    const CodecPrice price = price_delta(200'000'000, 2, 8 / gigabits, 50'000);
+    EXPECT_EQ(price.declines(), gigabits > 50) << gigabits;
+    EXPECT_EQ(price.nibbles, gigabits > 5) << gigabits;
+    EXPECT_EQ(price.plain_bytes, 100'000'000u);
+    EXPECT_EQ(price.copy_bytes, 200'000'000u);
+    EXPECT_LT(price.coded_bytes, price.plain_bytes / 3);
+  }
+}
+
+}  // namespace
+}  // namespace fsccl
