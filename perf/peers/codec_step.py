@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The gathers of FSDP steps between two hosts with and without a codec: `fsccl-perf step --codec delta` in two network namespaces
-of this machine, at some rates of the link between them.
+"""The gathers of FSDP steps between two hosts with and without a codec: `fsccl-perf step --codec
+delta` in two network namespaces of this machine, at some rates of the link between them.
 
     codec_step.py [--build build] [--rates 1gbit 10gbit none] [-- OPTIONS OF fsccl-perf step]
 
-The rows of a rate are from one run, in which the three ways take turns step by step. It needs the right to make namespaces
-(tests/hosts/hosts.py).
+The rows of a rate are from one run, in which the three ways take turns step by step. It needs the
+right to make namespaces (tests/hosts/hosts.py).
 """
+
 import argparse
 import os
 import subprocess
@@ -20,16 +21,32 @@ TIMEOUT_S = 900
 
 
 def rank_commands(options):
-    """The command of each rank, a host each; run inside hosts.py, which names the namespaces in TEST_HOSTS."""
+    """The command of each rank, a host each; run inside hosts.py, which names the namespaces in
+    TEST_HOSTS."""
     names = os.environ['TEST_HOSTS'].split(',')
     if not names[0].startswith('/'):
         sys.exit('codec_step: the kernel gives no network namespaces here')
     program = os.path.join(options.build, 'perf', 'fsccl-perf')
     for rank, name in enumerate(names):
-        words = {'RANK': rank, 'WORLD_SIZE': len(names), 'LOCAL_RANK': 0, 'LOCAL_WORLD_SIZE': 1, 'MASTER_ADDR': '10.119.0.1',
-                 'MASTER_PORT': 29517}
-        yield ['nsenter', f'--net={name}', 'env', *(f'{key}={value}' for key, value in words.items()), program, 'step', '--codec',
-               'delta', *options.options]
+        words = {
+            'RANK': rank,
+            'WORLD_SIZE': len(names),
+            'LOCAL_RANK': 0,
+            'LOCAL_WORLD_SIZE': 1,
+            'MASTER_ADDR': '10.119.0.1',
+            'MASTER_PORT': 29517,
+        }
+        yield [
+            'nsenter',
+            f'--net={name}',
+            'env',
+            *(f'{key}={value}' for key, value in words.items()),
+            program,
+            'step',
+            '--codec',
+            'delta',
+            *options.options,
+        ]
 
 
 def main():
@@ -48,8 +65,20 @@ def main():
     for rate in options.rates:
         print(f'link: {rate}', flush=True)
         limit = [] if rate == 'none' else ['--rate', rate]
-        command = [sys.executable, HOSTS, '--hosts', '2', *limit, '--', sys.executable, __file__, '--build', options.build, '--',
-                   *options.options]
+        command = [
+            sys.executable,
+            HOSTS,
+            '--hosts',
+            '2',
+            *limit,
+            '--',
+            sys.executable,
+            __file__,
+            '--build',
+            options.build,
+            '--',
+            *options.options,
+        ]
         if subprocess.run(command, check=False).returncode:
             sys.exit(f'codec_step: the run at {rate} failed')
 

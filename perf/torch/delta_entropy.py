@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many bits a weight of bfloat16 changes by in a step of training: the entropy of its differences in units in the last place,
-and what the delta codec's nibbles take (docs/codecs.md). Trains a transformer on bytes (AdamW, warm-up, cosine) with torch alone.
+"""How many bits a weight of bfloat16 changes by in a step of training: the entropy of its
+differences in units in the last place, and what the delta codec's nibbles take (docs/codecs.md).
+Trains a transformer on bytes (AdamW, warm-up, cosine) with torch alone.
 
     delta_entropy.py [--text FOLDER] [--steps 300] [--width 192] [--layers 6] [--lr 3e-4] [--json FILE] [--chart FILE.svg]
 
 --text: a folder whose .py files are the text; by default the standard library of this Python. A line per step and layer goes to
 the JSON file, a table to the output.
 """
+
 import argparse
 import json
 import math
@@ -31,8 +33,15 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        q, k, v = (
+            t.view(batch, length, self.heads, -1).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        mixed = (
+            F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            .transpose(1, 2)
+            .reshape(batch, length, width)
+        )
         x = x + self.out(mixed)
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
@@ -48,7 +57,7 @@ class Bytes(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
 
     def forward(self, tokens):
-        x = self.embedding(tokens) + self.places.weight[:tokens.shape[1]]
+        x = self.embedding(tokens) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -56,15 +65,17 @@ class Bytes(nn.Module):
 
 def groups_of(model):
     """The parameters as FSDP would have them in units: the root's, and those of each block."""
-    groups = {"root": []}
+    groups = {'root': []}
     for name, parameter in model.named_parameters():
-        key = f"block {name.split('.')[1]}" if name.startswith("blocks.") else "root"
+        key = f'block {name.split(".")[1]}' if name.startswith('blocks.') else 'root'
         groups.setdefault(key, []).append(parameter)
     return groups
 
 
 def words_of(parameters):
-    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(torch.bfloat16)
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).to(
+        torch.bfloat16
+    )
     return flat.view(torch.int16).numpy().view(np.uint16).copy()
 
 
@@ -89,11 +100,11 @@ def rate_at(step, options):
 
 def load_text(folder, most=8 << 20):
     text, size = [], 0
-    for path in sorted(Path(folder).rglob("*.py")):
-        if size < most and "test" not in path.parts:
+    for path in sorted(Path(folder).rglob('*.py')):
+        if size < most and 'test' not in path.parts:
             text.append(path.read_bytes())
             size += len(text[-1])
-    return torch.frombuffer(bytearray(b"\n".join(text)[:most]), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(b'\n'.join(text)[:most]), dtype=torch.uint8)
 
 
 def train(options):
@@ -101,17 +112,22 @@ def train(options):
     text = load_text(options.text)
     model = Bytes(options.width, options.layers, options.length)
     count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{count:,} parameters, {len(text):,} bytes of text, {options.steps} steps of {options.batch} x {options.length}",
-          flush=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+    print(
+        f'{count:,} parameters, {len(text):,} bytes of text, {options.steps} steps of '
+        f'{options.batch} x {options.length}',
+        flush=True,
+    )
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.lr, betas=(0.9, 0.95), weight_decay=0.1
+    )
     groups = groups_of(model)
     before = {name: words_of(parameters) for name, parameters in groups.items()}
     lines = []
     for step in range(options.steps):
         for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, options)
+            group['lr'] = rate_at(step, options)
         at = torch.randint(len(text) - options.length - 1, (options.batch,))
-        tokens = torch.stack([text[i:i + options.length + 1] for i in at]).long()
+        tokens = torch.stack([text[i : i + options.length + 1] for i in at]).long()
         loss = F.cross_entropy(model(tokens[:, :-1]).reshape(-1, 256), tokens[:, 1:].reshape(-1))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -121,73 +137,133 @@ def train(options):
             words = words_of(parameters)
             entropy, nibbles, same = measure(words, before[name])
             before[name] = words
-            lines.append({"step": step, "unit": name, "words": len(words), "lr": rate_at(step, options), "loss": loss.item(),
-                          "entropy": round(entropy, 4), "nibbles": round(nibbles, 4), "same": round(same, 4)})
+            lines.append(
+                {
+                    'step': step,
+                    'unit': name,
+                    'words': len(words),
+                    'lr': rate_at(step, options),
+                    'loss': loss.item(),
+                    'entropy': round(entropy, 4),
+                    'nibbles': round(nibbles, 4),
+                    'same': round(same, 4),
+                }
+            )
         if step % 25 == 0 or step == options.steps - 1:
             mean = mean_of(lines, step)
-            print(f"step {step:4} lr {rate_at(step, options):.1e} loss {loss.item():.3f}: entropy {mean[0]:.2f} bits, "
-                  f"{16 / mean[0]:.1f} x; nibbles {mean[1]:.2f} bits, {16 / mean[1]:.2f} x", flush=True)
+            print(
+                f'step {step:4} lr {rate_at(step, options):.1e} loss {loss.item():.3f}: entropy '
+                f'{mean[0]:.2f} bits, '
+                f'{16 / mean[0]:.1f} x; nibbles {mean[1]:.2f} bits, {16 / mean[1]:.2f} x',
+                flush=True,
+            )
     return lines
 
 
 def mean_of(lines, step):
-    here = [line for line in lines if line["step"] == step]
-    words = sum(line["words"] for line in here)
-    return [sum(line[key] * line["words"] for line in here) / words for key in ("entropy", "nibbles")]
+    here = [line for line in lines if line['step'] == step]
+    words = sum(line['words'] for line in here)
+    return [
+        sum(line[key] * line['words'] for line in here) / words for key in ('entropy', 'nibbles')
+    ]
 
 
 def chart(lines, path):
     """Bits a weight by step: a line for each unit's entropy, and the mean of the nibbles."""
     wide, high, left, top = 720, 360, 56, 20
-    steps = max(line["step"] for line in lines)
-    most = max(6.0, math.ceil(max(line["entropy"] for line in lines)))
-    units = sorted({line["unit"] for line in lines})
+    steps = max(line['step'] for line in lines)
+    most = max(6.0, math.ceil(max(line['entropy'] for line in lines)))
+    units = sorted({line['unit'] for line in lines})
 
     def place(step, bits):
-        return f"{left + step / steps * wide:.1f},{top + (1 - bits / most) * high:.1f}"
-    colours = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + 190}" height="{high + 70}" font-family="sans-serif" '
-             'font-size="12"><rect width="100%" height="100%" fill="white"/>']
+        return f'{left + step / steps * wide:.1f},{top + (1 - bits / most) * high:.1f}'
+
+    colours = [
+        '#1f77b4',
+        '#ff7f0e',
+        '#2ca02c',
+        '#d62728',
+        '#9467bd',
+        '#8c564b',
+        '#e377c2',
+        '#17becf',
+    ]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + 190}" height="{high + 70}" '
+        f'font-family="sans-serif" '
+        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
+    ]
     for bits in range(int(most) + 1):
         y = top + (1 - bits / most) * high
-        parts.append(f'<path d="M{left} {y:.1f}h{wide}" stroke="#ddd"/>'
-                     f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{bits}</text>')
-    series = [(unit, [(line["step"], line["entropy"]) for line in lines if line["unit"] == unit], colours[k % len(colours)])
-              for k, unit in enumerate(units)]
-    series.append(("nibbles, all", [(step, mean_of(lines, step)[1]) for step in range(steps + 1)], "#000"))
+        parts.append(
+            f'<path d="M{left} {y:.1f}h{wide}" stroke="#ddd"/>'
+            f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{bits}</text>'
+        )
+    series = [
+        (
+            unit,
+            [(line['step'], line['entropy']) for line in lines if line['unit'] == unit],
+            colours[k % len(colours)],
+        )
+        for k, unit in enumerate(units)
+    ]
+    series.append(
+        ('nibbles, all', [(step, mean_of(lines, step)[1]) for step in range(steps + 1)], '#000')
+    )
     for k, (name, points, colour) in enumerate(series):
-        track = " ".join(place(*point) for point in points)
-        parts.append(f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="1.4"/>')
-        parts.append(f'<text x="{left + wide + 10}" y="{top + 14 + 18 * k}" fill="{colour}">{name}</text>')
+        track = ' '.join(place(*point) for point in points)
+        parts.append(
+            f'<polyline points="{track}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+        )
+        parts.append(
+            f'<text x="{left + wide + 10}" y="{top + 14 + 18 * k}" fill="{colour}">{name}</text>'
+        )
     for step in range(0, steps + 1, 50):
-        parts.append(f'<text x="{left + step / steps * wide:.1f}" y="{top + high + 18}" text-anchor="middle">{step}</text>')
-    parts.append(f'<text x="{left + wide / 2}" y="{top + high + 40}" text-anchor="middle">step</text>'
-                 f'<text x="14" y="{top + high / 2}" transform="rotate(-90 14 {top + high / 2})" text-anchor="middle">'
-                 'bits a bf16 weight (16 without a codec)</text></svg>')
-    Path(path).write_text("\n".join(parts) + "\n", encoding="utf-8")
+        parts.append(
+            f'<text x="{left + step / steps * wide:.1f}" y="{top + high + 18}" '
+            f'text-anchor="middle">{step}</text>'
+        )
+    parts.append(
+        f'<text x="{left + wide / 2}" y="{top + high + 40}" text-anchor="middle">step</text>'
+        f'<text x="14" y="{top + high / 2}" transform="rotate(-90 14 {top + high / 2})" '
+        f'text-anchor="middle">'
+        'bits a bf16 weight (16 without a codec)</text></svg>'
+    )
+    Path(path).write_text('\n'.join(parts) + '\n', encoding='utf-8')
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--text", default=sysconfig.get_paths()["stdlib"])
+    parser = argparse.ArgumentParser(description=__doc__.split('\n\n', maxsplit=1)[0])
+    parser.add_argument('--text', default=sysconfig.get_paths()['stdlib'])
     threads = min(2, os.cpu_count() or 1)
-    for name, value in (("steps", 300), ("width", 192), ("layers", 6), ("length", 256), ("batch", 8), ("warmup", 20),
-                        ("threads", threads)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--lr", type=float, default=3e-4)
-    parser.add_argument("--json")
-    parser.add_argument("--chart")
+    for name, value in (
+        ('steps', 300),
+        ('width', 192),
+        ('layers', 6),
+        ('length', 256),
+        ('batch', 8),
+        ('warmup', 20),
+        ('threads', threads),
+    ):
+        parser.add_argument(f'--{name}', type=int, default=value)
+    parser.add_argument('--lr', type=float, default=3e-4)
+    parser.add_argument('--json')
+    parser.add_argument('--chart')
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     lines = train(options)
     if options.json:
-        Path(options.json).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        Path(options.json).write_text(
+            ''.join(json.dumps(line) + '\n' for line in lines), encoding='utf-8'
+        )
     if options.chart:
         chart(lines, options.chart)
     mean = [mean_of(lines, step) for step in range(options.steps)]
-    print(f"over the run: entropy {16 * len(mean) / sum(m[0] for m in mean):.2f} x fewer bytes, "
-          f"nibbles {16 * len(mean) / sum(m[1] for m in mean):.2f} x")
+    print(
+        f'over the run: entropy {16 * len(mean) / sum(m[0] for m in mean):.2f} x fewer bytes, '
+        f'nibbles {16 * len(mean) / sum(m[1] for m in mean):.2f} x'
+    )
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -5,12 +5,12 @@
 #include <functional>
 
 #include "base/round_up.h"
-#include "select/select.h"
-#include "select/stages.h"
 #include "forecast/nccl.h"
 #include "fsccl/transport.h"
 #include "plan/turn.h"
 #include "plan/unit_plans.h"
+#include "select/select.h"
+#include "select/stages.h"
 #include "transports/transports.h"
 
 namespace fsccl::forecast {

@@ -7,6 +7,7 @@ Each group's first row calibrates the part of the peak that computation reaches;
 forecast with it. Residuals are forecast step time / measured step time - 1. Fails where the median
 or the worst of the held-out rows is beyond what docs/forecast.md says.
 """
+
 import json
 import pathlib
 import statistics
@@ -18,60 +19,84 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 MOST_MEDIAN, MOST_BEYOND = 0.08, 0.20
 # Rows beyond 20 %, as docs/forecast.md explains them. Others that are beyond fail.
-KNOWN_BEYOND = {"a100-40gb-70b on 64", "yafsdp-llama-2-7b on 64", "yafsdp-llama-2-7b on 128",
-                "yafsdp-llama-2-13b on 128", "yafsdp-llama-3-8b on 64"}
+KNOWN_BEYOND = {
+    'a100-40gb-70b on 64',
+    'yafsdp-llama-2-7b on 64',
+    'yafsdp-llama-2-7b on 128',
+    'yafsdp-llama-2-13b on 128',
+    'yafsdp-llama-3-8b on 64',
+}
 
 
 def mpt(width):
     """MPT with learned positions: one tied table of 50368 tokens."""
-    params = [["attn.Wqkv.weight", [3 * width, width]], ["attn.out_proj.weight", [width, width]],
-              ["ffn.up_proj.weight", [4 * width, width]],
-              ["ffn.down_proj.weight", [width, 4 * width]],
-              ["norm_1.weight", [width]], ["norm_2.weight", [width]]]
-    root = [["wte.weight", [50368, width]], ["wpe.weight", [2048, width]],
-            ["norm_f.weight", [width]]]
+    params = [
+        ['attn.Wqkv.weight', [3 * width, width]],
+        ['attn.out_proj.weight', [width, width]],
+        ['ffn.up_proj.weight', [4 * width, width]],
+        ['ffn.down_proj.weight', [width, 4 * width]],
+        ['norm_1.weight', [width]],
+        ['norm_2.weight', [width]],
+    ]
+    root = [
+        ['wte.weight', [50368, width]],
+        ['wpe.weight', [2048, width]],
+        ['norm_f.weight', [width]],
+    ]
     return root, params
 
 
 def llama(width, ffn, kv, vocabulary):
-    params = [["q_proj.weight", [width, width]], ["k_proj.weight", [kv, width]],
-              ["v_proj.weight", [kv, width]], ["o_proj.weight", [width, width]],
-              ["gate_proj.weight", [ffn, width]], ["up_proj.weight", [ffn, width]],
-              ["down_proj.weight", [width, ffn]], ["norm1.weight", [width]],
-              ["norm2.weight", [width]]]
-    root = [["embed_tokens.weight", [vocabulary, width]], ["norm.weight", [width]],
-            ["lm_head.weight", [vocabulary, width]]]
+    params = [
+        ['q_proj.weight', [width, width]],
+        ['k_proj.weight', [kv, width]],
+        ['v_proj.weight', [kv, width]],
+        ['o_proj.weight', [width, width]],
+        ['gate_proj.weight', [ffn, width]],
+        ['up_proj.weight', [ffn, width]],
+        ['down_proj.weight', [width, ffn]],
+        ['norm1.weight', [width]],
+        ['norm2.weight', [width]],
+    ]
+    root = [
+        ['embed_tokens.weight', [vocabulary, width]],
+        ['norm.weight', [width]],
+        ['lm_head.weight', [vocabulary, width]],
+    ]
     return root, params
 
 
 def model_of(name, spec):
-    if spec["family"] == "mpt":
-        root, params = mpt(spec["width"])
+    if spec['family'] == 'mpt':
+        root, params = mpt(spec['width'])
     else:
-        root, params = llama(spec["width"], spec["ffn"], spec["kv"], spec["vocabulary"])
-    layers = {"repeat": spec["layers"], "first": 0,
-              "units": [{"name": "layers.{}", "params": params}]}
-    return {"name": name, "units": [{"name": "root", "params": root}, layers]}
+        root, params = llama(spec['width'], spec['ffn'], spec['kv'], spec['vocabulary'])
+    layers = {
+        'repeat': spec['layers'],
+        'first': 0,
+        'units': [{'name': 'layers.{}', 'params': params}],
+    }
+    return {'name': name, 'units': [{'name': 'root', 'params': root}, layers]}
 
 
 def machine_of(name, given):
-    own = given.get(name, {"like": name})
-    file = ROOT / "perf/machines" / f"{own['like']}.json"
-    machine = json.loads(file.read_text(encoding="utf-8"))
-    if "ranks_per_host" in own:
-        hosts = machine["ranks_per_host"] / own["ranks_per_host"]
-        machine["between"]["gb_per_s"] /= hosts
-        machine["ranks_per_host"] = own["ranks_per_host"]
-    machine["carrier"] = "nccl"
-    machine.pop("memory_bytes")  # all of these fitted
+    own = given.get(name, {'like': name})
+    file = ROOT / 'perf/machines' / f'{own["like"]}.json'
+    machine = json.loads(file.read_text(encoding='utf-8'))
+    if 'ranks_per_host' in own:
+        hosts = machine['ranks_per_host'] / own['ranks_per_host']
+        machine['between']['gb_per_s'] /= hosts
+        machine['ranks_per_host'] = own['ranks_per_host']
+    machine['carrier'] = 'nccl'
+    machine.pop('memory_bytes')  # all of these fitted
     return machine
 
 
 def step_of(setup, row):
     """Seconds of a measured row."""
-    if "step_s" in row:
-        return row["step_s"]
-    return setup["batch"] * setup["accumulate"] * setup["sequence"] / row["tokens_per_s_per_rank"]
+    if 'step_s' in row:
+        return row['step_s']
+    return setup['batch'] * setup['accumulate'] * setup['sequence'] / row['tokens_per_s_per_rank']
 
 
 class Program:
@@ -79,39 +104,45 @@ class Program:
         self.path, self.folder = path, pathlib.Path(folder)
 
     def forecast(self, configuration):
-        config, model = self.folder / "config.json", self.folder / "model.json"
-        model.write_text(json.dumps(configuration["model"]), encoding="utf-8")
-        config.write_text(json.dumps(configuration), encoding="utf-8")
-        command = [self.path, "forecast", str(model), "--config", str(config), "--json"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)
+        config, model = self.folder / 'config.json', self.folder / 'model.json'
+        model.write_text(json.dumps(configuration['model']), encoding='utf-8')
+        config.write_text(json.dumps(configuration), encoding='utf-8')
+        command = [self.path, 'forecast', str(model), '--config', str(config), '--json']
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         if done.returncode:
-            sys.exit(f"{configuration['model']['name']}: {done.stdout}")
+            sys.exit(f'{configuration["model"]["name"]}: {done.stdout}')
         return json.loads(done.stdout)
 
 
 def setup_of(group, row):
-    measured = ("tokens_per_s_per_rank", "step_s")
-    return {**group["common"], **{key: value for key, value in row.items() if key not in measured}}
+    measured = ('tokens_per_s_per_rank', 'step_s')
+    return {**group['common'], **{key: value for key, value in row.items() if key not in measured}}
 
 
 def residuals(program, document):
     """(group, row, forecast / measured - 1, forecast) of each held-out row."""
-    for group in document["groups"]:
-        first = group["rows"][0]
-        fixed = {"model": model_of(group["model"], document["models"][group["model"]]),
-                 "machine": machine_of(group["machine"], document["machines"])}
+    for group in document['groups']:
+        first = group['rows'][0]
+        fixed = {
+            'model': model_of(group['model'], document['models'][group['model']]),
+            'machine': machine_of(group['machine'], document['machines']),
+        }
         known = setup_of(group, first)
-        calibration = {"configuration": known, "step_s": step_of(known, first),
-                       "source": group["source"]}
-        for row in group["rows"][1:]:
+        calibration = {
+            'configuration': known,
+            'step_s': step_of(known, first),
+            'source': group['source'],
+        }
+        for row in group['rows'][1:]:
             setup = setup_of(group, row)
-            answer = program.forecast({**fixed, **setup, "calibration": calibration})
-            yield group, row, answer["step"]["step_s"] / step_of(setup, row) - 1, answer
+            answer = program.forecast({**fixed, **setup, 'calibration': calibration})
+            yield group, row, answer['step']['step_s'] / step_of(setup, row) - 1, answer
 
 
 def main():
-    document = json.loads((HERE / "published_points.json").read_text(encoding="utf-8"))
+    document = json.loads((HERE / 'published_points.json').read_text(encoding='utf-8'))
     with tempfile.TemporaryDirectory() as folder:
         found = list(residuals(Program(sys.argv[1], folder), document))
     errors = sorted(abs(error) for _, _, error, _ in found)
@@ -120,25 +151,31 @@ def main():
     for group, row, error, answer in found:
         setup = setup_of(group, row)
         measured = step_of(setup, row)
-        inside += answer["step"]["low_s"] <= measured <= answer["step"]["high_s"]
-        name = f"{group['id']} on {row['ranks']}"
+        inside += answer['step']['low_s'] <= measured <= answer['step']['high_s']
+        name = f'{group["id"]} on {row["ranks"]}'
         if abs(error) > MOST_BEYOND:
             beyond.append(name)
-        if "--markdown" in sys.argv:
-            print(f"| {group['id']} | {row['ranks']} | {setup['sequence']} | {measured:.3f} | "
-                  f"{answer['step']['step_s']:.3f} | {100 * error:+.1f} | "
-                  f"{100 * answer['step']['efficiency']:.1f} | {answer['step']['exposed_s']:.3f} |")
+        if '--markdown' in sys.argv:
+            print(
+                f'| {group["id"]} | {row["ranks"]} | {setup["sequence"]} | {measured:.3f} | '
+                f'{answer["step"]["step_s"]:.3f} | {100 * error:+.1f} | '
+                f'{100 * answer["step"]["efficiency"]:.1f} | {answer["step"]["exposed_s"]:.3f} |'
+            )
         else:
-            print(f"{name:<34} measured {measured:8.3f} s, "
-                  f"forecast {answer['step']['step_s']:8.3f} s: {100 * error:+6.1f} %")
+            print(
+                f'{name:<34} measured {measured:8.3f} s, '
+                f'forecast {answer["step"]["step_s"]:8.3f} s: {100 * error:+6.1f} %'
+            )
     median = statistics.median(errors)
-    print(f"{len(found)} held-out points: median {100 * median:.1f} %, "
-          f"worst {100 * errors[-1]:.1f} %, beyond 20 %: {len(beyond)} "
-          f"({', '.join(beyond) or 'none'}); inside the interval: {inside}")
+    print(
+        f'{len(found)} held-out points: median {100 * median:.1f} %, '
+        f'worst {100 * errors[-1]:.1f} %, beyond 20 %: {len(beyond)} '
+        f'({", ".join(beyond) or "none"}); inside the interval: {inside}'
+    )
     unknown = set(beyond) - KNOWN_BEYOND
     if median > MOST_MEDIAN or unknown:
-        sys.exit(f"the forecast has become worse: {sorted(unknown) or f'median {median:.3f}'}")
+        sys.exit(f'the forecast has become worse: {sorted(unknown) or f"median {median:.3f}"}')
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,4 +1,5 @@
 """What `fsccl-info forecast` says. usage: info_forecast_test.py INFO PERF FOLDER-OF-TOPOLOGIES"""
+
 import json
 import pathlib
 import sys
@@ -12,93 +13,136 @@ info, perf, samples = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 
 
 def run(*arguments, status=0):
-    return run_program(info, "forecast", *arguments, status=status, timeout=120)
+    return run_program(info, 'forecast', *arguments, status=status, timeout=120)
 
 
 def forecast(*arguments):
-    return json.loads(run(*arguments, "--json"))
+    return json.loads(run(*arguments, '--json'))
 
 
 # Slots against the pool that really plans them, in a dry run: within 1 %.
 worst = 0
-for model in ("llama-3.2-1b", "llama-3-8b", "mixtral-8x7b"):
-    for more, same in (((), ()), (("--prefetch", "0"), ("--prefetch", "0")),
-                       (("--layout", "flat"), ("--layout", "flat")),
-                       (("--by-parameter",), ("--by-parameter",)),
-                       (("--keep", "budget", "2G"), ("--keep", "2G"))):
-        step = json.loads(run_program(perf, "step", "--model", model, "--ranks", "2", "--dry-run",
-                                      "--steps", "3", "--json", *more, timeout=240))
-        memory = forecast(model, "--ranks", "2", "--machine", "here", "--experts-per-token", "2",
-                          *same)["memory"]
-        off = memory["planned_slots_bytes"] / step["planned_bytes"] - 1
-        expect(abs(off) <= 0.01, f"{model} {more}: {memory} against {step['planned_bytes']}")
+for model in ('llama-3.2-1b', 'llama-3-8b', 'mixtral-8x7b'):
+    for more, same in (
+        ((), ()),
+        (('--prefetch', '0'), ('--prefetch', '0')),
+        (('--layout', 'flat'), ('--layout', 'flat')),
+        (('--by-parameter',), ('--by-parameter',)),
+        (('--keep', 'budget', '2G'), ('--keep', '2G')),
+    ):
+        step = json.loads(
+            run_program(
+                perf,
+                'step',
+                '--model',
+                model,
+                '--ranks',
+                '2',
+                '--dry-run',
+                '--steps',
+                '3',
+                '--json',
+                *more,
+                timeout=240,
+            )
+        )
+        memory = forecast(
+            model, '--ranks', '2', '--machine', 'here', '--experts-per-token', '2', *same
+        )['memory']
+        off = memory['planned_slots_bytes'] / step['planned_bytes'] - 1
+        expect(abs(off) <= 0.01, f'{model} {more}: {memory} against {step["planned_bytes"]}')
         worst = max(worst, abs(off))
-print(f"slots against fsccl-perf step --dry-run: {100 * worst:.3f} % at most")
+print(f'slots against fsccl-perf step --dry-run: {100 * worst:.3f} % at most')
 
 # Text has units in every column, JSON in every name.
-text = run("llama-3-8b", "--ranks", "64", "--search", "--what-if", "--scaling", "--startup")
-for words in ("gather ms", "memory of a rank at its peak", "bytes", "step ", "/s a rank", "MFU",
-              "against now", "not known:", "descriptors at once", "over network", "(estimated)"):
-    expect(words in text, f"{words}: {text}")
-answer = forecast("llama-3-8b", "--ranks", "64", "--what-if", "--scaling", "--search")
-step = answer["step"]
-expect(step["low_s"] < step["step_s"] < step["high_s"], step)
-expect(abs(step["exposed_s"] + step["hidden_s"] - step["communication_s"]) < 1e-9, step)
-expect([point["ranks"] for point in answer["scaling"]][-1] == 100000, answer["scaling"])
-owners = sum(answer["memory"][name + "_bytes"]
-             for name in ("shards", "sharded_gradients", "optimizer", "parameter_slots",
-                          "gradient_slots", "activations", "transports", "context"))
-expect(owners == answer["memory"]["total_bytes"], answer["memory"])
+text = run('llama-3-8b', '--ranks', '64', '--search', '--what-if', '--scaling', '--startup')
+for words in (
+    'gather ms',
+    'memory of a rank at its peak',
+    'bytes',
+    'step ',
+    '/s a rank',
+    'MFU',
+    'against now',
+    'not known:',
+    'descriptors at once',
+    'over network',
+    '(estimated)',
+):
+    expect(words in text, f'{words}: {text}')
+answer = forecast('llama-3-8b', '--ranks', '64', '--what-if', '--scaling', '--search')
+step = answer['step']
+expect(step['low_s'] < step['step_s'] < step['high_s'], step)
+expect(abs(step['exposed_s'] + step['hidden_s'] - step['communication_s']) < 1e-9, step)
+expect([point['ranks'] for point in answer['scaling']][-1] == 100000, answer['scaling'])
+owners = sum(
+    answer['memory'][name + '_bytes']
+    for name in (
+        'shards',
+        'sharded_gradients',
+        'optimizer',
+        'parameter_slots',
+        'gradient_slots',
+        'activations',
+        'transports',
+        'context',
+    )
+)
+expect(owners == answer['memory']['total_bytes'], answer['memory'])
 
 # What does not fit is said, with what to change.
-text = run("llama-3-70b", "--ranks", "64", "--sequence", "8192")
-expect("DOES NOT FIT" in text and "what to change: fits, and is the fastest" in text, text)
-expect("checkpointing full" in text, text)
+text = run('llama-3-70b', '--ranks', '64', '--sequence', '8192')
+expect('DOES NOT FIT' in text and 'what to change: fits, and is the fastest' in text, text)
+expect('checkpointing full' in text, text)
 # A step that was measured makes the interval narrow, and the forecast right.
-measured = forecast("llama-3-8b", "--ranks", "64", "--measured", "0.9")
-expect(abs(measured["step"]["step_s"] - 0.9) < 1e-6, measured["step"])
-expect(measured["interval"]["computation"] == 0.1, measured["interval"])
+measured = forecast('llama-3-8b', '--ranks', '64', '--measured', '0.9')
+expect(abs(measured['step']['step_s'] - 0.9) < 1e-6, measured['step'])
+expect(measured['interval']['computation'] == 0.1, measured['interval'])
 
 # So does what fsccl-perf step measured, for the links.
-links = forecast("llama-3-8b", "--ranks", "64", "--measured-communication", "0.5")
-expect(abs(links["step"]["communication_s"] - 0.5) < 1e-9, links["step"])
-expect(links["interval"]["communication"] == 0.1, links["interval"])
+links = forecast('llama-3-8b', '--ranks', '64', '--measured-communication', '0.5')
+expect(abs(links['step']['communication_s'] - 0.5) < 1e-9, links['step'])
+expect(links['interval']['communication'] == 0.1, links['interval'])
 
 # A topology gives hosts and links.
-answer = forecast("llama-3-8b", "--ranks", "16", "--topology", samples / "dgx_h100.json")
-expect(answer["machine"]["ranks_per_host"] == 8, answer["machine"])
-expect(answer["machine"]["hosts"] == 2, answer["machine"])
+answer = forecast('llama-3-8b', '--ranks', '16', '--topology', samples / 'dgx_h100.json')
+expect(answer['machine']['ranks_per_host'] == 8, answer['machine'])
+expect(answer['machine']['hosts'] == 2, answer['machine'])
 
 with tempfile.TemporaryDirectory() as folder:
-    page = pathlib.Path(folder) / "page.html"
-    run("llama-3.2-1b", "--ranks", "8", "--report", page)
-    html = page.read_text(encoding="utf-8")
-    expect(page_of(html).count["figure"] == 3, "the charts")
-    for words in ("two streams", "Memory of a rank", "on more ranks", "<svg", "layers.15"):
-        expect(words in html, f"{words}: {html[:2000]}")
-    other = pathlib.Path(folder) / "more.json"
-    other.write_text('{"batch": 3, "machine": {"efficiency": 0.2}}', encoding="utf-8")
-    answer = forecast("llama-3-8b", "--config", other)
-    expect(answer["setup"]["batch"] == 3, answer["setup"])
-    expect(answer["step"]["efficiency"] == 0.2, answer["step"])
+    page = pathlib.Path(folder) / 'page.html'
+    run('llama-3.2-1b', '--ranks', '8', '--report', page)
+    html = page.read_text(encoding='utf-8')
+    expect(page_of(html).count['figure'] == 3, 'the charts')
+    for words in ('two streams', 'Memory of a rank', 'on more ranks', '<svg', 'layers.15'):
+        expect(words in html, f'{words}: {html[:2000]}')
+    other = pathlib.Path(folder) / 'more.json'
+    other.write_text('{"batch": 3, "machine": {"efficiency": 0.2}}', encoding='utf-8')
+    answer = forecast('llama-3-8b', '--config', other)
+    expect(answer['setup']['batch'] == 3, answer['setup'])
+    expect(answer['step']['efficiency'] == 0.2, answer['step'])
 
     # What is wrong is named, with what to do.
-    bad = pathlib.Path(folder) / "bad.json"
-    bad.write_text("{", encoding="utf-8")
+    bad = pathlib.Path(folder) / 'bad.json'
+    bad.write_text('{', encoding='utf-8')
     for arguments, status, words in (
-            (("llama-4-9b",), 1, ["no model is named", "llama-3-8b"]),
-            (("llama-3-8b", "--machine", "cray-1"), 1, ["no machine is named", "dgx-h100"]),
-            (("llama-3-8b", "--ranks", "60"), 1, ["give 56 or 64 ranks"]),
-            (("llama-3-8b", "--sharding", "3"), 1, ["must divide the ranks"]),
-            (("llama-3-8b", "--sharding", "some"), 2, ["give full, host or a number of ranks"]),
-            (("llama-3-8b", "--compute", "int3"), 1, ['give "tflops" for this type']),
-            (("llama-3-8b", "--measured", "0.0001"), 1, ["faster than the machine says"]),
-            (("gpt-oss-120b",), 1, ['give "experts_per_token"']),
-            (("llama-3-8b", "--topology", samples / "virtual_machine.xml"), 1,
-             ["has no GPU", 'another "device"']),
-            (("llama-3-8b", "--topology", samples / "mixed_hosts.json"), 1, ["differ", "alike"]),
-            (("llama-3-8b", "--keep", "lots"), 2, ["--keep lots: not a size"]),
-            ((bad,), 1, ["bad.json is not JSON"]),
-            (("./none.json",), 1, ["none.json cannot be read"])):
+        (('llama-4-9b',), 1, ['no model is named', 'llama-3-8b']),
+        (('llama-3-8b', '--machine', 'cray-1'), 1, ['no machine is named', 'dgx-h100']),
+        (('llama-3-8b', '--ranks', '60'), 1, ['give 56 or 64 ranks']),
+        (('llama-3-8b', '--sharding', '3'), 1, ['must divide the ranks']),
+        (('llama-3-8b', '--sharding', 'some'), 2, ['give full, host or a number of ranks']),
+        (('llama-3-8b', '--compute', 'int3'), 1, ['give "tflops" for this type']),
+        (('llama-3-8b', '--measured', '0.0001'), 1, ['faster than the machine says']),
+        (('gpt-oss-120b',), 1, ['give "experts_per_token"']),
+        (
+            ('llama-3-8b', '--topology', samples / 'virtual_machine.xml'),
+            1,
+            ['has no GPU', 'another "device"'],
+        ),
+        (('llama-3-8b', '--topology', samples / 'mixed_hosts.json'), 1, ['differ', 'alike']),
+        (('llama-3-8b', '--keep', 'lots'), 2, ['--keep lots: not a size']),
+        ((bad,), 1, ['bad.json is not JSON']),
+        (('./none.json',), 1, ['none.json cannot be read']),
+    ):
         said = run(*arguments, status=status)
-        expect(all(word in said for word in words), f"{arguments}: {words}: {said}")
+        expect(all(word in said for word in words), f'{arguments}: {words}: {said}')

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How parameters of FSDP2's groups travel between hosts: the names of codecs, and what they add up to."""
+"""How parameters of FSDP2's groups travel between hosts: the names of codecs, and what they add up
+to."""
 
 import torch
 
 from . import _capi as c
 
-_KINDS = {"delta": 1}
+_KINDS = {'delta': 1}
 _WORDS = (torch.bfloat16, torch.float16)
 
 
 def known(name):
     """The name of a codec, or None; ValueError names what there is."""
-    if name in (None, "", "none"):
+    if name in (None, '', 'none'):
         return None
     if name not in _KINDS:
-        raise ValueError(f"gather_codec={name!r} is not a codec: give {', '.join(map(repr, _KINDS))} or None")
+        raise ValueError(
+            f'gather_codec={name!r} is not a codec: give {", ".join(map(repr, _KINDS))} or None'
+        )
     return name
 
 
@@ -26,6 +29,10 @@ def codec_for(name, dtype, on_gpu):
 
 
 def add_up(reports):
-    """A dict of what several units' codecs have done: gathers, coded, plain, declined, mended, plain_bytes, sent_bytes."""
-    names = ("gathers", "coded", "plain", "declined", "mended", "plain_bytes", "sent_bytes")
-    return {name: sum(getattr(report, name) for report in reports if report is not None) for name in names}
+    """A dict of what several units' codecs have done: gathers, coded, plain, declined, mended,
+    plain_bytes, sent_bytes."""
+    names = ('gathers', 'coded', 'plain', 'declined', 'mended', 'plain_bytes', 'sent_bytes')
+    return {
+        name: sum(getattr(report, name) for report in reports if report is not None)
+        for name in names
+    }

@@ -4,6 +4,7 @@
 The module is on the meta device, so nothing is allocated or computed: operations come from torch's
 own counter, activations from the tensors that autograd saves.
 """
+
 import json
 from contextlib import contextmanager
 
@@ -16,14 +17,14 @@ def _default_units(module):
     """The elements of the module lists that lie in no other unit, as FSDP is applied to layers."""
     names = []
     for name, child in module.named_modules():
-        inside = any(name.startswith(unit + ".") for unit in names)
+        inside = any(name.startswith(unit + '.') for unit in names)
         if isinstance(child, nn.ModuleList) and not inside:
-            names += [f"{name}.{index}" for index in range(len(child))]
+            names += [f'{name}.{index}' for index in range(len(child))]
     return names
 
 
 def _tokens(batch, sequence):
-    return (torch.zeros((batch, sequence), dtype=torch.int64, device="meta"),)
+    return (torch.zeros((batch, sequence), dtype=torch.int64, device='meta'),)
 
 
 def _storage(tensor):
@@ -42,9 +43,9 @@ class _Activations:
 
     def __init__(self, module, units):
         self.module, self.units = module, units
-        self.saved = {name: 0 for name in ["", *units]}
+        self.saved = {name: 0 for name in ['', *units]}
         self.inputs = dict(self.saved)
-        self._inside, self._seen, self._came = [""], set(), set()
+        self._inside, self._seen, self._came = [''], set(), set()
         self._parameters = {_storage(value) for value in [*module.parameters(), *module.buffers()]}
         self._kept = []  # while they are counted, so that no storage takes the place of another
 
@@ -65,6 +66,7 @@ class _Activations:
             for tensor in _tensors((args, kwargs)):
                 self._add(tensor, self.inputs, self._came, name)
             self._inside.append(name)
+
         return hook
 
     def _leave(self, *_):
@@ -87,7 +89,7 @@ class _Activations:
     def put_out(self, outputs):
         """What the module returns stays for the loss."""
         for tensor in _tensors(outputs):
-            self._add(tensor, self.saved, self._seen, "")
+            self._add(tensor, self.saved, self._seen, '')
 
 
 def _flops(module, units, args):
@@ -96,13 +98,14 @@ def _flops(module, units, args):
         module(*args)
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     kind = type(module).__name__
-    flops = {name: counts.get(f"{kind}.{name}", 0) for name in units}
-    flops[""] = counter.get_total_flops() - sum(flops.values())
+    flops = {name: counts.get(f'{kind}.{name}', 0) for name in units}
+    flops[''] = counter.get_total_flops() - sum(flops.values())
     return flops
 
 
-def export_model(module, inputs=_tokens, *, sequence=2048, batch=1, units=None, name=None,
-                 path=None):
+def export_model(
+    module, inputs=_tokens, *, sequence=2048, batch=1, units=None, name=None, path=None
+):
     """Describes a module for `fsccl-info forecast` and fsccl_forecast(), as a dict, and in the file
     `path` if that is given.
 
@@ -125,44 +128,50 @@ def export_model(module, inputs=_tokens, *, sequence=2048, batch=1, units=None, 
     """
     for key, value in module.named_parameters():
         if not value.is_meta:
-            raise ValueError(f"export_model: parameter {key} is on {value.device}: make the module "
-                             "with torch.device(\"meta\")")
+            raise ValueError(
+                f'export_model: parameter {key} is on {value.device}: make the module '
+                'with torch.device("meta")'
+            )
     if sequence < 2:
-        raise ValueError(f"export_model: sequence is {sequence}: give 2 or more tokens")
+        raise ValueError(f'export_model: sequence is {sequence}: give 2 or more tokens')
     names = list(units) if units is not None else _default_units(module)
     known = dict(module.named_modules())
     missing = [unit for unit in names if unit not in known]
     if missing:
-        raise ValueError(f"export_model: the module has no submodule {missing[0]!r}: give names as "
-                         "named_modules() has them")
+        raise ValueError(
+            f'export_model: the module has no submodule {missing[0]!r}: give names as '
+            'named_modules() has them'
+        )
     short = sequence // 2
-    long_flops, short_flops = (_flops(module, names, inputs(batch, length))
-                               for length in (sequence, short))
+    long_flops, short_flops = (
+        _flops(module, names, inputs(batch, length)) for length in (sequence, short)
+    )
     activations = _Activations(module, names)
     with activations.counted():
         activations.put_out(module(*inputs(batch, sequence)))
-    model = {"name": name or type(module).__name__, "units": _units(module, names)}
-    for unit in model["units"]:
-        key = "" if unit["name"] == "root" else unit["name"]
+    model = {'name': name or type(module).__name__, 'units': _units(module, names)}
+    for unit in model['units']:
+        key = '' if unit['name'] == 'root' else unit['name']
         most, least = long_flops[key] / (batch * sequence), short_flops[key] / (batch * short)
-        unit["forward_flops_per_context"] = max(0.0, (most - least) / (sequence - short))
-        unit["forward_flops"] = most - unit["forward_flops_per_context"] * sequence
-        unit["activation_bytes"] = activations.saved[key] / (batch * sequence)
-        unit["checkpoint_bytes"] = min(unit["activation_bytes"],
-                                       activations.inputs[key] / (batch * sequence))
+        unit['forward_flops_per_context'] = max(0.0, (most - least) / (sequence - short))
+        unit['forward_flops'] = most - unit['forward_flops_per_context'] * sequence
+        unit['activation_bytes'] = activations.saved[key] / (batch * sequence)
+        unit['checkpoint_bytes'] = min(
+            unit['activation_bytes'], activations.inputs[key] / (batch * sequence)
+        )
     if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, 'w', encoding='utf-8') as file:
             json.dump(model, file, indent=1)
-            file.write("\n")
+            file.write('\n')
     return model
 
 
 def _units(module, names):
     """The root first, then the units in the order of the module; parameters by the unit that has
     them first."""
-    params = {"root": [], **{name: [] for name in names}}
+    params = {'root': [], **{name: [] for name in names}}
     for key, value in module.named_parameters():
-        owner = next((name for name in names if key.startswith(name + ".")), "root")
-        short = key if owner == "root" else key[len(owner) + 1:]
+        owner = next((name for name in names if key.startswith(name + '.')), 'root')
+        short = key if owner == 'root' else key[len(owner) + 1 :]
         params[owner].append([short, list(value.shape)])
-    return [{"name": name, "params": found} for name, found in params.items() if found]
+    return [{'name': name, 'params': found} for name, found in params.items() if found]

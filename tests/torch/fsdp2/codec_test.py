@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes. The two ranks are processes that
-take each other for other hosts (FSCCL_HOST_ID)."""
+"""fsdp2.enable(model, gather_codec="delta") between hosts changes no number and sends fewer bytes.
+The two ranks are processes that take each other for other hosts (FSCCL_HOST_ID)."""
+
 import os
 import tempfile
 import traceback
@@ -18,11 +19,20 @@ STEPS = 12
 def train(codec):
     """Losses, the parameters at the end, and what the codecs have done."""
     import fsccl_torch.fsdp2
+
     torch.manual_seed(1)
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()) for _ in range(3)))
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.GELU()) for _ in range(3))
+    )
     for block in model:
-        fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
-    fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+        fully_shard(
+            block,
+            mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        )
+    fully_shard(
+        model,
+        mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    )
     fsccl_torch.fsdp2.enable(model, gather_codec=codec)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses = []
@@ -41,44 +51,48 @@ def train(codec):
 def rank_main(rank, store, pipe):
     try:
         import fsccl_torch  # noqa: F401
-        dist.init_process_group("fsccl", store=dist.FileStore(store, 2), rank=rank, world_size=2)
-        pipe.send((train(None), train("delta")))
+
+        dist.init_process_group('fsccl', store=dist.FileStore(store, 2), rank=rank, world_size=2)
+        pipe.send((train(None), train('delta')))
         dist.destroy_process_group()
-    except Exception:  # noqa: BLE001
+    except Exception:
         pipe.send(traceback.format_exc())
 
 
 def test_two_hosts_train_alike_with_fewer_bytes():
-    context, before = mp.get_context("spawn"), os.environ.get("FSCCL_HOST_ID")
+    context, before = mp.get_context('spawn'), os.environ.get('FSCCL_HOST_ID')
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(2):
-            os.environ["FSCCL_HOST_ID"] = f"codec-{rank}"
+            os.environ['FSCCL_HOST_ID'] = f'codec-{rank}'
             here, there = context.Pipe()
-            process = context.Process(target=rank_main, args=(rank, folder + "/store", there), daemon=True)
+            process = context.Process(
+                target=rank_main, args=(rank, folder + '/store', there), daemon=True
+            )
             process.start()
             started.append((process, here))
-        os.environ.pop("FSCCL_HOST_ID")
+        os.environ.pop('FSCCL_HOST_ID')
         if before is not None:
-            os.environ["FSCCL_HOST_ID"] = before
+            os.environ['FSCCL_HOST_ID'] = before
         for process, pipe in started:
-            assert pipe.poll(240), "a rank gave no result"
+            assert pipe.poll(240), 'a rank gave no result'
             result = pipe.recv()
             assert not isinstance(result, str), result
             (losses, parameters, nothing), (coded_losses, coded_parameters, done) = result
             assert losses == coded_losses
             assert parameters == coded_parameters
-            assert nothing["gathers"] == 0 and done["coded"] > done["plain"] > 0, done
-            assert done["sent_bytes"] < 0.5 * done["plain_bytes"], done
+            assert nothing['gathers'] == 0 and done['coded'] > done['plain'] > 0, done
+            assert done['sent_bytes'] < 0.5 * done['plain_bytes'], done
         for process, _ in started:
             process.join(60)
 
 
 def test_an_unknown_codec_is_named():
     from fsccl_torch import codecs
+
     with pytest.raises(ValueError, match="'zip' is not a codec: give 'delta'"):
-        codecs.known("zip")
-    assert codecs.known("none") is None and codecs.known("delta") == "delta"
-    assert codecs.codec_for("delta", torch.float32, False) is None
-    assert codecs.codec_for("delta", torch.bfloat16, True) is None
-    assert codecs.codec_for("delta", torch.bfloat16, False).kind == 1
+        codecs.known('zip')
+    assert codecs.known('none') is None and codecs.known('delta') == 'delta'
+    assert codecs.codec_for('delta', torch.float32, False) is None
+    assert codecs.codec_for('delta', torch.bfloat16, True) is None
+    assert codecs.codec_for('delta', torch.bfloat16, False).kind == 1

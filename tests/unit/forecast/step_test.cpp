@@ -151,18 +151,17 @@ TEST(Step, CopiesOfAHostExchangeShardsAlone) {
 TEST(Step, StrangeNumbersAreRefusedOrHarmless) {
   const nlohmann::json model = nlohmann::json::parse(kSmall),
                        machine = nlohmann::json::parse(kHosts);
-  for (
-      const char* changes :
-      {R"({"model": 5})", R"({"model": {"name": "x", "units": [5]}})",
-       R"({"model": {"name": "x", "units": [{"repeat": 3, "first": 0, "units": [[]]}]}})",
-       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [9e30, 2]]]}]}})",
-       R"({"model": {"name": "x", "units": [{"name": "a",
+  for (const char* changes :
+       {R"({"model": 5})", R"({"model": {"name": "x", "units": [5]}})",
+        R"({"model": {"name": "x", "units": [{"repeat": 3, "first": 0, "units": [[]]}]}})",
+        R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [9e30, 2]]]}]}})",
+        R"({"model": {"name": "x", "units": [{"name": "a",
                      "params": [["w", [18446744073709551615]]]}]}})",
-       R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [0, 4]]]}]}})",
-       R"({"machine": {"tflops": "many"}})",
-       R"({"machine": {"measured": {"slots_ns": [1, "x", 3]}}})", R"({"machine": {"between": []}})",
-       R"({"ranks": 1e30})", R"({"calibration": 7})",
-       R"({"calibration": {"step_s": 1, "tokens_per_s_per_rank": 1}})", R"({"search": 1})"}) {
+        R"({"model": {"name": "x", "units": [{"name": "a", "params": [["w", [0, 4]]]}]}})",
+        R"({"machine": {"tflops": "many"}})",
+        R"({"machine": {"measured": {"slots_ns": [1, "x", 3]}}})",
+        R"({"machine": {"between": []}})", R"({"ranks": 1e30})", R"({"calibration": 7})",
+        R"({"calibration": {"step_s": 1, "tokens_per_s_per_rank": 1}})", R"({"search": 1})"}) {
     nlohmann::json given = {{"model", model}, {"machine", machine}, {"ranks", 64}};
     const nlohmann::json change = nlohmann::json::parse(changes);
     for (const auto& [key, value] : change.items()) {
